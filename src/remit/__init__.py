@@ -1,0 +1,3 @@
+"""remit: hand work to agents under a durable contract."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,88 @@
+"""Waking other processes on the same file: a named pipe per listener, rung after each commit.
+
+The write-ahead log itself is no signal: it is written before the commit becomes visible, so whoever watches it looks too
+early. A pipe needs no path short enough for a socket, no root, and works wherever POSIX does.
+"""
+
+import os
+import select
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from uuid import uuid4
+
+
+class Bell:
+    """Rings every listener of a database file, in this process and in others."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = path.with_name(f"{path.name}-wake")
+        self._seen = -1
+        self._pipes: list[Path] = []
+
+    def ring(self) -> None:
+        """Tell every listener; costs one stat while nobody listens."""
+        try:
+            changed = self._folder.stat().st_mtime_ns
+        except FileNotFoundError:
+            return
+        if changed != self._seen:
+            self._pipes = [pipe for pipe in self._folder.iterdir() if stat.S_ISFIFO(pipe.stat().st_mode)]
+            self._seen = changed
+        for pipe in self._pipes:
+            _poke(pipe)
+
+    def listen(self, heard: Callable[[], None]) -> "Listener":
+        """Call back, from a thread of its own, after each ring."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        return Listener(self._folder / f"{os.getpid()}-{uuid4().hex[:8]}", heard)
+
+
+class Listener:
+    """One listener; it must be closed."""
+
+    def __init__(self, pipe: Path, heard: Callable[[], None]) -> None:
+        self._pipe, self._heard = pipe, heard
+        os.mkfifo(pipe, 0o600)
+        # Opened for both directions so that it never sees an end of file between two writers.
+        self._fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+        self._closed = False
+        self._thread = Thread(target=self._listen, name="remit-bell", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening and remove the pipe."""
+        self._closed = True
+        os.write(self._fd, b"x")
+        self._thread.join()
+        with suppress(FileNotFoundError):
+            self._pipe.unlink()
+        os.close(self._fd)
+
+    def _listen(self) -> None:
+        while not self._closed:
+            select.select([self._fd], [], [])
+            with suppress(BlockingIOError):
+                os.read(self._fd, 65536)
+            if not self._closed:
+                self._heard()
+
+
+def _poke(pipe: Path) -> None:
+    """One byte; a full pipe means that its reader is about to look anyway, a pipe without one is left by the dead."""
+    try:
+        fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return
+    except OSError:
+        with suppress(FileNotFoundError):
+            pipe.unlink()
+        return
+    try:
+        os.write(fd, b"x")
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(fd)

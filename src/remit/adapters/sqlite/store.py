@@ -1,0 +1,302 @@
+"""The embedded store: one file, one writer thread that commits for all callers together."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+from remit.adapters.sqlite import sql
+from remit.adapters.sqlite.bell import Bell
+from remit.adapters.sqlite.driver import connect, sqlite3, translated
+from remit.adapters.sqlite.read import SqliteReader
+from remit.adapters.sqlite.schema import migrate
+from remit.domain.event import Stored
+from remit.domain.project import Change
+from remit.errors import Conflict, Unavailable
+from remit.ports import Recorded, Row, Stale, Unit
+
+BATCH = 256
+SAFETY_SECONDS = 1.0
+"""How long a watcher may sleep although it missed a ring; it asks SQLite then, which costs next to nothing."""
+
+
+class _Request(NamedTuple):
+    """Something for the writer thread: ids to reserve, or a unit to commit, and whom to tell."""
+
+    ids: int
+    unit: Unit | None
+    reply: "asyncio.Future[Any]"
+
+
+class SqliteEventStore:
+    """Events, rows and ids in one SQLite file; many processes may share it."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not self.path.exists():
+            self.path.touch(mode=0o600)
+        self._writer = Writer(self.path)
+        self._reader = SqliteReader(self.path)
+        self._bell = Bell(self.path)
+        self._queue: SimpleQueue[_Request | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="remit-writer", daemon=True)
+        self._thread.start()
+        self._closed = False
+
+    async def new_ids(self, count: int) -> list[int]:
+        """Numbers that nobody was given before, ascending."""
+        last: int = await self._ask(count, None)
+        return list(range(last - count + 1, last + 1))
+
+    async def commit(self, unit: Unit) -> None:
+        """Store a unit durably, together with whatever else is waiting."""
+        await self._ask(0, unit)
+
+    async def select(self, query: str, params: Mapping[str, Any]) -> list[Row]:
+        """The rows of a named query; an indexed read is cheaper than a hop to a thread."""
+        return self._reader.select(query, params)
+
+    async def feed(self, after: str, limit: int) -> list[Recorded]:
+        """Events after a position; with one writer at a time the row number is the order of commits."""
+        return [Recorded(str(row[-1]), Stored(*row[:-1])) for row in self._reader.feed(int(after or 0), limit)]
+
+    async def tail(self) -> str:
+        """The last position."""
+        return str(self._reader.tail())
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator["SqliteWatch"]:
+        """Be told of commits of any process."""
+        watch = SqliteWatch(asyncio.get_running_loop())
+        listener = self._bell.listen(watch.heard)
+        try:
+            yield watch
+        finally:
+            await asyncio.to_thread(listener.close)
+
+    async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
+        """Take over a whole history into an empty store, in one transaction."""
+        await asyncio.to_thread(Writer(self.path).load, events, changes)
+
+    async def close(self) -> None:
+        """Finish what was accepted and let go."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._reader.close()
+
+    async def _ask(self, ids: int, unit: Unit | None) -> Any:
+        if self._closed:
+            raise Unavailable(f"The store {self.path} is closed.")
+        reply = asyncio.get_running_loop().create_future()
+        self._queue.put(_Request(ids, unit, reply))
+        return await reply
+
+    def _work(self) -> None:
+        """The writer thread: take all that waits, commit it at once, answer all, until told to stop."""
+        open_for_more = True
+        while open_for_more:
+            batch, open_for_more = self._take()
+            if batch:
+                answers = self._writer.answer(batch)
+                if any(request.unit for request in batch):
+                    self._bell.ring()
+                _tell(answers)
+        self._writer.close()
+
+    def _take(self) -> tuple[list[_Request], bool]:
+        batch: list[_Request] = []
+        request = self._queue.get()
+        while request is not None and len(batch) < BATCH:
+            batch.append(request)
+            try:
+                request = self._queue.get_nowait()
+            except Empty:
+                return batch, True
+        if request is not None:
+            self._queue.put(request)
+        return batch, request is not None
+
+
+class SqliteWatch:
+    """Wakes on a ring, and looks for itself now and then in case one was missed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._rung = asyncio.Event()
+
+    def heard(self) -> None:
+        """Called by the listener's thread."""
+        self._loop.call_soon_threadsafe(self._rung.set)
+
+    async def wait(self) -> None:
+        """Return after a ring, or after a short while."""
+        try:
+            async with asyncio.timeout(SAFETY_SECONDS):
+                await self._rung.wait()
+        except TimeoutError:
+            return
+        self._rung.clear()
+
+
+Answers = list[tuple["asyncio.Future[Any]", Any]]
+
+
+def _tell(answers: Answers) -> None:
+    """Wake the callers, with one call into each event loop for the whole batch."""
+    loops: dict[asyncio.AbstractEventLoop, Answers] = {}
+    for reply, answer in answers:
+        loops.setdefault(reply.get_loop(), []).append((reply, answer))
+    for loop, group in loops.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_settle, group)
+
+
+def _settle(answers: Answers) -> None:
+    for reply, answer in answers:
+        if reply.cancelled():
+            continue
+        if isinstance(answer, Exception):
+            reply.set_exception(answer)
+        else:
+            reply.set_result(answer)
+
+
+class Writer:
+    """The one connection that writes; used by one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection = connect(path)
+        self._guarded(self._prepare)
+        migrate(self._connection, path)
+
+    def answer(self, batch: list[_Request]) -> Answers:
+        """Do what is asked; each request gets its own answer, an error of one is not the others'."""
+        answers: Answers = []
+        if wanted := [request for request in batch if request.ids]:
+            answers += self._reserve(wanted)
+        if units := [request for request in batch if request.unit is not None]:
+            answers += self._commit(units)
+        return answers
+
+    def load(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
+        """Fill an empty database."""
+
+        def fill() -> None:
+            if self._connection.execute(sql.TAIL).fetchone()[0]:
+                raise Conflict(f"{self._path} already has events.", hint="Import into a new database.")
+            highest = 0
+            for event in events:
+                self._connection.execute(sql.INSERT_EVENT, event)
+                highest = max(highest, int(event.stream)) if event.stream.isdigit() else highest
+            self._write_rows(changes)
+            self._connection.execute(sql.SET_COUNTER, {"value": highest})
+
+        try:
+            self._transaction(fill)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    def _prepare(self) -> None:
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=FULL")
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
+
+    def _transaction(self, action: Callable[[], None]) -> None:
+        """Run an action alone in the database, all of it or nothing."""
+
+        def whole() -> None:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                action()
+                self._connection.execute("COMMIT")
+            except BaseException:
+                # A full disk makes SQLite roll back by itself.
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+        self._guarded(whole)
+
+    def _reserve(self, wanted: list[_Request]) -> Answers:
+        """Hand out numbers without waiting for the disk.
+
+        That is safe: the log is written in order, so the commit of a task that uses a number, which does wait, makes the
+        reservation before it durable too; a number that a power cut takes back was never seen by anybody.
+        """
+        last = 0
+
+        def reserve() -> None:
+            nonlocal last
+            last = self._connection.execute(sql.NEW_IDS, {"count": sum(request.ids for request in wanted)}).fetchone()[0]
+
+        try:
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+            try:
+                self._transaction(reserve)
+            finally:
+                self._connection.execute("PRAGMA synchronous=FULL")
+        except Exception as error:  # noqa: BLE001 - it becomes the answer of those who asked
+            return [(request.reply, error) for request in wanted]
+        answers: Answers = []
+        for request in reversed(wanted):
+            answers.append((request.reply, last))
+            last -= request.ids
+        return answers
+
+    def _commit(self, requests: list[_Request]) -> Answers:
+        """One transaction for all; if it fails, each unit on its own, so that a bad one stands alone."""
+        answers: Answers = []
+
+        def write() -> None:
+            answers.extend((request.reply, self._write(request.unit)) for request in requests if request.unit)
+
+        try:
+            self._transaction(write)
+        except Exception as error:  # noqa: BLE001 - it becomes the answer of those who asked
+            if len(requests) == 1 or isinstance(error, Unavailable):
+                return [(request.reply, error) for request in requests]
+            return [answer for request in requests for answer in self._commit([request])]
+        return answers
+
+    def _write(self, unit: Unit) -> Stale | None:
+        """Check every stream of a unit, then write it: nothing else can write in between."""
+        if any(self._version(append.stream) != append.expected for append in unit.appends):
+            return None if self._has(unit) else Stale()
+        for append in unit.appends:
+            self._connection.executemany(sql.INSERT_EVENT, append.events)
+        self._write_rows(unit.changes)
+        return None
+
+    def _version(self, stream: str) -> int:
+        statement, key = (sql.TASK_VERSION, int(stream)) if stream.isdigit() else (sql.STREAM_VERSION, stream)
+        row = self._connection.execute(statement, (key,)).fetchone()
+        return (row[0] or 0) if row else 0
+
+    def _has(self, unit: Unit) -> bool:
+        """True if this very unit was stored before and only its acknowledgement was lost."""
+        first = unit.first
+        found = self._connection.execute(sql.EVENT_AT, (first.stream, first.version)).fetchone()
+        return found is not None and found[0] == first.id
+
+    def _write_rows(self, changes: Iterable[Change]) -> None:
+        for table, key, values in changes:
+            if values is None:
+                self._connection.execute(sql.DROP[table], key)
+            else:
+                self._connection.execute(sql.PUT[table], values)

@@ -1,0 +1,154 @@
+"""How a task comes to be: from a brief, or from the task it succeeds."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Literal
+from urllib.parse import urlsplit
+
+from remit.domain import command as cmd
+from remit.domain import event as ev
+from remit.domain.policy import agent_of, max_children, max_depth, must_own, narrowed
+from remit.domain.record import record
+from remit.domain.value import Criterion, Limits, Output, Resource, Step, Task
+from remit.errors import Conflict, LimitExceeded, invalid
+
+
+@record
+class NewIds:
+    """What a new task is called."""
+
+    id: str
+    uid: str
+    thread_id: str
+
+
+def created(command: cmd.CreateTask | cmd.CreateSubtask, ids: NewIds, actor: str, parent: Task | None) -> ev.TaskCreated:
+    """The event that makes a task of a brief."""
+    return ev.TaskCreated(
+        id=ids.id,
+        uid=ids.uid,
+        thread_id=ids.thread_id,
+        title=command.title,
+        description=command.description or command.instructions or command.title,
+        instructions=command.instructions or command.description or command.title,
+        draft=command.status == "draft",
+        acceptance=criteria(command.acceptance, None),
+        completion=command.completion,
+        outputs=unique_names(command.outputs),
+        guides=tuple(dict.fromkeys(command.tsgs)),
+        steps=tuple(Step(title=step.title, details=step.details, done=step.done) for step in command.steps),
+        resources=tuple(resource(item.type, item.value, item.label, f"resources[{index}].value") for index, item in enumerate(command.resources)),
+        owner=command.owner or agent_of(actor),
+        parent_id=parent.id if parent else None,
+        step_index=command.step_index if isinstance(command, cmd.CreateSubtask) else None,
+        root_id=parent.root_id if parent else ids.id,
+        depth=parent.depth + 1 if parent else 0,
+        depends_on=command.depends_on,
+        schedule=command.schedule,
+        channel=command.channel,
+        session_id=command.session_id,
+        parent_session_id=command.parent_session,
+        model=command.model,
+        tools=narrowed(command.tools, parent.tools) if parent else command.tools,
+        priority=command.priority,
+        limits=_within(command.limits, parent.limits) if parent else command.limits,
+        labels=tuple(dict.fromkeys(command.labels)),
+        metadata=command.metadata,
+        idempotency_key=command.idempotency_key,
+    )
+
+
+def must_take_subtask(parent: Task, command: cmd.CreateSubtask, actor: str) -> None:
+    """Refuse a subtask that its parent cannot have."""
+    must_own(actor, parent, "give it subtasks")
+    if parent.depth + 1 > max_depth(parent.limits):
+        raise LimitExceeded(f"A subtask of task {parent.id} would be {parent.depth + 1} levels deep; the limit is {max_depth(parent.limits)}.")
+    if len(parent.children) >= max_children(parent.limits):
+        raise LimitExceeded(f"Task {parent.id} has {len(parent.children)} subtasks, as many as it may have.", hint="Raise limits.max_children.")
+    if command.step_index is None:
+        return
+    if command.step_index >= len(parent.steps):
+        expected = f"0 to {len(parent.steps) - 1}" if parent.steps else "none: it has no steps"
+        raise invalid("step_index", f"is {command.step_index}, but task {parent.id} has {len(parent.steps)} steps", expected)
+    if (linked := parent.steps[command.step_index].task_id) is not None:
+        raise Conflict(f"Step {command.step_index} of task {parent.id} is linked to task {linked}.", details={"task_id": linked})
+
+
+def successor(task: Task, ids: NewIds, owner: str | None, parent: Task | None) -> ev.TaskCreated:
+    """The event that makes the task that takes another's place."""
+    return ev.TaskCreated(
+        id=ids.id,
+        uid=ids.uid,
+        thread_id=ids.thread_id,
+        title=task.title,
+        description=task.description,
+        instructions=task.instructions,
+        acceptance=tuple(replace(item, status="unchecked", evidence=None, by=None) for item in task.acceptance),
+        completion=task.completion,
+        outputs=task.outputs,
+        guides=task.guides,
+        steps=task.steps,
+        resources=task.resources,
+        owner=owner,
+        parent_id=parent.id if parent else None,
+        step_index=task.step_index if parent else None,
+        root_id=ids.id if task.parent_id and not parent else task.root_id,
+        depth=task.depth if parent else 0,
+        depends_on=task.depends_on,
+        schedule=task.schedule,
+        rerun_of=task.id,
+        channel=task.channel,
+        parent_session_id=task.parent_session_id,
+        model=task.model,
+        tools=task.tools,
+        priority=task.priority,
+        limits=task.limits,
+        labels=task.labels,
+        metadata=task.metadata,
+    )
+
+
+def criteria(given: Iterable[cmd.NewCriterion], task: Task | None) -> tuple[Criterion, ...]:
+    """Criteria with ids; one that stays as it is keeps its id and what is known of it."""
+    kept = {(item.text, repr(item.check)): item for item in reversed(task.acceptance if task else ())}
+    number = task.counts.criteria if task else 0
+    made: list[Criterion] = []
+    for item in given:
+        if (known := kept.pop((item.text, repr(item.check)), None)) is None:
+            number += 1
+            known = Criterion(id=f"c{number}", text=item.text, check=item.check)
+        made.append(known)
+    return tuple(made)
+
+
+def unique_names(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
+    """The outputs, if no two have the same name."""
+    names = [output.name for output in outputs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise invalid("outputs", f"names {twice!r} twice", "each name once")
+    return outputs
+
+
+def resource(kind: Literal["url", "file"], value: str, label: str | None, field: str) -> Resource:
+    """A resource, if its value is an absolute URL or an absolute path."""
+    if kind == "url" and not all(_scheme_and_rest(value)):
+        raise invalid(field, f"is {value[:60]!r}", "an absolute URL such as https://example.org/spec")
+    if kind == "file" and not (PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute()):
+        raise invalid(field, f"is {value[:60]!r}", "an absolute file path")
+    return Resource(type=kind, value=value, label=label)
+
+
+def _scheme_and_rest(value: str) -> tuple[str, str]:
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return "", ""
+    return parts.scheme, parts.netloc or parts.path
+
+
+def _within(asked: Limits, parent: Limits) -> Limits:
+    """A subtask may not reach deeper than its parent may."""
+    if parent.max_depth is None and asked.max_depth is None:
+        return asked
+    return replace(asked, max_depth=min(max_depth(asked), max_depth(parent)))

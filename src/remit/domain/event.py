@@ -1,0 +1,513 @@
+"""What happened: stored for ever, never renamed, never changed."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from remit.domain.record import record
+from remit.domain.value import (
+    CancelReason,
+    ChildWait,
+    Completion,
+    Criterion,
+    CriterionStatus,
+    Dependency,
+    FailReason,
+    Json,
+    Limits,
+    Output,
+    Resource,
+    Schedule,
+    Step,
+    ToolCount,
+    Tools,
+    Usage,
+    Verification,
+    WakeCause,
+)
+
+
+@record
+class TaskCreated:
+    """A task exists, as a draft or ready to be worked on."""
+
+    id: str
+    uid: str
+    thread_id: str
+    title: str
+    description: str
+    instructions: str
+    draft: bool = False
+    acceptance: tuple[Criterion, ...] = ()
+    completion: Completion = "auto"
+    outputs: tuple[Output, ...] = ()
+    guides: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    resources: tuple[Resource, ...] = ()
+    owner: str | None = None
+    parent_id: str | None = None
+    step_index: int | None = None
+    root_id: str
+    depth: int = 0
+    depends_on: tuple[Dependency, ...] = ()
+    schedule: Schedule | None = None
+    rerun_of: str | None = None
+    channel: str = "local"
+    session_id: str | None = None
+    parent_session_id: str | None = None
+    model: str | None = None
+    tools: Tools = Tools()
+    priority: int = 2
+    limits: Limits = Limits()
+    labels: tuple[str, ...] = ()
+    metadata: Mapping[str, Json] | None = None
+    idempotency_key: str | None = None
+
+
+@record
+class TaskActivated:
+    """A draft may be worked on now."""
+
+
+@record
+class TaskRevised:
+    """Fields that the agent need not be told of have changed; what is absent stayed."""
+
+    title: str | None = None
+    description: str | None = None
+    priority: int | None = None
+    labels: tuple[str, ...] | None = None
+    metadata: Mapping[str, Json] | None = None
+    limits: Limits | None = None
+
+
+@record
+class TaskReassigned:
+    """Another agent owns the task; only possible before its first start."""
+
+    owner: str
+
+
+@record
+class TaskAssigned:
+    """An outside session works on the task from here on."""
+
+    session_id: str
+
+
+@record
+class TaskSuperseded:
+    """A successor takes over."""
+
+    by: str
+
+
+@record
+class ParentReplaced:
+    """The task hangs below the successor of its parent."""
+
+    parent_id: str
+
+
+@record
+class InstructionsUpdated:
+    """The instructions have changed."""
+
+    update_id: str
+    instructions: str
+
+
+@record
+class AcceptanceUpdated:
+    """The acceptance criteria have changed."""
+
+    update_id: str
+    acceptance: tuple[Criterion, ...]
+
+
+@record
+class OutputsUpdated:
+    """The required outputs have changed."""
+
+    update_id: str
+    outputs: tuple[Output, ...]
+
+
+@record
+class MessageSent:
+    """Somebody said something to the agent."""
+
+    update_id: str
+    message: str
+
+
+@record
+class UpdateDelivered:
+    """These updates are in the agent's next request."""
+
+    update_ids: tuple[str, ...]
+    run_id: str | None = None
+    session_id: str | None = None
+    turn: int = 0
+
+
+@record
+class StepsReplaced:
+    """The plan is a new one."""
+
+    steps: tuple[Step, ...]
+
+
+@record
+class StepUpdated:
+    """One step has changed; what is absent stayed."""
+
+    index: int
+    title: str | None = None
+    details: str | None = None
+    done: bool | None = None
+
+
+@record
+class SubtaskLinked:
+    """A subtask belongs to this task, in place of `replaces` where it is a successor."""
+
+    child_id: str
+    step_index: int | None = None
+    wait: ChildWait = "wake"
+    replaces: str | None = None
+
+
+@record
+class ResourceAdded:
+    """A resource is attached."""
+
+    resource: Resource
+
+
+@record
+class ResourceRemoved:
+    """A resource is gone."""
+
+    index: int
+
+
+@record
+class GuideAttached:
+    """A guide is linked."""
+
+    guide_id: str
+
+
+@record
+class DependenciesChanged:
+    """The task waits for other tasks than before."""
+
+    depends_on: tuple[Dependency, ...]
+
+
+@record
+class ScheduleChanged:
+    """The task starts at other times than before."""
+
+    schedule: Schedule | None = None
+
+
+@record
+class TaskStarted:
+    """Work has begun for the first time; the owner is sealed."""
+
+
+@record
+class RunStarted:
+    """A worker is at it."""
+
+    run_id: str
+    worker: str
+
+
+@record
+class RunYielded:
+    """The run ended in order and waits; `tick` where it waits for nothing but the next wake."""
+
+    run_id: str
+    final_message: str | None = None
+    tick: bool = False
+    tool_summary: tuple[ToolCount, ...] = ()
+
+
+@record
+class RunReleased:
+    """The worker gave the task back unharmed."""
+
+    run_id: str
+    tool_summary: tuple[ToolCount, ...] = ()
+
+
+@record
+class RunFailed:
+    """The run ended in an error."""
+
+    run_id: str
+    error: str
+    tool_summary: tuple[ToolCount, ...] = ()
+
+
+@record
+class RunTimedOut:
+    """The run stood idle for too long."""
+
+    run_id: str
+    error: str
+    tool_summary: tuple[ToolCount, ...] = ()
+
+
+@record
+class RunLost:
+    """The worker of the run is gone."""
+
+    run_id: str
+
+
+@record
+class UserInteractionRequested:
+    """A person is asked."""
+
+    interaction_id: str
+    question: str
+    options: tuple[str, ...] = ()
+    blocking: bool = True
+    call_id: str | None = None
+
+
+@record
+class UserInteractionResponded:
+    """A person answered."""
+
+    interaction_id: str
+    answer: str
+
+
+@record
+class UserNotified:
+    """A person is told something."""
+
+    notification_id: str
+    message: str
+
+
+@record
+class SubtaskAwaited:
+    """The run will wait for a subtask."""
+
+    child_id: str
+    call_id: str | None = None
+
+
+@record
+class SubtaskSettled:
+    """A subtask reached its end."""
+
+    child_id: str
+    state: str
+    summary: str | None = None
+    failure_reason: str | None = None
+
+
+@record
+class TimerSet:
+    """The run will wait for a point in time."""
+
+    timer_id: str
+    due_at: datetime
+    call_id: str | None = None
+
+
+@record
+class TimerFired:
+    """A wait without an open call is over, and why."""
+
+    ref: str
+    cause: WakeCause = "timer"
+
+
+@record
+class TaskPaused:
+    """Nobody works on it until it is resumed."""
+
+
+@record
+class TaskResumed:
+    """It goes on where it was."""
+
+
+@record
+class CompletionClaimed:
+    """Somebody says that it is done."""
+
+    run_id: str | None = None
+    outputs: Mapping[str, Json] | None = None
+    summary: str | None = None
+    final_message: str | None = None
+    tool_summary: tuple[ToolCount, ...] = ()
+
+
+@record
+class CriterionChecked:
+    """A criterion has been looked at."""
+
+    criterion_id: str
+    status: CriterionStatus
+    evidence: str | None = None
+
+
+@record
+class CriterionWaived:
+    """A named person does not insist on a criterion."""
+
+    criterion_id: str
+    reason: str
+
+
+@record
+class AcceptanceRejected:
+    """It is not done yet: these are the gaps."""
+
+    update_id: str
+    gaps: tuple[str, ...]
+    missing_outputs: bool = False
+
+
+@record
+class TaskCompleted:
+    """Done, with what stands behind it."""
+
+    verification: Verification
+
+
+@record
+class TaskFailed:
+    """It ended without success."""
+
+    reason: FailReason
+    message: str
+
+
+@record
+class TaskCanceled:
+    """It was called off."""
+
+    reason: CancelReason
+    message: str | None = None
+
+
+@record
+class BudgetReserved:
+    """Tokens and money are set aside before a model call."""
+
+    reservation_id: str
+    run_id: str
+    tokens: int
+    cost: float = 0.0
+
+
+@record
+class BudgetSettled:
+    """What a model call really used."""
+
+    reservation_id: str
+    run_id: str
+    usage: Usage
+
+
+@record
+class GuideCreated:
+    """A guide exists."""
+
+    id: str
+    title: str
+    body: str
+
+
+@record
+class KeyClaimed:
+    """An idempotency key stands for this task for ever."""
+
+    key: str
+    body_hash: str
+    task_id: str
+
+
+Event = (
+    TaskCreated
+    | TaskActivated
+    | TaskRevised
+    | TaskReassigned
+    | TaskAssigned
+    | TaskSuperseded
+    | ParentReplaced
+    | InstructionsUpdated
+    | AcceptanceUpdated
+    | OutputsUpdated
+    | MessageSent
+    | UpdateDelivered
+    | StepsReplaced
+    | StepUpdated
+    | SubtaskLinked
+    | ResourceAdded
+    | ResourceRemoved
+    | GuideAttached
+    | DependenciesChanged
+    | ScheduleChanged
+    | TaskStarted
+    | RunStarted
+    | RunYielded
+    | RunReleased
+    | RunFailed
+    | RunTimedOut
+    | RunLost
+    | UserInteractionRequested
+    | UserInteractionResponded
+    | UserNotified
+    | SubtaskAwaited
+    | SubtaskSettled
+    | TimerSet
+    | TimerFired
+    | TaskPaused
+    | TaskResumed
+    | CompletionClaimed
+    | CriterionChecked
+    | CriterionWaived
+    | AcceptanceRejected
+    | TaskCompleted
+    | TaskFailed
+    | TaskCanceled
+    | BudgetReserved
+    | BudgetSettled
+)
+"""What can stand in a task's stream."""
+
+
+@record
+class Entry:
+    """An event as it stands in its stream."""
+
+    id: str
+    stream: str
+    version: int
+    at: datetime
+    actor: str
+    event: Event | GuideCreated | KeyClaimed
+
+
+class Stored(NamedTuple):
+    """An event as a store keeps it: its data as JSON text, chained by hash to the one before it in its stream."""
+
+    id: str
+    stream: str
+    version: int
+    type: str
+    at: str
+    actor: str
+    data: str
+    hash: bytes

@@ -1,0 +1,376 @@
+"""What a command does to all the tasks it touches, decided without any input or output.
+
+`plan` is a generator: it yields what it needs to know (`Load`, `Descendants`, …), is sent the answer, and returns a
+`Plan`: the events of each stream, and the streams that must not have changed meanwhile.
+"""
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from remit.domain import command as cmd
+from remit.domain import event as ev
+from remit.domain.create import NewIds, created, must_take_subtask, successor
+from remit.domain.decide import Context, Events, TaskCommand, decide, fold
+from remit.domain.policy import must_live
+from remit.domain.record import record
+from remit.domain.run import fenced
+from remit.domain.value import TASK_ID, Child, Dependency, State, Task
+from remit.domain.wire import plain
+from remit.errors import Conflict, NotFound, invalid
+
+GUIDE, KEY = "guide/", "key/"
+
+
+@record
+class Load:
+    """Tasks by id or uid; the answer maps each of them to its task, or to nothing."""
+
+    refs: tuple[str, ...]
+
+
+@record
+class Descendants:
+    """Every task below one that has not ended."""
+
+    task_id: str
+
+
+@record
+class Dependents:
+    """Every task that waits for one of these and has not started."""
+
+    task_id: str
+
+
+@record
+class Upstream:
+    """Every task that has not ended and that these wait for, directly or not; themselves included."""
+
+    task_ids: tuple[str, ...]
+
+
+@record
+class KnownGuides:
+    """Which of these guides exist."""
+
+    ids: tuple[str, ...]
+
+
+@record
+class KnownAgents:
+    """Which agents exist."""
+
+
+@record
+class ClaimedKey:
+    """What an idempotency key stands for, if anything."""
+
+    stream: str
+
+
+@record
+class Answer:
+    """What is known of a question that is not open any more."""
+
+    interaction_id: str
+
+
+@record
+class Fresh:
+    """Ids for a new task; asked for last, so that a refused request uses none up."""
+
+
+Need = Load | Descendants | Dependents | Upstream | KnownGuides | KnownAgents | ClaimedKey | Answer | Fresh
+
+
+@record
+class Plan:
+    """The events of each stream, in the order they are appended; nothing else may have changed in `guards`."""
+
+    task_id: str = ""
+    events: Mapping[str, tuple[ev.Event | ev.GuideCreated | ev.KeyClaimed, ...]]
+    guards: frozenset[str] = frozenset()
+
+
+T = TypeVar("T")
+Asking = Generator[Need, Any, T]
+Changes = dict[str, Events]
+
+
+def plan(command: cmd.Command, context: Context) -> Asking[Plan]:
+    """Decide a command; the answers to what it yields make it a pure function."""
+    match command:
+        case cmd.CreateGuide():
+            return (yield from _create_guide(command))
+        case cmd.CreateTask() | cmd.CreateSubtask():
+            return (yield from _create(command, context))
+        case cmd.RerunTask():
+            return (yield from _rerun(command))
+        case cmd.Respond():
+            return (yield from _respond(command, context))
+        case _:
+            task = yield from _task(command.task_id)
+            return (yield from _change(task, command, context))
+
+
+def key_stream(actor: str, key: str) -> str:
+    """Where the claim of an idempotency key is kept; an actor has no slash in its name."""
+    return f"{KEY}{actor}/{key}"
+
+
+def _task(ref: str, field: str = "task_id") -> Asking[Task]:
+    found = (yield Load(refs=(ref,)))[ref]
+    if found is None:
+        raise NotFound(f"There is no task {ref}.", hint="list_tasks and list_history show what there is.", details={field: ref})
+    return cast("Task", found)
+
+
+def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
+    guards: frozenset[str] = frozenset()
+    match command:
+        case cmd.UpdateTask(owner=str(owner)) if owner != task.owner:
+            yield from _must_be_agent(owner)
+            if task.started_at is not None:
+                return (yield from _hand_off(task, command, context))
+        case cmd.UpdateTask(depends_on=tuple(asked)):
+            must_live(task)
+            depends_on, guards = yield from _dependencies(asked, task)
+            command = replace(command, depends_on=depends_on)
+        case cmd.AttachTsg(tsg_id=guide_id):
+            yield from _must_be_guides((guide_id,))
+        case cmd.StartRun() | cmd.RunTask():
+            events = decide(task, command, context)
+            yield from _must_be_ready(task, context, now=isinstance(command, cmd.RunTask))
+            return Plan(task_id=task.id, events={task.id: tuple(events)})
+        case cmd.AwaitSubtask(child_id=ref) if not re.fullmatch(TASK_ID, ref):
+            command = replace(command, child_id=(yield from _task(ref, "child_id")).id)
+        case _:
+            pass
+    changes: Changes = {task.id: decide(task, command, context)}
+    if _canceled(changes[task.id]):
+        below: tuple[Task, ...] = yield Descendants(task_id=task.id)
+        changes |= {child.id: [ev.TaskCanceled(reason="parent")] for child in below}
+    yield from _tell_parent(task, changes, context)
+    return _plan(task.id, changes, guards)
+
+
+def _plan(task_id: str, changes: Mapping[str, Events], guards: frozenset[str] = frozenset()) -> Plan:
+    return Plan(task_id=task_id, events={stream: tuple(events) for stream, events in changes.items() if events}, guards=guards)
+
+
+def _canceled(events: Iterable[object]) -> bool:
+    return any(isinstance(event, ev.TaskCanceled) for event in events)
+
+
+def _tell_parent(task: Task, changes: Changes, context: Context) -> Asking[None]:
+    """A task that ends tells its parent in the same commit, so that no wake can be lost."""
+    if task.parent_id is None or not any(isinstance(event, ev.TaskCompleted | ev.TaskFailed | ev.TaskCanceled) for event in changes[task.id]):
+        return
+    parent: Task = yield from _task(task.parent_id, "parent_id")
+    ended = fold(task, changes[task.id], context)
+    told = cmd.SettleSubtask(
+        task_id=parent.id,
+        child_id=task.id,
+        state=cast("Any", ended.state.value),
+        summary=ended.summary,
+        failure_reason=ended.failure_reason,
+    )
+    changes[parent.id] = decide(parent, told, replace(context, run_id=None))
+
+
+# New tasks.
+
+
+def _create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Asking[Plan]:
+    claim = yield from _claimed(command, context)
+    if claim is not None and (known := claim[1]) is not None:
+        return Plan(task_id=known, events={})
+    parent: Task | None = None
+    if isinstance(command, cmd.CreateSubtask):
+        parent = yield from _task(command.task_id)
+        fenced(parent, context.run_id)
+        must_live(parent)
+        must_take_subtask(parent, command, context.actor)
+    if command.owner is not None:
+        yield from _must_be_agent(command.owner)
+    if command.tsgs:
+        yield from _must_be_guides(command.tsgs)
+    if command.depends_on:
+        depends_on, _ = yield from _dependencies(command.depends_on, None, parent)
+        command = replace(command, depends_on=depends_on)
+    created(command, NewIds(id="0", uid="", thread_id=""), context.actor, parent)
+    ids: NewIds = yield Fresh()
+    events: dict[str, tuple[Any, ...]] = {ids.id: (created(command, ids, context.actor, parent),)}
+    if parent is not None and isinstance(command, cmd.CreateSubtask):
+        events[parent.id] = (ev.SubtaskLinked(child_id=ids.id, step_index=command.step_index, wait=command.wait),)
+    if claim is not None and command.idempotency_key is not None:
+        events[key_stream(context.actor, command.idempotency_key)] = (ev.KeyClaimed(key=command.idempotency_key, body_hash=claim[0], task_id=ids.id),)
+    return Plan(task_id=ids.id, events=events)
+
+
+def _claimed(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Asking[tuple[str, str | None] | None]:
+    """The hash of the body, and the task its key already stands for."""
+    if command.idempotency_key is None:
+        return None
+    body = json.dumps([type(command).__name__, plain(replace(command, idempotency_key=None))], sort_keys=True)
+    body_hash = hashlib.sha256(body.encode()).hexdigest()
+    claim: ev.KeyClaimed | None = yield ClaimedKey(stream=key_stream(context.actor, command.idempotency_key))
+    if claim is None:
+        return body_hash, None
+    if claim.body_hash != body_hash:
+        raise Conflict(
+            f"The idempotency key {command.idempotency_key!r} stands for task {claim.task_id}, which was made from another body.",
+            hint="Use a new key for a new task.",
+            details={"task_id": claim.task_id},
+        )
+    return body_hash, claim.task_id
+
+
+def _must_be_agent(owner: str) -> Asking[None]:
+    known: frozenset[str] = yield KnownAgents()
+    if owner not in known:
+        raise invalid("owner", f"is {owner!r}, which is no known agent", f"one of {', '.join(sorted(known))}")
+
+
+def _must_be_guides(ids: tuple[str, ...]) -> Asking[None]:
+    known: frozenset[str] = yield KnownGuides(ids=ids)
+    if unknown := [guide_id for guide_id in ids if guide_id not in known]:
+        raise NotFound(f"There is no guide {', '.join(unknown)}.", hint="list_guides shows what there is.", details={"guides": unknown})
+
+
+def _create_guide(command: cmd.CreateGuide) -> Asking[Plan]:
+    guide_id = command.id or _slug(command.title)
+    known: frozenset[str] = yield KnownGuides(ids=(guide_id,))
+    if guide_id in known:
+        raise Conflict(f"There is a guide {guide_id} already.", hint="Give another id.", details={"guide_id": guide_id})
+    return Plan(events={GUIDE + guide_id: (ev.GuideCreated(id=guide_id, title=command.title, body=command.body),)})
+
+
+def _slug(title: str) -> str:
+    ascii_title = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
+    slug = re.sub(r"[^a-z0-9]+", "-", ascii_title).strip("-")[:64].strip("-")
+    if not slug:
+        raise invalid("id", "is missing and the title has no letters to make one of", "an id such as disk-full")
+    return slug
+
+
+# Dependencies.
+
+
+def _dependencies(
+    asked: tuple[Dependency, ...], task: Task | None, parent: Task | None = None
+) -> Asking[tuple[tuple[Dependency, ...], frozenset[str]]]:
+    """The dependencies by id, each once, if they exist, can be met, and close no circle.
+
+    The second part names the tasks looked at: they must be unchanged at the commit, so that two requests cannot close
+    a circle together.
+    """
+    found: Mapping[str, Task | None] = yield Load(refs=tuple(item.task_id for item in asked))
+    unique: dict[str, Dependency] = {}
+    for index, item in enumerate(asked):
+        other = found[item.task_id]
+        if other is None:
+            raise invalid(f"depends_on[{index}]", f"is {item.task_id}, which is no task", "the id of an existing task")
+        if other.state in (State.FAILED, State.CANCELED) and item.on == "done":
+            expected = "a task that can still be done, or on: settled"
+            raise invalid(f"depends_on[{index}]", f"is task {other.id}, which is {other.state.value} and will never be done", expected)
+        unique[other.id] = Dependency(task_id=other.id, on=item.on)
+    above = yield from _ancestors(parent if task is None else task)
+    upstream: tuple[Task, ...] = yield Upstream(task_ids=tuple(unique)) if task else Upstream(task_ids=())
+    if task is not None and (task.id in unique or any(item.id == task.id for item in upstream)):
+        raise invalid("depends_on", f"makes task {task.id} wait for itself", "no circle of dependencies", task_id=task.id)
+    if held := next((ancestor for ancestor in above if ancestor in unique), None):
+        raise invalid("depends_on", f"names task {held}, which this task is a part of", "tasks outside its own ancestors")
+    return tuple(unique.values()), frozenset(item.id for item in upstream)
+
+
+def _ancestors(task: Task | None) -> Asking[tuple[str, ...]]:
+    """The tasks above one, and for a subtask to be made its parent itself."""
+    above: list[str] = []
+    while task is not None:
+        above.append(task.id)
+        task = (yield from _task(task.parent_id, "parent_id")) if task.parent_id else None
+    return tuple(above)
+
+
+def _must_be_ready(task: Task, context: Context, *, now: bool) -> Asking[None]:
+    """Refuse to start what is blocked; `now` overrides only the clock."""
+    if task.session_id is not None:
+        raise Conflict(f"Task {task.id} is worked on by session {task.session_id} and gets no run.", details={"session_id": task.session_id})
+    if task.owner is None:
+        raise Conflict(f"Task {task.id} has no owner.", hint="Give it one with update_task.")
+    if not now and task.schedule is not None and task.schedule.not_before is not None and task.schedule.not_before > context.now:
+        raise Conflict(f"Task {task.id} may not start before {task.schedule.not_before.isoformat()}.")
+    if task.started_at is None and task.depends_on:
+        found: Mapping[str, Task | None] = yield Load(refs=tuple(item.task_id for item in task.depends_on))
+        if blocked := [item.task_id for item in task.depends_on if not met(item, found[item.task_id])]:
+            raise Conflict(f"Task {task.id} waits for task {', '.join(blocked)}.", details={"blocked_by": blocked})
+
+
+def met(dependency: Dependency, other: Task | None) -> bool:
+    """True once a dependency no longer holds its task back."""
+    return other is not None and (other.state is State.DONE or (dependency.on == "settled" and other.state.terminal))
+
+
+# Successors.
+
+
+def _rerun(command: cmd.RerunTask) -> Asking[Plan]:
+    task = yield from _task(command.task_id)
+    if not task.state.terminal:
+        raise Conflict(f"Task {task.id} is {task.state.value}, not ended.", hint="Use run_task to run it now, or cancel it first.")
+    return (yield from _succeed(task, task.owner, {}))
+
+
+def _hand_off(task: Task, command: cmd.UpdateTask, context: Context) -> Asking[Plan]:
+    """A started task keeps its owner: another owner means a successor, and this one is canceled without cascade."""
+    if command.status is not None:
+        raise invalid("status", "is given with a new owner", "one of them, since the new owner gets a new task")
+    rest = decide(task, replace(command, owner=None, depends_on=None), context)
+    changed = fold(task, rest, context)
+    return (yield from _succeed(changed, command.owner, {task.id: rest}))
+
+
+def _succeed(task: Task, owner: str | None, changes: Changes) -> Asking[Plan]:
+    """Everything that pointed at the old task points at the new one, in one commit."""
+    parent: Task | None = (yield from _task(task.parent_id, "parent_id")) if task.parent_id else None
+    parent = None if parent is None or parent.state.terminal else parent
+    found: Mapping[str, Task | None] = yield Load(refs=tuple(child.id for child in task.children))
+    live = [(child, below) for child in task.children if (below := found[child.id]) is not None and not below.state.terminal]
+    dependents: tuple[Task, ...] = yield Dependents(task_id=task.id)
+    ids: NewIds = yield Fresh()
+    made: Events = [successor(task, ids, owner, parent)]
+    changes[ids.id] = made + [ev.SubtaskLinked(child_id=child.id, wait=child.wait) for child, _ in live]
+    changes |= {below.id: [ev.ParentReplaced(parent_id=ids.id)] for _, below in live}
+    changes |= {other.id: [ev.DependenciesChanged(depends_on=_redirected(other, task.id, ids.id))] for other in dependents}
+    if parent is not None:
+        link = next((child for child in parent.children if child.id == task.id), Child(id=task.id))
+        changes[parent.id] = [ev.SubtaskLinked(child_id=ids.id, step_index=task.step_index, wait=link.wait, replaces=task.id)]
+    if not task.state.terminal:
+        ended: Events = [ev.TaskSuperseded(by=ids.id), ev.TaskCanceled(reason="superseded")]
+        changes[task.id] = [*changes.get(task.id, []), *ended]
+    return _plan(ids.id, changes)
+
+
+def _redirected(task: Task, old: str, new: str) -> tuple[Dependency, ...]:
+    return tuple(replace(item, task_id=new) if item.task_id == old else item for item in task.depends_on)
+
+
+# Questions.
+
+
+def _respond(command: cmd.Respond, context: Context) -> Asking[Plan]:
+    task_id = command.interaction_id.partition("-q")[0]
+    task = (yield Load(refs=(task_id,)))[task_id] if re.fullmatch(TASK_ID, task_id) else None
+    answer: Mapping[str, Any] | None = None if task is None else (yield Answer(interaction_id=command.interaction_id))
+    if task is None or answer is None:
+        raise NotFound(f"There is no interaction {command.interaction_id}.", hint="list_interactions shows the open ones.")
+    if answer["status"] != "open":
+        told = f"was answered by {answer['answered_by']}" if answer["status"] == "answered" else "was closed when its task ended"
+        raise Conflict(f"Interaction {command.interaction_id} {told}.", details=dict(answer))
+    return (yield from _change(task, command, context))

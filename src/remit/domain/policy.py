@@ -1,0 +1,85 @@
+"""Rules that several decisions share: defaults, grants, who is who, what is missing."""
+
+from collections.abc import Iterable, Mapping
+
+from remit.domain.value import Json, Limits, Output, Task, Tools
+from remit.errors import Conflict, Forbidden
+
+MAX_ATTEMPTS = 3
+MAX_ROUNDS = 2
+MAX_OUTPUT_ASKS = 2
+MAX_IDLE_RUNS = 3
+MAX_DEPTH = 3
+MAX_CHILDREN = 64
+
+
+def is_person(actor: str) -> bool:
+    """True for user:<name>."""
+    return actor.startswith("user:")
+
+
+def agent_of(actor: str) -> str | None:
+    """The agent's id, if an agent acts."""
+    return actor.removeprefix("agent:") if actor.startswith("agent:") else None
+
+
+def must_be_person(actor: str, what: str) -> None:
+    """Refuse what only people may do."""
+    if not is_person(actor):
+        raise Forbidden(f"Only a person can {what}; {actor} is not one.", hint="Ask a person with ask_user.")
+
+
+def must_own(actor: str, task: Task, what: str) -> None:
+    """Refuse an agent that neither owns the task nor is in charge of it."""
+    if (agent := agent_of(actor)) is not None and agent != task.owner:
+        raise Forbidden(f"{actor} does not own task {task.id} and cannot {what}.", hint=f"Its owner is {task.owner or 'nobody'}.")
+
+
+def must_answer_for(actor: str, task: Task, what: str) -> None:
+    """Refuse an agent that neither owns nor created the task."""
+    if actor != task.created_by:
+        must_own(actor, task, what)
+
+
+def must_live(task: Task) -> None:
+    """Refuse to change what has ended."""
+    if task.state.terminal:
+        raise Conflict(
+            f"Task {task.id} is {task.state.value}; an ended task never changes.",
+            hint="Use rerun_task to do it again as a new task.",
+            details={"task_id": task.id, "state": task.state.value},
+        )
+
+
+def narrowed(asked: Tools, parent: Tools) -> Tools:
+    """What a child may use: never more than its parent."""
+    allow = asked.allow
+    if parent.allow is not None:
+        allow = tuple(tool for tool in (parent.allow if allow is None else allow) if tool in parent.allow)
+    return Tools(allow=allow, deny=tuple(dict.fromkeys((*parent.deny, *asked.deny))))
+
+
+def max_depth(limits: Limits) -> int:
+    """How deep the tree below may reach, counted from the root."""
+    return MAX_DEPTH if limits.max_depth is None else limits.max_depth
+
+
+def max_children(limits: Limits) -> int:
+    """How many subtasks a task may have."""
+    return MAX_CHILDREN if limits.max_children is None else limits.max_children
+
+
+def max_attempts(limits: Limits) -> int:
+    """How many runs in a row may end badly."""
+    return MAX_ATTEMPTS if limits.max_attempts is None else limits.max_attempts
+
+
+def missing_outputs(task: Task, given: Mapping[str, Json] | None) -> tuple[str, ...]:
+    """Names of required outputs that are neither given now nor were before."""
+    there = {**(task.completion_outputs or {}), **(given or {})}
+    return tuple(output.name for output in task.outputs if output.required and there.get(output.name) is None)
+
+
+def outline(outputs: Iterable[Output]) -> str:
+    """Required outputs as the agent reads them."""
+    return ", ".join(f"{output.name} ({output.kind})" if output.kind != "text" else output.name for output in outputs)

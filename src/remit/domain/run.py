@@ -1,0 +1,225 @@
+"""Runs as records: how they start, wait and end. What carries them out is not known here."""
+
+from datetime import datetime
+from typing import assert_never
+
+from remit.domain import command as cmd
+from remit.domain import event as ev
+from remit.domain.policy import MAX_IDLE_RUNS, MAX_OUTPUT_ASKS, max_attempts, missing_outputs
+from remit.domain.value import FailReason, State, Task, WakeCause
+from remit.domain.verdict import claim
+from remit.errors import Conflict, NotFound, StaleRun
+
+Events = list[ev.Event]
+
+RunCommand = (
+    cmd.StartRun
+    | cmd.RunTask
+    | cmd.DeliverUpdates
+    | cmd.AskUser
+    | cmd.AwaitSubtask
+    | cmd.SetTimer
+    | cmd.YieldRun
+    | cmd.FinishRun
+    | cmd.ReleaseRun
+    | cmd.FailRun
+    | cmd.TimeOutRun
+    | cmd.LoseRun
+    | cmd.FireTimer
+    | cmd.Tick
+    | cmd.SettleSubtask
+    | cmd.ReserveBudget
+    | cmd.SettleBudget
+)
+
+OF_THE_RUN = (
+    cmd.AwaitSubtask
+    | cmd.SetTimer
+    | cmd.YieldRun
+    | cmd.FinishRun
+    | cmd.ReleaseRun
+    | cmd.FailRun
+    | cmd.TimeOutRun
+    | cmd.ReserveBudget
+    | cmd.SettleBudget
+)
+"""What only the live run itself can say."""
+
+
+def fenced(task: Task, run_id: str | None) -> None:
+    """Refuse a write of a run that is not the live one."""
+    if run_id is not None and (task.run is None or task.run.id != run_id):
+        live = f"{task.run.id} is" if task.run else "none is"
+        raise StaleRun(f"Run {run_id} of task {task.id} is over; {live} live.", hint="Stop: whatever it did since is not kept.")
+
+
+def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_id: str | None) -> Events:
+    """The events of a command about a run or a wake."""
+    if isinstance(command, OF_THE_RUN) and run_id is None:
+        raise StaleRun(f"{type(command).__name__} needs the live run of task {task.id}.")
+    match command:
+        case cmd.StartRun(worker=worker):
+            return _start(task, worker)
+        case cmd.RunTask():
+            return _run_now(task)
+        case cmd.DeliverUpdates():
+            return _deliver(task, command, run_id)
+        case cmd.AskUser():
+            return _ask(task, command)
+        case cmd.AwaitSubtask(child_id=child_id, call_id=call_id):
+            return _await(task, child_id, call_id)
+        case cmd.SetTimer(due_at=due_at, call_id=call_id):
+            return [ev.TimerSet(timer_id=f"{task.id}-t{task.counts.timers + 1}", due_at=due_at, call_id=call_id)]
+        case cmd.YieldRun(tool_summary=tools):
+            return [ev.RunYielded(run_id=_live(task), tool_summary=tools)]
+        case cmd.FinishRun():
+            return _finish(task, command, actor, now)
+        case cmd.ReleaseRun(tool_summary=tools):
+            return [ev.RunReleased(run_id=_live(task), tool_summary=tools)]
+        case cmd.FailRun(error=error, permanent=permanent, tool_summary=tools):
+            return [ev.RunFailed(run_id=_live(task), error=error, tool_summary=tools), *_give_up(task, "error", error, at_once=permanent)]
+        case cmd.TimeOutRun(error=error, tool_summary=tools):
+            return [ev.RunTimedOut(run_id=_live(task), error=error, tool_summary=tools), *_give_up(task, "timeout", error)]
+        case cmd.LoseRun(run_id=lost):
+            if task.run is None or task.run.id != lost:
+                return []
+            return [ev.RunLost(run_id=lost), *_give_up(task, "lost", f"The worker {task.run.worker} is gone.")]
+        case cmd.FireTimer(timer_id=timer_id):
+            waited = task.wait is not None and any(item.kind == "timer" and item.ref == timer_id for item in task.wait.on)
+            return [ev.TimerFired(ref=timer_id)] if waited else []
+        case cmd.Tick():
+            ticked = task.wait is not None and any(item.kind == "tick" for item in task.wait.on)
+            return wake(task, "tick") if ticked else []
+        case cmd.SettleSubtask():
+            return _settle(task, command)
+        case cmd.ReserveBudget(reservation_id=reservation_id, tokens=tokens, cost=cost):
+            return [ev.BudgetReserved(reservation_id=reservation_id, run_id=_live(task), tokens=tokens, cost=cost)]
+        case cmd.SettleBudget(reservation_id=reservation_id, usage=usage):
+            known = any(item.id == reservation_id for item in task.reserved)
+            return [ev.BudgetSettled(reservation_id=reservation_id, run_id=_live(task), usage=usage)] if known else []
+        case _:
+            assert_never(command)
+
+
+def wake(task: Task, cause: WakeCause) -> Events:
+    """End a wait that needs no answer; anything else stays as it is."""
+    at = task.paused_from if task.state is State.PAUSED else task.state
+    if at is not State.WAITING or task.wait is None or task.wait.holds:
+        return []
+    return [ev.TimerFired(ref=task.wait.on[0].ref, cause=cause)]
+
+
+def _live(task: Task) -> str:
+    assert task.run is not None, "the fence has been checked"
+    return task.run.id
+
+
+def _start(task: Task, worker: str) -> Events:
+    if task.run is not None:
+        raise Conflict(f"Task {task.id} is already worked on by {task.run.worker}.", details={"run_id": task.run.id})
+    if task.state is not State.PENDING:
+        raise Conflict(f"Task {task.id} is {task.state.value}; only a pending task can start.", details={"state": task.state.value})
+    run_id = f"{task.id}-r{task.counts.runs + 1:06d}"
+    first: Events = [ev.TaskStarted()] if task.started_at is None else []
+    return [*first, ev.RunStarted(run_id=run_id, worker=worker)]
+
+
+def _run_now(task: Task) -> Events:
+    if task.in_flight:
+        raise Conflict(f"Task {task.id} is already in flight.", details={"state": task.state.value})
+    if task.state is State.PENDING:
+        return []
+    if task.state is State.WAITING and (events := wake(task, "run")):
+        return events
+    waits = f" for {', '.join(f'{item.kind} {item.ref}' for item in task.wait.on)}" if task.wait else ""
+    hint = {State.DRAFT: "Set its status to active first.", State.PAUSED: "Resume it first."}.get(task.state, "Answer what it waits for.")
+    raise Conflict(f"Task {task.id} is {task.state.value}{waits} and cannot run now.", hint=hint, details={"state": task.state.value})
+
+
+def _deliver(task: Task, command: cmd.DeliverUpdates, run_id: str | None) -> Events:
+    ids = tuple(update.update_id for update in task.queued)
+    if command.session_id is None:
+        if run_id is None:
+            raise StaleRun(f"Updates of task {task.id} go to its live run or its session.")
+        return [ev.UpdateDelivered(update_ids=ids, run_id=run_id, turn=command.turn)] if ids else []
+    if command.session_id != task.session_id:
+        raise Conflict(f"Task {task.id} is not assigned to session {command.session_id}.", details={"session_id": task.session_id})
+    if task.state not in (State.PENDING, State.RUNNING):
+        return []
+    first: Events = [ev.TaskStarted()] if task.started_at is None else []
+    delivered = ev.UpdateDelivered(update_ids=ids, session_id=command.session_id, turn=command.turn)
+    return [*first, delivered] if ids or not task.briefed else []
+
+
+def _ask(task: Task, command: cmd.AskUser) -> Events:
+    if task.state is not State.RUNNING:
+        raise Conflict(f"Task {task.id} is {task.state.value}; only a running task can ask.", details={"state": task.state.value})
+    return [
+        ev.UserInteractionRequested(
+            interaction_id=f"{task.id}-q{task.counts.interactions + 1}",
+            question=command.question,
+            options=command.options,
+            blocking=command.blocking,
+            call_id=command.call_id,
+        )
+    ]
+
+
+def _await(task: Task, child_id: str, call_id: str | None) -> Events:
+    child = next((child for child in task.children if child.id == child_id), None)
+    if child is None:
+        raise NotFound(f"Task {child_id} is not a subtask of task {task.id}.")
+    return [] if child.settled else [ev.SubtaskAwaited(child_id=child_id, call_id=call_id)]
+
+
+def _finish(task: Task, command: cmd.FinishRun, actor: str, now: datetime) -> Events:
+    """A final message claims completion, unless something is plainly left to do."""
+    unfinished = any(not step.done for step in task.steps) or any(child.holds for child in task.children)
+    if task.completion == "explicit" or unfinished:
+        return _idle(task, command)
+    if missing := missing_outputs(task, command.outputs):
+        return _tell_missing(task, missing)
+    return claim(
+        task,
+        actor,
+        now,
+        run_id=_live(task),
+        outputs=command.outputs,
+        summary=command.final_message,
+        final_message=command.final_message,
+        tool_summary=command.tool_summary,
+    )
+
+
+def _idle(task: Task, command: cmd.FinishRun) -> Events:
+    assert task.run is not None
+    stuck = not task.run.progressed and task.idle_runs + 1 >= MAX_IDLE_RUNS
+    yielded = ev.RunYielded(run_id=task.run.id, final_message=command.final_message, tick=not stuck, tool_summary=command.tool_summary)
+    if not stuck:
+        return [yielded]
+    question = f"{MAX_IDLE_RUNS} runs in a row made no progress. How should it go on? Its last words: {command.final_message or '(none)'}"
+    return [ev.UserInteractionRequested(interaction_id=f"{task.id}-q{task.counts.interactions + 1}", question=question), yielded]
+
+
+def _tell_missing(task: Task, missing: tuple[str, ...]) -> Events:
+    if task.output_asks >= MAX_OUTPUT_ASKS:
+        return [ev.TaskFailed(reason="acceptance", message=f"Required outputs are missing: {', '.join(missing)}.")]
+    gaps = tuple(f"The required output {name} is missing." for name in missing)
+    return [ev.AcceptanceRejected(update_id=f"{task.id}-u{task.counts.updates + 1}", gaps=gaps, missing_outputs=True)]
+
+
+def _give_up(task: Task, reason: FailReason, message: str, *, at_once: bool = False) -> Events:
+    return [ev.TaskFailed(reason=reason, message=message)] if at_once or task.attempts + 1 >= max_attempts(task.limits) else []
+
+
+def _settle(task: Task, command: cmd.SettleSubtask) -> Events:
+    child = next((child for child in task.children if child.id == command.child_id), None)
+    if child is None or child.settled or child.wait == "none":
+        return []
+    settled = ev.SubtaskSettled(
+        child_id=child.id,
+        state=command.state,
+        summary=command.summary,
+        failure_reason=command.failure_reason,
+    )
+    return [settled]

@@ -1,0 +1,60 @@
+"""The tables of query rows. Nothing is imported here that would slow a reader down."""
+
+from typing import NamedTuple
+
+
+class Table(NamedTuple):
+    """A table of query rows: its columns, of which the first `key` ones identify a row."""
+
+    key: int
+    columns: tuple[str, ...]
+
+
+TABLES = {
+    "task": Table(
+        1,
+        (
+            "id",
+            "uid",
+            "title",
+            "state",
+            "owner",
+            "parent_id",
+            "root_id",
+            "session_id",
+            "parent_session_id",
+            "priority",
+            "wait",
+            "not_before",
+            "rerun_of",
+            "updated_at",
+            "archived_at",
+            "version",
+            "hash",
+            "doc",
+        ),
+    ),
+    "task_label": Table(2, ("task_id", "label")),
+    "task_dependency": Table(2, ("task_id", "needs", "rule")),
+    "task_update": Table(2, ("task_id", "number", "update_id", "type", "content", "status", "run_id", "turn", "at")),
+    "interaction": Table(
+        2,
+        (
+            "task_id",
+            "number",
+            "interaction_id",
+            "question",
+            "options",
+            "blocking",
+            "asked_by",
+            "asked_at",
+            "status",
+            "answer",
+            "answered_by",
+            "answered_at",
+        ),
+    ),
+    "notification": Table(2, ("task_id", "number", "notification_id", "message", "actor", "at")),
+    "run": Table(2, ("task_id", "number", "run_id", "worker", "started_at", "ended_at", "outcome", "error")),
+    "guide": Table(1, ("id", "title", "body", "created_by", "created_at")),
+}

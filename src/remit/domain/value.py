@@ -1,0 +1,381 @@
+"""The task and the values it is made of."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from remit.domain.record import MEGABYTE, Coerce, Items, Matches, Range, Text, record
+
+Json = Any
+
+TASK_ID = r"[1-9][0-9]{0,17}"
+UID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+
+
+def plain_id(value: Any) -> Any:
+    """A task id as people write it (42, "#42", an upper-case uid), in its one stored form."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value.strip().removeprefix("#").lower() if isinstance(value, str) else value
+
+
+TaskId = Annotated[str, Coerce(plain_id), Matches(f"{TASK_ID}|{UID}", "a task id such as 42, #42, or a uid")]
+AgentId = Annotated[str, Matches(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?", "an agent id: lower-case letters, digits, - and _, at most 64")]
+GuideId = Annotated[str, Matches(r"[a-z0-9](?:[a-z0-9._-]{0,126}[a-z0-9])?", "a guide id: lower-case letters, digits, . - and _, at most 128")]
+SessionId = Annotated[str, Text(1, 256, "characters")]
+Actor = Annotated[str, Matches(r"(?:user|agent|system):[^\s/]{1,128}", "user:<name>, agent:<id> or system:<part>")]
+Title = Annotated[str, Text(1, 256, "characters")]
+StepTitle = Annotated[str, Text(1, 60, "characters")]
+Line = Annotated[str, Text(1, 1000, "characters")]
+Body = Annotated[str, Text(0, MEGABYTE)]
+Words = Annotated[str, Text(1, MEGABYTE)]
+Label = Annotated[str, Text(1, 64, "characters")]
+Labels = Annotated[tuple[Label, ...], Items(64)]
+Metadata = Annotated[Mapping[str, Json], Items(256)]
+ToolName = Annotated[str, Text(1, 128, "characters")]
+Count = Annotated[int, Range(0, 2**53)]
+
+NAMED_PRIORITY = {"urgent": 0, "high": 1, "normal": 2, "low": 3}
+
+
+def plain_priority(value: Any) -> Any:
+    """A priority by name, as its number."""
+    return NAMED_PRIORITY.get(value, value) if isinstance(value, str) else value
+
+
+Priority = Annotated[int, Coerce(plain_priority, "urgent, high, normal or low"), Range(0, 4)]
+Model = Annotated[str, Matches(r"main|light|[a-z0-9][a-z0-9_.-]*:\S{1,200}", "main, light, or provider:name")]
+
+
+class State(StrEnum):
+    """Where a task is in its life."""
+
+    DRAFT = "draft"
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING = "waiting"
+    PAUSED = "paused"
+    VERIFYING = "verifying"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @property
+    def terminal(self) -> bool:
+        """True once the task can never change again."""
+        return self in TERMINAL
+
+    @property
+    def status(self) -> str:
+        """What boards show."""
+        return self.value if self is State.DRAFT or self.terminal else "active"
+
+
+TERMINAL = frozenset({State.DONE, State.FAILED, State.CANCELED})
+
+FailReason = Literal["error", "timeout", "budget", "acceptance", "lost", "rejected", "dependency", "turns"]
+CancelReason = Literal["user", "parent", "superseded"]
+RunOutcome = Literal["completed", "failed", "timeout", "canceled", "lost", "released", "yielded"]
+CriterionStatus = Literal["unchecked", "attested", "pass", "fail", "unverified", "waived"]
+Verification = Literal["none", "unverified", "verified"]
+Completion = Literal["auto", "explicit"]
+OutputKind = Literal["text", "json", "file", "url"]
+WaitKind = Literal["user", "subtask", "timer", "tick", "external"]
+ChildWait = Literal["wake", "block", "none"]
+DependencyRule = Literal["done", "settled"]
+UpdateType = Literal["instructions", "acceptance", "outputs", "message"]
+UpdateStatus = Literal["queued", "delivered", "undelivered"]
+InteractionStatus = Literal["open", "answered", "closed"]
+WakeCause = Literal["timer", "tick", "run", "update", "message"]
+
+
+@record
+class Criterion:
+    """One acceptance criterion and what is known of it."""
+
+    id: str
+    text: Words
+    check: Json = None
+    status: CriterionStatus = "unchecked"
+    evidence: str | None = None
+    by: str | None = None
+
+    @property
+    def decided(self) -> bool:
+        """False while code has still to look at it."""
+        return self.check is None or self.status not in ("unchecked", "attested")
+
+
+@record
+class Output:
+    """Something that must be there when the task completes."""
+
+    name: Annotated[str, Text(1, 128, "characters")]
+    kind: OutputKind = "text"
+    schema: Mapping[str, Json] | None = None
+    required: bool = True
+
+
+@record
+class Step:
+    """One item of the plan."""
+
+    title: StepTitle
+    details: Body | None = None
+    done: bool = False
+    task_id: str | None = None
+
+
+@record
+class Resource:
+    """A URL or a file that belongs to the work."""
+
+    type: Literal["url", "file"]
+    value: Annotated[str, Text(1, 4096, "characters")]
+    label: Title | None = None
+
+
+@record
+class Dependency:
+    """Another task that must be done, or merely settled, before this one starts."""
+
+    task_id: TaskId
+    on: DependencyRule = "done"
+
+
+@record
+class Schedule:
+    """When a task may start, or starts again."""
+
+    not_before: datetime | None = None
+    cron: Annotated[str, Matches(r"\S+(?:\s+\S+){4}", "five cron fields such as 0 6-21 * * *")] | None = None
+
+
+@record
+class Tools:
+    """Which tools a task may use or pass on; without an allow list its agent's own set stands."""
+
+    allow: Annotated[tuple[ToolName, ...], Items(256)] | None = None
+    deny: Annotated[tuple[ToolName, ...], Items(256)] = ()
+
+    def permits(self, tool: str) -> bool:
+        """True if this grant, by itself, does not stand in the way of a tool."""
+        return tool not in self.deny and (self.allow is None or tool in self.allow)
+
+
+@record
+class Limits:
+    """How far a task may go; what is not set has a default."""
+
+    timeout_seconds: Annotated[float, Range(0.001, 31_536_000)] | None = None
+    max_turns: Annotated[int, Range(1, 10_000)] | None = None
+    max_attempts: Annotated[int, Range(1, 100)] | None = None
+    max_tokens: Annotated[int, Range(1, 10**12)] | None = None
+    max_cost: Annotated[float, Range(0, 10**9)] | None = None
+    max_depth: Annotated[int, Range(0, 32)] | None = None
+    max_children: Annotated[int, Range(0, 10_000)] | None = None
+
+
+@record
+class Usage:
+    """What a task has consumed."""
+
+    requests: Count = 0
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    tool_calls: Count = 0
+    cost: Annotated[float, Range(0, 10**12)] = 0.0
+
+    def plus(self, other: "Usage") -> "Usage":
+        """The sum of both."""
+        return Usage(
+            requests=self.requests + other.requests,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            tool_calls=self.tool_calls + other.tool_calls,
+            cost=self.cost + other.cost,
+        )
+
+
+@record
+class Reservation:
+    """Tokens and money set aside for a model call that has not come back."""
+
+    id: str
+    tokens: int
+    cost: float = 0.0
+
+
+@record
+class ToolCount:
+    """How often a tool was called."""
+
+    tool: ToolName
+    count: Count
+
+
+@record
+class WaitFor:
+    """One thing a task waits for; `call_id` names the open tool call that will get the answer."""
+
+    kind: WaitKind
+    ref: str
+    call_id: str | None = None
+
+
+@record
+class Wait:
+    """What a task waits for, and since when."""
+
+    on: tuple[WaitFor, ...]
+    since: datetime
+
+    @property
+    def holds(self) -> bool:
+        """True while an answer is outstanding that nothing else can stand in for."""
+        return any(item.call_id is not None or item.kind in ("user", "external") for item in self.on)
+
+
+@record
+class Child:
+    """A subtask as its parent knows it; `settled` is the state it ended in."""
+
+    id: str
+    wait: ChildWait = "wake"
+    settled: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """True while it keeps its parent from completing by itself."""
+        return self.settled is None and self.wait != "none"
+
+
+@record
+class Run:
+    """The live run of a task: its id is the fence that every write of the worker carries."""
+
+    id: str
+    worker: str
+    started_at: datetime
+    progressed: bool = False
+
+
+@record
+class Update:
+    """A change the agent has not been told of yet."""
+
+    update_id: str
+    type: UpdateType
+    content: str
+    at: datetime
+
+
+@record
+class Interaction:
+    """An open question to a person."""
+
+    id: str
+    question: str
+    options: tuple[str, ...] = ()
+    blocking: bool = True
+    asked_by: str
+    asked_at: datetime
+    call_id: str | None = None
+
+
+@record
+class Counts:
+    """How many of each numbered part a task has had; ids are made of them and never reused."""
+
+    updates: int = 0
+    interactions: int = 0
+    notifications: int = 0
+    runs: int = 0
+    criteria: int = 0
+    timers: int = 0
+
+
+@record
+class Task:
+    """One unit of work, bound to one agent: the record of the contract, as a fold of its events."""
+
+    id: str
+    uid: str
+    title: str
+    description: str
+    instructions: str
+    instructions_version: int = 1
+    acceptance: tuple[Criterion, ...] = ()
+    completion: Completion = "auto"
+    verification: Verification = "none"
+    outputs: tuple[Output, ...] = ()
+    completion_outputs: Mapping[str, Json] | None = None
+    guides: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    resources: tuple[Resource, ...] = ()
+    owner: str | None = None
+    created_by: str
+    parent_id: str | None = None
+    children: tuple[Child, ...] = ()
+    step_index: int | None = None
+    root_id: str
+    depth: int = 0
+    depends_on: tuple[Dependency, ...] = ()
+    schedule: Schedule | None = None
+    rerun_of: str | None = None
+    superseded_by: str | None = None
+    state: State
+    paused_from: State | None = None
+    wait: Wait | None = None
+    reason: str | None = None
+    failure_reason: str | None = None
+    thread_id: str
+    channel: str = "local"
+    session_id: str | None = None
+    parent_session_id: str | None = None
+    model: str | None = None
+    tools: Tools = Tools()
+    priority: int = 2
+    limits: Limits = Limits()
+    summary: str | None = None
+    final_message: str | None = None
+    usage: Usage = Usage()
+    reserved: tuple[Reservation, ...] = ()
+    tool_summary: tuple[ToolCount, ...] = ()
+    duration: float = 0.0
+    clock_since: datetime | None = None
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    archived_at: datetime | None = None
+    version: int
+    labels: tuple[str, ...] = ()
+    metadata: Mapping[str, Json] | None = None
+    idempotency_key: str | None = None
+    run: Run | None = None
+    attempts: int = 0
+    rounds: int = 0
+    output_asks: int = 0
+    idle_runs: int = 0
+    briefed: bool = False
+    queued: tuple[Update, ...] = ()
+    questions: tuple[Interaction, ...] = ()
+    counts: Counts = Counts()
+
+    @property
+    def in_flight(self) -> bool:
+        """True while a worker or a session is at it, or its result is being checked."""
+        return self.run is not None or self.state in (State.RUNNING, State.VERIFYING)
+
+
+@record
+class Guide:
+    """A troubleshooting guide that tasks link to."""
+
+    id: str
+    title: str
+    body: str
+    created_by: str
+    created_at: datetime

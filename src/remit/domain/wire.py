@@ -1,0 +1,37 @@
+"""Records as plain JSON values, without what is at its default."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, cast
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it; fields of a record that are at their default are left out."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in cast("list[Any]", value)]
+    if isinstance(value, datetime):
+        return instant(value)
+    if isinstance(value, Mapping):
+        return cast("Any", value)
+    assert is_dataclass(value), f"{type(value).__name__} is no record"
+    return {name: plain(item) for name, default in _fields(cast("Any", type(value))) if (item := getattr(value, name)) != default}
+
+
+def dumps(value: Any) -> str:
+    """The one JSON text of a plain value: what is stored, hashed and compared."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def instant(value: datetime) -> str:
+    """A point in time, in UTC, in the one form that sorts as text."""
+    return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+@cache
+def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((field.name, field.default if field.default is not MISSING else MISSING) for field in fields(kind))

@@ -1,0 +1,142 @@
+"""Every error remit raises on purpose.
+
+RemitError
+├── InvalidParam       INVALID_PARAM     422   exit 2
+├── NotFound           NOT_FOUND         404   exit 3
+├── Conflict           CONFLICT          409   exit 4
+│   └── StaleRun
+├── Unauthenticated    UNAUTHENTICATED   401   exit 5
+├── Forbidden          FORBIDDEN         403   exit 5
+├── LimitExceeded      LIMIT_EXCEEDED    429   exit 6
+├── Unavailable        UNAVAILABLE       503   exit 7
+│   ├── Unacknowledged
+│   └── Busy
+├── TimedOut           TIMEOUT           504   exit 124
+└── Internal           INTERNAL_ERROR    500   exit 1
+    ├── Corrupt
+    ├── UnknownEvent
+    └── NewerSchema
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+
+class RemitError(Exception):
+    """An error with a wire code, an HTTP status, an exit code, and a hint of what to do next."""
+
+    code: ClassVar[str] = "INTERNAL_ERROR"
+    status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "", details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details = dict(details or {})
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".rstrip()
+
+    def wire(self) -> dict[str, Any]:
+        """The one error shape of every surface."""
+        error: dict[str, Any] = {"code": self.code, "message": str(self)}
+        if self.details:
+            error["details"] = self.details
+        return {"error": error}
+
+
+class Problem(NamedTuple):
+    """What is wrong with one field, and what would be right."""
+
+    field: str
+    problem: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem}; expected {self.expected}."
+
+
+class InvalidParam(RemitError):
+    """A field is missing, unknown, or has a value that cannot be used."""
+
+    code, status, exit_code = "INVALID_PARAM", 422, 2
+
+    def __init__(self, problems: Sequence[Problem], *, hint: str = "", details: Mapping[str, Any] | None = None) -> None:
+        fields = [problem._asdict() for problem in problems]
+        super().__init__(" ".join(map(str, problems)), hint=hint, details={"fields": fields, **(details or {})})
+
+
+def invalid(field: str, problem: str, expected: str, **details: Any) -> InvalidParam:
+    """An InvalidParam about one field."""
+    return InvalidParam([Problem(field, problem, expected)], details=details)
+
+
+class NotFound(RemitError):
+    """What was asked for does not exist."""
+
+    code, status, exit_code = "NOT_FOUND", 404, 3
+
+
+class Conflict(RemitError):
+    """The request is well formed but does not fit the present state."""
+
+    code, status, exit_code = "CONFLICT", 409, 4
+
+
+class StaleRun(Conflict):
+    """A run that lost its lease tried to write."""
+
+
+class Unauthenticated(RemitError):
+    """Nobody knows who is calling."""
+
+    code, status, exit_code = "UNAUTHENTICATED", 401, 5
+
+
+class Forbidden(RemitError):
+    """The caller is known and may not do this."""
+
+    code, status, exit_code = "FORBIDDEN", 403, 5
+
+
+class LimitExceeded(RemitError):
+    """A limit on depth, children, budget or rate holds the request back."""
+
+    code, status, exit_code = "LIMIT_EXCEEDED", 429, 6
+
+
+class Unavailable(RemitError):
+    """The store cannot be reached or cannot write now; whether the last write happened may be unknown."""
+
+    code, status, exit_code = "UNAVAILABLE", 503, 7
+
+
+class Unacknowledged(Unavailable):
+    """A commit was sent and no answer came: it may or may not have happened, and the same unit can safely be sent again."""
+
+
+class Busy(Unavailable):
+    """Another process held the database longer than we were willing to wait."""
+
+
+class TimedOut(RemitError):
+    """The time allowed for the call is over."""
+
+    code, status, exit_code = "TIMEOUT", 504, 124
+
+
+class Internal(RemitError):
+    """Something that should be impossible happened."""
+
+
+class Corrupt(Internal):
+    """Stored data does not hold together."""
+
+
+class UnknownEvent(Internal):
+    """A stored event is of a type or shape that this version does not know."""
+
+
+class NewerSchema(Internal):
+    """The database was made by a newer remit."""

@@ -1,0 +1,152 @@
+"""The roles that remit needs somebody to play, and the values that cross them."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+from remit.domain.event import Stored
+from remit.domain.project import Change
+from remit.domain.table import TABLES
+
+Row = tuple[Any, ...]
+
+
+class Append(NamedTuple):
+    """Events for one stream that must be at `expected` when they land; without events only that is checked."""
+
+    stream: str
+    expected: int
+    events: tuple[Stored, ...]
+
+
+class Unit(NamedTuple):
+    """What lands together or not at all."""
+
+    appends: tuple[Append, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def first(self) -> Stored:
+        """The event by which a store recognises a unit that it has already."""
+        return next(event for append in self.appends for event in append.events)
+
+
+class Stale(Exception):
+    """A stream of the unit has moved on; nothing was written."""
+
+
+class Recorded(NamedTuple):
+    """A stored event at its place in the order of the whole store."""
+
+    position: str
+    event: Stored
+
+
+class EventStore(Protocol):
+    """Keeps events for ever and the rows that follow from them."""
+
+    async def new_ids(self, count: int) -> list[int]:
+        """Numbers that nobody was given before, ascending."""
+        ...
+
+    async def commit(self, unit: Unit) -> None:
+        """Store a unit durably. Stale if a stream moved on; a unit that is there already is not stored again."""
+        ...
+
+    async def select(self, query: str, params: Mapping[str, Any]) -> list[Row]:
+        """The rows of a named query (`QUERIES`)."""
+        ...
+
+    async def feed(self, after: str, limit: int) -> list[Recorded]:
+        """Events of all streams after a position ("" is the beginning), in the one order every reader sees."""
+        ...
+
+    async def tail(self) -> str:
+        """The position after which every event of the future comes."""
+        ...
+
+    def watch(self) -> AbstractAsyncContextManager["Watch"]:
+        """Be told when there may be something new."""
+        ...
+
+    async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
+        """Take over a whole history into an empty store, in one transaction."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was accepted and let go."""
+        ...
+
+
+class Watch(Protocol):
+    """A bell that rings when a store has changed."""
+
+    async def wait(self) -> None:
+        """Return once something may have changed since the last return; a short while at most."""
+        ...
+
+
+class Clock(Protocol):
+    """Time and names."""
+
+    def now(self) -> datetime:
+        """This instant, in UTC."""
+        ...
+
+    def uid(self) -> str:
+        """A UUIDv7."""
+        ...
+
+
+class Agents(Protocol):
+    """Who can be given work."""
+
+    def ids(self) -> frozenset[str]:
+        """Every known agent."""
+        ...
+
+
+EventStream = AsyncIterator[list[Recorded]]
+
+SUMMARY = ("id", "title", "state", "owner", "parent_id", "wait", "priority", "updated_at")
+
+QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "heads": (("streams",), ("stream", "version", "hash")),
+    "tasks": (("ids",), ("id", "hash", "doc")),
+    "tasks_by_uid": (("uids",), ("id", "uid", "hash", "doc")),
+    "list_live": (("owner", "states", "before", "limit"), SUMMARY),
+    "list_owner": (("owner", "states", "before", "limit"), SUMMARY),
+    "list_ended": (("owner", "states", "before", "limit"), SUMMARY),
+    "list_any": (("owner", "states", "before", "limit"), SUMMARY),
+    "list_parent": (("parent", "owner", "states", "before", "limit"), SUMMARY),
+    "list_session": (("parent_session", "owner", "states", "before", "limit"), SUMMARY),
+    "list_tree": (("root", "owner", "states", "before", "limit"), SUMMARY),
+    "list_label": (("label", "owner", "states", "before", "limit"), SUMMARY),
+    "history": (("before", "before_id", "limit"), (*SUMMARY, "archived_at")),
+    "ready": (("now", "priority", "after", "limit"), SUMMARY),
+    "in_flight": ((), ("id",)),
+    "children": (("id",), ("id", "state")),
+    "descendants": (("id",), ("id",)),
+    "dependents": (("id",), ("id",)),
+    "upstream": (("ids",), ("id",)),
+    "blocked_by": (("id",), ("id",)),
+    "successor": (("id",), ("id",)),
+    "path": (("id",), ("id",)),
+    "events": (("stream", "after", "limit"), Stored._fields),
+    "updates": (("id", "after", "limit"), ("update_id", "type", "content", "status", "run_id", "turn", "at")),
+    "interactions": (
+        ("status", "id", "interaction", "after", "limit"),
+        ("interaction_id", "task_id", "question", "options", "blocking", "asked_by", "asked_at", "status", "answer", "answered_by", "answered_at"),
+    ),
+    "notifications": (("after_at", "after_id", "limit"), ("notification_id", "task_id", "message", "actor", "at")),
+    "runs": (("id",), ("run_id", "worker", "started_at", "ended_at", "outcome", "error")),
+    "guides": (("after", "limit"), ("id", "title", "created_by", "created_at")),
+    "guide": (("ids",), ("id", "title", "body", "created_by", "created_at")),
+    "counts": ((), ("state", "count")),
+    "streams": (("after", "limit"), ("stream",)),
+    "events_of": (("streams",), Stored._fields),
+    **{f"rows_{name}": (("ids",), table.columns) for name, table in TABLES.items()},
+    **{f"count_{name}": ((), ("count",)) for name in TABLES},
+}
+"""Every question a store can be asked: by name, its parameters and the columns of its rows, the same on each."""
