@@ -13,29 +13,33 @@ from remit.ports import EventStore
 EXPECTED = "sqlite:///path/to/remit.db, postgresql://user@host/name, or memory:"
 
 
-async def open_store(url: str) -> EventStore:
-    """The store that a database URL names, brought to the newest schema."""
+@asynccontextmanager
+async def open_store(url: str) -> AsyncIterator[EventStore]:
+    """The store that a database URL names, brought to the newest schema; closed at the end of the block."""
     kind, _, rest = url.partition(":")
-    if kind == "memory":
-        from remit.adapters.memory import MemoryEventStore
+    if kind in ("postgresql", "postgres"):
+        from remit.adapters.postgres.store import open_postgres
 
-        return MemoryEventStore()
-    if kind == "sqlite" and rest.startswith("///") and len(rest) > 3:
+        async with open_postgres(url) as store:
+            yield store
+    elif kind == "sqlite" and rest.startswith("///") and len(rest) > 3:
         from remit.adapters.sqlite.store import SqliteEventStore
 
-        return SqliteEventStore(Path(rest[3:]))
-    if kind in ("postgresql", "postgres"):
-        from remit.adapters.postgres.store import PostgresEventStore
+        embedded = SqliteEventStore(Path(rest[3:]))
+        try:
+            yield embedded
+        finally:
+            await embedded.close()
+    elif url == "memory:":
+        from remit.adapters.memory import MemoryEventStore
 
-        return await PostgresEventStore.open(url)
-    raise invalid("database_url", f"is {url.partition('@')[2] or url!r}", EXPECTED)
+        yield MemoryEventStore()
+    else:
+        raise invalid("database_url", f"has the scheme {kind!r}", EXPECTED)
 
 
 @asynccontextmanager
 async def open_service(url: str) -> AsyncIterator[Service]:
-    """A service on the store that a database URL names, closed at the end."""
-    store = await open_store(url)
-    try:
+    """A service on the store that a database URL names."""
+    async with open_store(url) as store:
         yield Service(store, SystemClock(), BuiltInAgents())
-    finally:
-        await store.close()

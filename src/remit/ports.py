@@ -111,19 +111,22 @@ EventStream = AsyncIterator[list[Recorded]]
 
 SUMMARY = ("id", "title", "state", "owner", "parent_id", "wait", "priority", "updated_at")
 
+QUESTION = ("interaction_id", "task_id", "question", "options", "blocking", "asked_by", "asked_at", "status", "answer", "answered_by", "answered_at")
+PAGE = ("owner", "states", "before", "limit")
+
 QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "heads": (("streams",), ("stream", "version", "hash")),
     "tasks": (("ids",), ("id", "hash", "doc")),
     "tasks_by_uid": (("uids",), ("id", "uid", "hash", "doc")),
-    "list_live": (("owner", "states", "before", "limit"), SUMMARY),
-    "list_owner": (("owner", "states", "before", "limit"), SUMMARY),
-    "list_ended": (("owner", "states", "before", "limit"), SUMMARY),
-    "list_any": (("owner", "states", "before", "limit"), SUMMARY),
-    "list_parent": (("parent", "owner", "states", "before", "limit"), SUMMARY),
-    "list_session": (("parent_session", "owner", "states", "before", "limit"), SUMMARY),
-    "list_tree": (("root", "owner", "states", "before", "limit"), SUMMARY),
-    "list_label": (("label", "owner", "states", "before", "limit"), SUMMARY),
-    "history": (("before", "before_id", "limit"), (*SUMMARY, "archived_at")),
+    "list_live": (PAGE, SUMMARY),
+    "list_owner": (PAGE, SUMMARY),
+    "list_ended": (("state", *PAGE), SUMMARY),
+    "list_any": (PAGE, SUMMARY),
+    "list_parent": (("parent", *PAGE), SUMMARY),
+    "list_session": (("parent_session", *PAGE), SUMMARY),
+    "list_tree": (("root", *PAGE), SUMMARY),
+    "list_label": (("label", *PAGE), SUMMARY),
+    "history": (("before_at", "before", "limit"), (*SUMMARY, "archived_at")),
     "ready": (("now", "priority", "after", "limit"), SUMMARY),
     "in_flight": ((), ("id",)),
     "children": (("id",), ("id", "state")),
@@ -135,18 +138,16 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "path": (("id",), ("id",)),
     "events": (("stream", "after", "limit"), Stored._fields),
     "updates": (("id", "after", "limit"), ("update_id", "type", "content", "status", "run_id", "turn", "at")),
-    "interactions": (
-        ("status", "id", "interaction", "after", "limit"),
-        ("interaction_id", "task_id", "question", "options", "blocking", "asked_by", "asked_at", "status", "answer", "answered_by", "answered_at"),
-    ),
+    "interactions": (("statuses", "task", "after", "number", "limit"), QUESTION),
+    "interaction": (("interaction",), QUESTION),
     "notifications": (("after_at", "after_id", "limit"), ("notification_id", "task_id", "message", "actor", "at")),
     "runs": (("id",), ("run_id", "worker", "started_at", "ended_at", "outcome", "error")),
-    "guides": (("after", "limit"), ("id", "title", "created_by", "created_at")),
-    "guide": (("ids",), ("id", "title", "body", "created_by", "created_at")),
+    "guides": (("after_id", "limit"), ("id", "title", "created_by", "created_at")),
+    "guide": (("names",), ("id", "title", "body", "created_by", "created_at")),
     "counts": ((), ("state", "count")),
-    "streams": (("after", "limit"), ("stream",)),
+    "streams": (("after_id", "limit"), ("stream",)),
     "events_of": (("streams",), Stored._fields),
-    **{f"rows_{name}": (("ids",), table.columns) for name, table in TABLES.items()},
+    **{f"rows_{name}": (("names" if name == "guide" else "ids",), table.columns) for name, table in TABLES.items()},
     **{f"count_{name}": ((), ("count",)) for name in TABLES},
 }
 """Every question a store can be asked: by name, its parameters and the columns of its rows, the same on each."""

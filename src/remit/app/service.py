@@ -110,7 +110,7 @@ class Service:
             case ask.Upstream(task_ids=ids):
                 return await self._tasks("upstream", {"ids": [int(task_id) for task_id in ids]}, seen) if ids else ()
             case ask.KnownGuides(ids=ids):
-                return frozenset(row[0] for row in await self._store.select("guide", {"ids": list(ids)}))
+                return frozenset(row[0] for row in await self._store.select("guide", {"names": list(ids)}))
             case ask.KnownAgents():
                 return self._agents.ids()
             case ask.ClaimedKey(stream=stream):
@@ -148,8 +148,7 @@ class Service:
         return opened(ev.Stored(*rows[0])).event if rows else None
 
     async def _interaction(self, interaction_id: str) -> dict[str, Any] | None:
-        params = {"status": None, "id": None, "interaction": interaction_id, "after": 0, "limit": 1}
-        rows = await self._store.select("interactions", params)
+        rows = await self._store.select("interaction", {"interaction": interaction_id})
         return {"status": rows[0][7], "answer": rows[0][8], "answered_by": rows[0][9], "answered_at": rows[0][10]} if rows else None
 
     async def _commit(self, unit: Unit) -> None:

@@ -57,6 +57,7 @@ def task_row(task: Task, head: bytes) -> Change:
         dumps(plain(task.wait)) if task.wait else None,
         instant(task.schedule.not_before) if task.schedule and task.schedule.not_before else None,
         int(task.rerun_of) if task.rerun_of else None,
+        instant(task.started_at) if task.started_at else None,
         instant(task.updated_at),
         instant(task.archived_at) if task.archived_at else None,
         task.version,

@@ -27,6 +27,7 @@ TABLES = {
             "wait",
             "not_before",
             "rerun_of",
+            "started_at",
             "updated_at",
             "archived_at",
             "version",

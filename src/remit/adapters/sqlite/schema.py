@@ -43,6 +43,7 @@ FIRST: Migration = (
         wait TEXT,
         not_before TEXT,
         rerun_of INTEGER,
+        started_at TEXT,
         updated_at TEXT NOT NULL,
         archived_at TEXT,
         version INTEGER NOT NULL,

@@ -1,0 +1,312 @@
+"""The PostgreSQL store: one round trip commits what all callers of this process have waiting."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, NamedTuple, TypeVar
+
+import asyncpg
+
+from remit.adapters.postgres import sql
+from remit.adapters.postgres.schema import CHANNEL, SCHEMA, migrate, must_follow_own_clock
+from remit.domain.event import Stored
+from remit.domain.project import Change
+from remit.domain.table import TABLES
+from remit.errors import Conflict, Internal, RemitError, Unacknowledged, Unavailable
+from remit.ports import Recorded, Row, Stale, Unit
+
+T = TypeVar("T")
+
+BATCH = 256
+POOL = 8
+PATIENCE_SECONDS = 20.0
+"""How long a restart of the server is waited out before a caller is told."""
+SAFETY_SECONDS = 1.0
+"""How long a watcher may sleep although it missed a notice."""
+STORED, STALE = (0, 1), 2
+
+LOST = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    TimeoutError,
+)
+"""What goes away by itself when the server is back or the others are done."""
+
+
+class _Request(NamedTuple):
+    unit: Unit
+    reply: "asyncio.Future[None]"
+
+    @property
+    def streams(self) -> set[str]:
+        return {append.stream for append in self.unit.appends}
+
+
+@asynccontextmanager
+async def open_postgres(url: str) -> AsyncIterator["PostgresEventStore"]:
+    """A store on a PostgreSQL database, brought to the newest schema; its connections live as long as the block."""
+    settings = {"search_path": SCHEMA, "plan_cache_mode": "force_generic_plan", "application_name": "remit", "tcp_user_timeout": "5000"}
+
+    async def connect() -> Any:
+        return await asyncpg.connect(url, server_settings=settings, timeout=10)
+
+    async with AsyncExitStack() as stack:
+        try:
+            pool = await stack.enter_async_context(asyncpg.create_pool(url, min_size=1, max_size=POOL, server_settings=settings, timeout=10))
+            async with pool.acquire() as connection:
+                await migrate(connection)
+                await must_follow_own_clock(connection)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TimeoutError) as error:
+            raise translated(error) from error
+        store = PostgresEventStore(pool, connect)
+        # Owned by this block, which ends it before it returns; a TaskGroup here would wrap the caller's own errors in a group.
+        running = asyncio.create_task(store.run())
+        try:
+            yield store
+        finally:
+            await store.close()
+            await running
+
+
+class PostgresEventStore:
+    """Events, rows and ids in a PostgreSQL database; many processes on many machines may share it."""
+
+    def __init__(self, pool: Any, connect: Callable[[], Awaitable[Any]]) -> None:
+        self._pool, self._connect = pool, connect
+        self._waiting: list[_Request] = []
+        self._work = asyncio.Event()
+        self._watched = asyncio.Event()
+        self._bells: set[asyncio.Event] = set()
+        self._closed = False
+
+    async def new_ids(self, count: int) -> list[int]:
+        """Numbers that nobody was given before, ascending."""
+        return [int(row[0]) for row in await self._fetch(sql.NEW_IDS, count)]
+
+    async def commit(self, unit: Unit) -> None:
+        """Store a unit durably, together with whatever else is waiting."""
+        if self._closed:
+            raise Unavailable("The store is closed.")
+        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Request(unit, reply))
+        self._work.set()
+        await reply
+
+    async def select(self, query: str, params: Mapping[str, Any]) -> list[Row]:
+        """The rows of a named query."""
+        statement, names = sql.SELECT[query]
+        return [tuple(row) for row in await self._fetch(statement, *(params[name] for name in names))]
+
+    async def feed(self, after: str, limit: int) -> list[Recorded]:
+        """Events after a position.
+
+        A number from a sequence is taken before its transaction commits, so numbers appear out of order; a reader that
+        remembers only the number misses what commits late. The transaction's own number, and waiting until no older
+        one is open, make the order final.
+        """
+        tx, _, pos = (after or "0.0").partition(".")
+        rows = await self._fetch(sql.FEED, tx, int(pos), limit)
+        return [Recorded(f"{row[-2]}.{row[-1]}", Stored(*row[:-2])) for row in rows]
+
+    async def tail(self) -> str:
+        """The last position whose order is final."""
+        rows = await self._fetch(sql.TAIL)
+        return f"{rows[0][0]}.{rows[0][1]}" if rows else ""
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator["PostgresWatch"]:
+        """Be told of commits of any process."""
+        bell = asyncio.Event()
+        self._bells.add(bell)
+        self._watched.set()
+        try:
+            yield PostgresWatch(bell)
+        finally:
+            self._bells.discard(bell)
+
+    async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
+        """Take over a whole history into an empty store, in one transaction."""
+        try:
+            async with self._pool.acquire() as connection, connection.transaction():
+                await _load(connection, list(events), list(changes))
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise translated(error) from error
+
+    async def close(self) -> None:
+        """Accept nothing more; what was accepted is finished."""
+        self._closed = True
+        self._work.set()
+
+    async def run(self) -> None:
+        """Commit and listen until the store is closed."""
+        async with asyncio.TaskGroup() as workers:
+            listening = workers.create_task(self._listen_forever())
+            await self._commit_forever()
+            listening.cancel()
+
+    async def _commit_forever(self) -> None:
+        """Commit batch after batch until the store is closed and nothing waits."""
+        while self._waiting or not self._closed:
+            await self._work.wait()
+            self._work.clear()
+            while batch := self._take():
+                await self._commit(batch)
+
+    async def _listen_forever(self) -> None:
+        """Ring every bell on a notice, and after each reconnection since one may have been missed."""
+        await self._watched.wait()
+        while True:
+            with suppress(*LOST, asyncpg.PostgresError):
+                await self._listen()
+            self._ring()
+            await asyncio.sleep(random.uniform(0.05, 0.3))  # noqa: S311 - so that many processes do not return at once
+
+    async def _listen(self) -> None:
+        gone = asyncio.Event()
+        connection = await self._connect()
+        try:
+            connection.add_termination_listener(lambda *_: gone.set())
+            await connection.add_listener(CHANNEL, lambda *_: self._ring())
+            self._ring()
+            await gone.wait()
+        finally:
+            connection.terminate()
+
+    def _ring(self) -> None:
+        for bell in self._bells:
+            bell.set()
+
+    def _take(self) -> list[_Request]:
+        """What can be committed together: units that touch the same stream follow one another."""
+        batch: list[_Request] = []
+        later: list[_Request] = []
+        taken: set[str] = set()
+        for request in self._waiting:
+            if len(batch) < BATCH and not (request.streams & taken):
+                batch.append(request)
+            else:
+                later.append(request)
+            taken |= request.streams
+        self._waiting = later
+        return batch
+
+    async def _commit(self, batch: list[_Request]) -> None:
+        try:
+            arguments = _arguments([request.unit for request in batch])
+            fates: list[int] = await self._patiently(lambda: self._pool.fetchval(sql.COMMIT, *arguments))
+        except LOST as error:
+            lost = Unacknowledged(f"PostgreSQL did not answer for {PATIENCE_SECONDS:.0f} seconds: {_why(error)}.", hint="Try again.")
+            return _settle(batch, [lost] * len(batch))
+        except asyncpg.PostgresError as error:
+            if len(batch) == 1:
+                return _settle(batch, [translated(error)])
+            for request in batch:
+                await self._commit([request])
+            return None
+        return _settle(batch, [None if fate in STORED else Stale() for fate in fates])
+
+    async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        try:
+            return await self._patiently(lambda: self._pool.fetch(statement, *arguments))
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise translated(error) from error
+
+    async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
+        """Do it again while the server restarts; whatever we send can be sent twice."""
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        pause = 0.02
+        while True:
+            try:
+                return await action()
+            except LOST:
+                if asyncio.get_running_loop().time() + pause > deadline:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.5)
+
+
+class PostgresWatch:
+    """Wakes on a notice, and now and then in case one was missed."""
+
+    def __init__(self, bell: asyncio.Event) -> None:
+        self._bell = bell
+
+    async def wait(self) -> None:
+        """Return after a notice, or after a short while."""
+        try:
+            async with asyncio.timeout(SAFETY_SECONDS):
+                await self._bell.wait()
+        except TimeoutError:
+            return
+        self._bell.clear()
+
+
+def translated(error: Exception) -> RemitError:
+    """An error of the driver in remit's own terms; connection strings never show."""
+    if isinstance(error, asyncpg.IntegrityConstraintViolationError):
+        return Internal(f"PostgreSQL refused a write: {_why(error)}.")
+    return Unavailable(f"PostgreSQL cannot be used: {_why(error)}.", hint="Check the database URL and that the server runs.")
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(".: ") if isinstance(error, asyncpg.PostgresError | OSError) else type(error).__name__
+
+
+def _settle(batch: Sequence[_Request], answers: Sequence[Exception | None]) -> None:
+    for request, answer in zip(batch, answers, strict=True):
+        if request.reply.cancelled():
+            continue
+        if answer is None:
+            request.reply.set_result(None)
+        else:
+            request.reply.set_exception(answer)
+
+
+def _arguments(units: Sequence[Unit]) -> list[list[Any]]:
+    """A batch as the columns that the database function takes, each entry marked with its unit."""
+    guards = [
+        (number, int(append.stream) if append.stream.isdigit() else None, append.stream, append.expected)
+        for number, unit in enumerate(units)
+        for append in unit.appends
+    ]
+    firsts = [(unit.first.stream, unit.first.version, unit.first.id) for unit in units]
+    events = [(number, *event) for number, unit in enumerate(units) for append in unit.appends for event in append.events]
+    tasks = [(number, *change.values) for number, unit in enumerate(units) for change in unit.changes if change.table == "task" and change.values]
+    others = [
+        (number, change.table, change.values is None, json.dumps(change.key if change.values is None else change.values))
+        for number, unit in enumerate(units)
+        for change in unit.changes
+        if change.table != "task"
+    ]
+    return [
+        *_columns(guards, 4),
+        *_columns(firsts, 3),
+        *_columns(events, 1 + len(sql.EVENT_COLUMNS)),
+        *_columns(tasks, 1 + len(TABLES["task"].columns)),
+        *_columns(others, 4),
+    ]
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+async def _load(connection: Any, events: list[Stored], changes: list[Change]) -> None:
+    if await connection.fetchval(sql.ANY_EVENT):
+        raise Conflict("The database already has events.", hint="Import into a new database.")
+    await connection.copy_records_to_table("event", records=events, columns=sql.EVENT_COLUMNS)
+    for name, table in TABLES.items():
+        records = [change.values for change in changes if change.table == name and change.values]
+        await connection.copy_records_to_table(name, records=records, columns=table.columns)
+    if highest := max((int(event.stream) for event in events if event.stream.isdigit()), default=0):
+        await connection.fetchval(sql.SET_COUNTER, highest)
+    await connection.execute("SELECT pg_notify($1, '')", CHANNEL)

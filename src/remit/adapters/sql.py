@@ -1,0 +1,111 @@
+"""Every question to a database, once for all of them, and how each dialect spells it.
+
+Fixed text only: values travel as parameters. A statement is written with `:name` parameters, `IN [name]` for membership
+in a list that is a parameter, and `{index}` hints that only SQLite understands.
+"""
+
+import re
+from collections.abc import Mapping
+
+from remit.domain.table import TABLES
+
+EVENT = "id, stream, version, type, at, actor, data, hash"
+_SUMMARY = "t.id, t.title, t.state, t.owner, t.parent_id, t.wait, t.priority, t.updated_at"
+_UNMET = "d.task_id = t.id AND NOT (p.state = 'done' OR (d.rule = 'settled' AND p.state IN ('failed', 'canceled')))"
+
+
+def _list(source: str, driver: str) -> str:
+    """A page of tasks, newest first; the driver is what an index serves, the rest is looked at row by row."""
+    return f"""SELECT {_SUMMARY} FROM {source}
+        WHERE {driver} AND t.id < :before AND t.state IN [states] AND (:owner IS NULL OR t.owner = :owner)
+        ORDER BY t.id DESC LIMIT :limit"""
+
+
+SELECT: Mapping[str, str] = {
+    "heads": """SELECT stream, version, hash FROM event e WHERE stream IN [streams]
+        AND version = (SELECT MAX(version) FROM event WHERE stream = e.stream) ORDER BY stream""",
+    "tasks": "SELECT id, hash, doc FROM task WHERE id IN [ids] ORDER BY id",
+    "tasks_by_uid": "SELECT id, uid, hash, doc FROM task WHERE uid IN [uids] ORDER BY id",
+    "list_live": _list("task t {task_live}", "t.archived_at IS NULL"),
+    "list_owner": _list("task t {task_live_owner}", "t.archived_at IS NULL AND t.owner = :owner"),
+    "list_ended": _list("task t {task_ended}", "t.archived_at IS NOT NULL AND t.state = :state"),
+    "list_any": _list("task t", "TRUE"),
+    "list_parent": _list("task t {task_parent}", "t.parent_id = :parent"),
+    "list_session": _list("task t {task_parent_session}", "t.parent_session_id = :parent_session"),
+    "list_tree": _list("task t", "(t.id = :root OR (t.root_id = :root AND t.parent_id IS NOT NULL))"),
+    "list_label": _list("task_label l CROSS JOIN task t", "l.label = :label AND t.id = l.task_id AND l.task_id < :before"),
+    "history": f"""SELECT {_SUMMARY}, t.archived_at FROM task t
+        WHERE t.archived_at IS NOT NULL AND (t.archived_at, t.id) < (:before_at, :before) ORDER BY t.archived_at DESC, t.id DESC LIMIT :limit""",
+    "ready": f"""SELECT {_SUMMARY} FROM task t {{task_ready}}
+        WHERE t.state = 'pending' AND (t.priority, t.id) > (:priority, :after) AND t.owner IS NOT NULL AND t.session_id IS NULL
+        AND (t.not_before IS NULL OR t.not_before <= :now)
+        AND NOT EXISTS (SELECT 1 FROM task_dependency d JOIN task p ON p.id = d.needs WHERE {_UNMET})
+        ORDER BY t.priority, t.id LIMIT :limit""",
+    "in_flight": """SELECT id FROM task WHERE archived_at IS NULL AND state IN ('running', 'verifying')
+        UNION SELECT task_id FROM run WHERE outcome IS NULL ORDER BY 1""",
+    "children": "SELECT id, state FROM task WHERE parent_id = :id ORDER BY id",
+    "descendants": """WITH RECURSIVE below (id) AS (
+            SELECT id FROM task WHERE parent_id = :id UNION SELECT t.id FROM task t JOIN below ON t.parent_id = below.id
+        ) SELECT below.id FROM below JOIN task t ON t.id = below.id WHERE t.archived_at IS NULL ORDER BY below.id""",
+    "dependents": """SELECT d.task_id FROM task_dependency d JOIN task t ON t.id = d.task_id
+        WHERE d.needs = :id AND t.archived_at IS NULL AND t.started_at IS NULL ORDER BY d.task_id""",
+    "upstream": """WITH RECURSIVE up (id) AS (
+            SELECT id FROM task WHERE id IN [ids] UNION SELECT d.needs FROM task_dependency d JOIN up ON d.task_id = up.id
+        ) SELECT t.id FROM up JOIN task t ON t.id = up.id WHERE t.archived_at IS NULL ORDER BY t.id""",
+    "blocked_by": f"""SELECT d.needs FROM task t JOIN task_dependency d ON d.task_id = t.id JOIN task p ON p.id = d.needs
+        WHERE t.id = :id AND {_UNMET} ORDER BY d.needs""",
+    "successor": "SELECT id FROM task WHERE rerun_of = :id ORDER BY id DESC LIMIT 1",
+    "path": """WITH RECURSIVE above (id, parent_id, step) AS (
+            SELECT id, parent_id, 0 FROM task WHERE id = :id
+            UNION ALL SELECT t.id, t.parent_id, above.step + 1 FROM task t JOIN above ON t.id = above.parent_id
+        ) SELECT id FROM above ORDER BY step DESC""",
+    "events": f"SELECT {EVENT} FROM event WHERE stream = :stream AND version > :after ORDER BY version LIMIT :limit",
+    "updates": """SELECT update_id, type, content, status, run_id, turn, at FROM task_update
+        WHERE task_id = :id AND number > :after ORDER BY number LIMIT :limit""",
+    "interactions": """SELECT interaction_id, task_id, question, options, blocking, asked_by, asked_at, status, answer, answered_by, answered_at
+        FROM interaction WHERE status IN [statuses] AND (:task IS NULL OR task_id = :task) AND (task_id, number) > (:after, :number)
+        ORDER BY task_id, number LIMIT :limit""",
+    "interaction": """SELECT interaction_id, task_id, question, options, blocking, asked_by, asked_at, status, answer, answered_by, answered_at
+        FROM interaction WHERE interaction_id = :interaction""",
+    "notifications": """SELECT notification_id, task_id, message, actor, at FROM notification
+        WHERE (at, notification_id) > (:after_at, :after_id) ORDER BY at, notification_id LIMIT :limit""",
+    "runs": "SELECT run_id, worker, started_at, ended_at, outcome, error FROM run WHERE task_id = :id ORDER BY number",
+    "guides": "SELECT id, title, created_by, created_at FROM guide WHERE id > :after_id ORDER BY id LIMIT :limit",
+    "guide": "SELECT id, title, body, created_by, created_at FROM guide WHERE id IN [names] ORDER BY id",
+    "counts": "SELECT state, COUNT(*) FROM task GROUP BY state ORDER BY state",
+    "streams": "SELECT DISTINCT stream FROM event WHERE stream > :after_id ORDER BY stream LIMIT :limit",
+    "events_of": f"SELECT {EVENT} FROM event WHERE stream IN [streams] ORDER BY stream, version",
+    **{
+        f"rows_{name}": f"SELECT {', '.join(table.columns)} FROM {name} WHERE {table.columns[0]} IN [{'names' if name == 'guide' else 'ids'}]"
+        for name, table in TABLES.items()
+    },
+    **{f"count_{name}": f"SELECT COUNT(*) FROM {name}" for name in TABLES},
+}
+
+_TYPES = {
+    **dict.fromkeys(("before", "limit", "parent", "root", "id", "after", "priority", "task", "number"), "bigint"),
+    **dict.fromkeys(("owner", "state", "parent_session", "label", "before_at", "now", "stream", "interaction", "after_at", "after_id"), "text"),
+    **dict.fromkeys(("streams", "uids", "states", "statuses", "names"), "text[]"),
+    "ids": "bigint[]",
+}
+
+
+def for_sqlite(statement: str) -> str:
+    """A statement as SQLite reads it: lists come as JSON."""
+    statement = re.sub(r"\{(\w+)\}", r"INDEXED BY \1", statement)
+    return re.sub(r"IN \[(\w+)\]", r"IN (SELECT value FROM json_each(:\1))", statement)
+
+
+def for_postgres(statement: str) -> tuple[str, tuple[str, ...]]:
+    """A statement as PostgreSQL reads it, with the order of its parameters."""
+    names: list[str] = []
+
+    def numbered(match: re.Match[str]) -> str:
+        name = match[1]
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}::{_TYPES[name]}"
+
+    statement = re.sub(r"\s*\{\w+\}", "", statement)
+    statement = re.sub(r"IN \[(\w+)\]", r"= ANY(:\1)", statement)
+    return re.sub(r"(?<!:):(\w+)", numbered, statement), tuple(names)
