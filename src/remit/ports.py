@@ -25,6 +25,8 @@ class Unit(NamedTuple):
 
     appends: tuple[Append, ...]
     changes: tuple[Change, ...]
+    dependents: tuple[tuple[int, int], ...] = ()
+    """Tasks, and how many others may name them as a dependency."""
 
     @property
     def first(self) -> Stored:
@@ -112,7 +114,7 @@ EventStream = AsyncIterator[list[Recorded]]
 SUMMARY = ("id", "title", "state", "owner", "parent_id", "wait", "priority", "updated_at")
 
 QUESTION = ("interaction_id", "task_id", "question", "options", "blocking", "asked_by", "asked_at", "status", "answer", "answered_by", "answered_at")
-PAGE = ("owner", "states", "before", "limit")
+PAGE = ("owner", "parent", "parent_session", "root", "label", "states", "state", "before", "limit")
 
 QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "heads": (("streams",), ("stream", "version", "hash")),
@@ -120,23 +122,20 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tasks_by_uid": (("uids",), ("id", "uid", "hash", "doc")),
     "list_live": (PAGE, SUMMARY),
     "list_owner": (PAGE, SUMMARY),
-    "list_ended": (("state", *PAGE), SUMMARY),
+    "list_ended": (PAGE, SUMMARY),
     "list_any": (PAGE, SUMMARY),
-    "list_parent": (("parent", *PAGE), SUMMARY),
-    "list_session": (("parent_session", *PAGE), SUMMARY),
-    "list_tree": (("root", *PAGE), SUMMARY),
-    "list_label": (("label", *PAGE), SUMMARY),
+    "list_parent": (PAGE, SUMMARY),
+    "list_session": (PAGE, SUMMARY),
+    "list_tree": (PAGE, SUMMARY),
+    "list_label": (PAGE, SUMMARY),
     "history": (("before_at", "before", "limit"), (*SUMMARY, "archived_at")),
     "ready": (("now", "priority", "after", "limit"), SUMMARY),
     "in_flight": ((), ("id",)),
-    "children": (("id",), ("id", "state")),
-    "descendants": (("id",), ("id",)),
     "dependents": (("id",), ("id",)),
-    "upstream": (("ids",), ("id",)),
     "blocked_by": (("id",), ("id",)),
     "successor": (("id",), ("id",)),
     "path": (("id",), ("id",)),
-    "events": (("stream", "after", "limit"), Stored._fields),
+    "events": (("stream", "after", "limit"), (*Stored._fields, "position")),
     "updates": (("id", "after", "limit"), ("update_id", "type", "content", "status", "run_id", "turn", "at")),
     "interactions": (("statuses", "task", "after", "number", "limit"), QUESTION),
     "interaction": (("interaction",), QUESTION),

@@ -31,7 +31,7 @@ class MemoryEventStore:
 
     async def commit(self, unit: Unit) -> None:
         """Store a unit; nothing can come in between since nothing is awaited."""
-        if any(len(self._streams.get(append.stream, ())) != append.expected for append in unit.appends):
+        if not self._fits(unit):
             stream = self._streams.get(unit.first.stream, [])
             if len(stream) >= unit.first.version and stream[unit.first.version - 1].id == unit.first.id:
                 return
@@ -75,6 +75,11 @@ class MemoryEventStore:
     async def close(self) -> None:
         """Nothing to let go of."""
 
+    def _fits(self, unit: Unit) -> bool:
+        needed = [needs for _, needs in self._tables["task_dependency"]]
+        current = all(len(self._streams.get(append.stream, ())) == append.expected for append in unit.appends)
+        return current and all(needed.count(task_id) == count for task_id, count in unit.dependents)
+
     def _append(self, events: Iterable[Stored]) -> None:
         for event in events:
             self._events.append(event)
@@ -112,14 +117,11 @@ class MemoryEventStore:
             "history": self._history,
             "ready": self._ready,
             "in_flight": lambda _: self._in_flight(),
-            "children": lambda p: (record for record in self._records("task") if record["parent_id"] == p["id"]),
-            "descendants": lambda p: (record for record in self._below(p["id"]) if record["archived_at"] is None),
-            "dependents": self._dependents,
-            "upstream": self._upstream,
+            "dependents": lambda p: [{"id": record["task_id"]} for record in self._records("task_dependency") if record["needs"] == p["id"]],
             "blocked_by": lambda p: [{"id": needs} for needs in self._unmet(p["id"])],
             "successor": lambda p: [r for r in self._records("task") if r["rerun_of"] == p["id"]][-1:],
             "path": self._path,
-            "events": lambda p: [e._asdict() for e in self._streams.get(p["stream"], ())][p["after"] : p["after"] + p["limit"]],
+            "events": self._stream,
             "updates": lambda p: [r for r in self._records("task_update") if r["task_id"] == p["id"] and r["number"] > p["after"]][: p["limit"]],
             "interactions": self._interactions,
             "interaction": lambda p: (r for r in self._records("interaction") if r["interaction_id"] == p["interaction"]),
@@ -133,25 +135,22 @@ class MemoryEventStore:
         }
         return answers[query](params)
 
+    def _stream(self, params: Mapping[str, Any]) -> list[Record]:
+        places = [(str(place), event) for place, event in enumerate(self._events, 1) if event.stream == params["stream"]]
+        return [event._asdict() | {"position": place} for place, event in places if event.version > params["after"]][: params["limit"]]
+
     def _list(self, kind: str, params: Mapping[str, Any]) -> list[Record]:
-        labeled = {task_id for task_id, label in self._tables["task_label"] if kind == "label" and label == params["label"]}
-        drivers: dict[str, Callable[[Record], bool]] = {
-            "live": lambda record: record["archived_at"] is None,
-            "owner": lambda record: record["archived_at"] is None and record["owner"] == params["owner"],
-            "ended": lambda record: record["archived_at"] is not None and record["state"] == params["state"],
-            "any": lambda _: True,
-            "parent": lambda record: record["parent_id"] == params["parent"],
-            "session": lambda record: record["parent_session_id"] == params["parent_session"],
-            "tree": lambda record: record["id"] == params["root"] or (record["root_id"] == params["root"] and record["parent_id"] is not None),
-            "label": lambda record: record["id"] in labeled,
-        }
+        filters = {"owner": "owner", "parent": "parent_id", "parent_session": "parent_session_id", "root": "root_id"}
+        labels = self._tables["task_label"]
+        live = {"live": True, "owner": True, "ended": False}.get(kind)
         found = [
             record
             for record in self._records("task")
-            if drivers[kind](record)
+            if live in (None, record["archived_at"] is None)
             and record["id"] < params["before"]
             and record["state"] in params["states"]
-            and params["owner"] in (None, record["owner"])
+            and all(params[name] in (None, record[column]) for name, column in filters.items())
+            and (params["label"] is None or (record["id"], params["label"]) in labels)
         ]
         return found[::-1][: params["limit"]]
 
@@ -185,27 +184,6 @@ class MemoryEventStore:
             if record["task_id"] == task_id and other is not None and other["state"] not in enough:
                 unmet.append(record["needs"])
         return unmet
-
-    def _below(self, task_id: int) -> list[Record]:
-        found: dict[int, Record] = {}
-        edge = [task_id]
-        while edge:
-            children = [record for record in self._records("task") if record["parent_id"] in edge and record["id"] not in found]
-            found.update((record["id"], record) for record in children)
-            edge = [record["id"] for record in children]
-        return [found[key] for key in sorted(found)]
-
-    def _dependents(self, params: Mapping[str, Any]) -> list[Record]:
-        waiting = [self._task(record["task_id"]) for record in self._records("task_dependency") if record["needs"] == params["id"]]
-        return [record for record in waiting if record and record["archived_at"] is None and record["started_at"] is None]
-
-    def _upstream(self, params: Mapping[str, Any]) -> list[Record]:
-        seen: set[int] = set()
-        edge = set(params["ids"])
-        while edge:
-            seen |= edge
-            edge = {record["needs"] for record in self._records("task_dependency") if record["task_id"] in edge} - seen
-        return [record for record in self._records("task") if record["id"] in seen and record["archived_at"] is None]
 
     def _path(self, params: Mapping[str, Any]) -> list[Record]:
         path: list[Record] = []

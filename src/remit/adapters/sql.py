@@ -1,7 +1,8 @@
 """Every question to a database, once for all of them, and how each dialect spells it.
 
 Fixed text only: values travel as parameters. A statement is written with `:name` parameters, `IN [name]` for membership
-in a list that is a parameter, and `{index}` hints that only SQLite understands.
+in a list that is a parameter, `<position>` for an event's place in the order of all, and `{index}` hints that only
+SQLite understands.
 """
 
 import re
@@ -18,6 +19,9 @@ def _list(source: str, driver: str) -> str:
     """A page of tasks, newest first; the driver is what an index serves, the rest is looked at row by row."""
     return f"""SELECT {_SUMMARY} FROM {source}
         WHERE {driver} AND t.id < :before AND t.state IN [states] AND (:owner IS NULL OR t.owner = :owner)
+        AND (:parent IS NULL OR t.parent_id = :parent) AND (:parent_session IS NULL OR t.parent_session_id = :parent_session)
+        AND (:root IS NULL OR t.root_id = :root)
+        AND (:label IS NULL OR EXISTS (SELECT 1 FROM task_label m WHERE m.task_id = t.id AND m.label = :label))
         ORDER BY t.id DESC LIMIT :limit"""
 
 
@@ -32,7 +36,7 @@ SELECT: Mapping[str, str] = {
     "list_any": _list("task t", "TRUE"),
     "list_parent": _list("task t {task_parent}", "t.parent_id = :parent"),
     "list_session": _list("task t {task_parent_session}", "t.parent_session_id = :parent_session"),
-    "list_tree": _list("task t", "(t.id = :root OR (t.root_id = :root AND t.parent_id IS NOT NULL))"),
+    "list_tree": _list("task t {task_tree}", "t.root_id = :root"),
     "list_label": _list("task_label l CROSS JOIN task t", "l.label = :label AND t.id = l.task_id AND l.task_id < :before"),
     "history": f"""SELECT {_SUMMARY}, t.archived_at FROM task t
         WHERE t.archived_at IS NOT NULL AND (t.archived_at, t.id) < (:before_at, :before) ORDER BY t.archived_at DESC, t.id DESC LIMIT :limit""",
@@ -43,15 +47,7 @@ SELECT: Mapping[str, str] = {
         ORDER BY t.priority, t.id LIMIT :limit""",
     "in_flight": """SELECT id FROM task WHERE archived_at IS NULL AND state IN ('running', 'verifying')
         UNION SELECT task_id FROM run WHERE outcome IS NULL ORDER BY 1""",
-    "children": "SELECT id, state FROM task WHERE parent_id = :id ORDER BY id",
-    "descendants": """WITH RECURSIVE below (id) AS (
-            SELECT id FROM task WHERE parent_id = :id UNION SELECT t.id FROM task t JOIN below ON t.parent_id = below.id
-        ) SELECT below.id FROM below JOIN task t ON t.id = below.id WHERE t.archived_at IS NULL ORDER BY below.id""",
-    "dependents": """SELECT d.task_id FROM task_dependency d JOIN task t ON t.id = d.task_id
-        WHERE d.needs = :id AND t.archived_at IS NULL AND t.started_at IS NULL ORDER BY d.task_id""",
-    "upstream": """WITH RECURSIVE up (id) AS (
-            SELECT id FROM task WHERE id IN [ids] UNION SELECT d.needs FROM task_dependency d JOIN up ON d.task_id = up.id
-        ) SELECT t.id FROM up JOIN task t ON t.id = up.id WHERE t.archived_at IS NULL ORDER BY t.id""",
+    "dependents": "SELECT task_id FROM task_dependency WHERE needs = :id ORDER BY task_id",
     "blocked_by": f"""SELECT d.needs FROM task t JOIN task_dependency d ON d.task_id = t.id JOIN task p ON p.id = d.needs
         WHERE t.id = :id AND {_UNMET} ORDER BY d.needs""",
     "successor": "SELECT id FROM task WHERE rerun_of = :id ORDER BY id DESC LIMIT 1",
@@ -59,7 +55,7 @@ SELECT: Mapping[str, str] = {
             SELECT id, parent_id, 0 FROM task WHERE id = :id
             UNION ALL SELECT t.id, t.parent_id, above.step + 1 FROM task t JOIN above ON t.id = above.parent_id
         ) SELECT id FROM above ORDER BY step DESC""",
-    "events": f"SELECT {EVENT} FROM event WHERE stream = :stream AND version > :after ORDER BY version LIMIT :limit",
+    "events": f"SELECT {EVENT}, <position> FROM event WHERE stream = :stream AND version > :after ORDER BY version LIMIT :limit",
     "updates": """SELECT update_id, type, content, status, run_id, turn, at FROM task_update
         WHERE task_id = :id AND number > :after ORDER BY number LIMIT :limit""",
     "interactions": """SELECT interaction_id, task_id, question, options, blocking, asked_by, asked_at, status, answer, answered_by, answered_at
@@ -92,7 +88,7 @@ _TYPES = {
 
 def for_sqlite(statement: str) -> str:
     """A statement as SQLite reads it: lists come as JSON."""
-    statement = re.sub(r"\{(\w+)\}", r"INDEXED BY \1", statement)
+    statement = re.sub(r"\{(\w+)\}", r"INDEXED BY \1", statement).replace("<position>", "CAST(pos AS TEXT)")
     return re.sub(r"IN \[(\w+)\]", r"IN (SELECT value FROM json_each(:\1))", statement)
 
 
@@ -106,6 +102,6 @@ def for_postgres(statement: str) -> tuple[str, tuple[str, ...]]:
             names.append(name)
         return f"${names.index(name) + 1}::{_TYPES[name]}"
 
-    statement = re.sub(r"\s*\{\w+\}", "", statement)
+    statement = re.sub(r"\s*\{\w+\}", "", statement).replace("<position>", "tx::text || '.' || pos")
     statement = re.sub(r"IN \[(\w+)\]", r"= ANY(:\1)", statement)
     return re.sub(r"(?<!:):(\w+)", numbered, statement), tuple(names)

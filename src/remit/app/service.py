@@ -84,7 +84,8 @@ class Service:
             entries += written.entries
             if written.task is not None:
                 tasks[stream] = written.task
-        await self._commit(Unit(tuple(appends), tuple(changes)))
+        dependents = tuple((int(task_id), count) for task_id, count in decided.dependents)
+        await self._commit(Unit(tuple(appends), tuple(changes), dependents))
         task = tasks.get(decided.task_id) or await self._task(decided.task_id, seen)
         return Outcome(decided.task_id, task, tuple(entries))
 
@@ -103,12 +104,8 @@ class Service:
         match need:
             case ask.Load(refs=refs):
                 return await self._load(refs, seen)
-            case ask.Descendants(task_id=task_id):
-                return await self._tasks("descendants", {"id": int(task_id)}, seen)
             case ask.Dependents(task_id=task_id):
-                return await self._tasks("dependents", {"id": int(task_id)}, seen)
-            case ask.Upstream(task_ids=ids):
-                return await self._tasks("upstream", {"ids": [int(task_id) for task_id in ids]}, seen) if ids else ()
+                return await self._dependents(task_id, seen)
             case ask.KnownGuides(ids=ids):
                 return frozenset(row[0] for row in await self._store.select("guide", {"names": list(ids)}))
             case ask.KnownAgents():
@@ -136,8 +133,8 @@ class Service:
                 known[uid] = str(task_id)
         return {ref: seen[known[ref]].task if known.get(ref) in seen else None for ref in refs}
 
-    async def _tasks(self, query: str, params: Mapping[str, Any], seen: dict[str, _Loaded]) -> tuple[Task, ...]:
-        found = await self._load([str(row[0]) for row in await self._store.select(query, params)], seen)
+    async def _dependents(self, task_id: str, seen: dict[str, _Loaded]) -> tuple[Task, ...]:
+        found = await self._load([str(row[0]) for row in await self._store.select("dependents", {"id": int(task_id)})], seen)
         return tuple(task for task in found.values() if task is not None)
 
     async def _task(self, task_id: str, seen: dict[str, _Loaded]) -> Task | None:
@@ -145,7 +142,7 @@ class Service:
 
     async def _claim(self, stream: str) -> Any:
         rows = await self._store.select("events", {"stream": stream, "after": 0, "limit": 1})
-        return opened(ev.Stored(*rows[0])).event if rows else None
+        return opened(ev.Stored(*rows[0][:8])).event if rows else None
 
     async def _interaction(self, interaction_id: str) -> dict[str, Any] | None:
         rows = await self._store.select("interaction", {"interaction": interaction_id})

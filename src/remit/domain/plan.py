@@ -1,6 +1,6 @@
 """What a command does to all the tasks it touches, decided without any input or output.
 
-`plan` is a generator: it yields what it needs to know (`Load`, `Descendants`, …), is sent the answer, and returns a
+`plan` is a generator: it yields what it needs to know (`Load`, `Dependents`, …), is sent the answer, and returns a
 `Plan`: the events of each stream, and the streams that must not have changed meanwhile.
 """
 
@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -34,24 +34,10 @@ class Load:
 
 
 @record
-class Descendants:
-    """Every task below one that has not ended."""
-
-    task_id: str
-
-
-@record
 class Dependents:
-    """Every task that waits for one of these and has not started."""
+    """Every task that ever named one as a dependency; the commit checks that there are no more of them by then."""
 
     task_id: str
-
-
-@record
-class Upstream:
-    """Every task that has not ended and that these wait for, directly or not; themselves included."""
-
-    task_ids: tuple[str, ...]
 
 
 @record
@@ -85,16 +71,20 @@ class Fresh:
     """Ids for a new task; asked for last, so that a refused request uses none up."""
 
 
-Need = Load | Descendants | Dependents | Upstream | KnownGuides | KnownAgents | ClaimedKey | Answer | Fresh
+Need = Load | Dependents | KnownGuides | KnownAgents | ClaimedKey | Answer | Fresh
 
 
 @record
 class Plan:
-    """The events of each stream, in the order they are appended; nothing else may have changed in `guards`."""
+    """The events of each stream, in the order they are appended.
+
+    Nothing may have changed in `guards` meanwhile, and no more tasks may depend on those in `dependents` than it says.
+    """
 
     task_id: str = ""
     events: Mapping[str, tuple[ev.Event | ev.GuideCreated | ev.KeyClaimed, ...]]
     guards: frozenset[str] = frozenset()
+    dependents: tuple[tuple[str, int], ...] = ()
 
 
 T = TypeVar("T")
@@ -130,6 +120,18 @@ def _task(ref: str, field: str = "task_id") -> Asking[Task]:
     return cast("Task", found)
 
 
+def _reachable(start: Iterable[str], following: Callable[[Task], Iterable[str]]) -> Asking[list[Task]]:
+    """Every task that can be reached from some; each says itself where to go on, so that its version guards the answer."""
+    reached: dict[str, Task] = {}
+    edge = tuple(dict.fromkeys(start))
+    while edge:
+        found: Mapping[str, Task | None] = yield Load(refs=edge)
+        reached |= {task.id: task for task in found.values() if task is not None}
+        onward = (task_id for task in found.values() if task is not None for task_id in following(task))
+        edge = tuple(dict.fromkeys(task_id for task_id in onward if task_id not in reached))
+    return list(reached.values())
+
+
 def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
     guards: frozenset[str] = frozenset()
     match command:
@@ -153,8 +155,8 @@ def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
             pass
     changes: Changes = {task.id: decide(task, command, context)}
     if _canceled(changes[task.id]):
-        below: tuple[Task, ...] = yield Descendants(task_id=task.id)
-        changes |= {child.id: [ev.TaskCanceled(reason="parent")] for child in below}
+        below = yield from _reachable([child.id for child in task.children], lambda found: [child.id for child in found.children])
+        changes |= {child.id: [ev.TaskCanceled(reason="parent")] for child in below if not child.state.terminal}
     yield from _tell_parent(task, changes, context)
     return _plan(task.id, changes, guards)
 
@@ -187,6 +189,7 @@ def _tell_parent(task: Task, changes: Changes, context: Context) -> Asking[None]
 
 
 def _create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Asking[Plan]:
+    guards: frozenset[str] = frozenset()
     claim = yield from _claimed(command, context)
     if claim is not None and (known := claim[1]) is not None:
         return Plan(task_id=known, events={})
@@ -201,7 +204,7 @@ def _create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> As
     if command.tsgs:
         yield from _must_be_guides(command.tsgs)
     if command.depends_on:
-        depends_on, _ = yield from _dependencies(command.depends_on, None, parent)
+        depends_on, guards = yield from _dependencies(command.depends_on, None, parent)
         command = replace(command, depends_on=depends_on)
     created(command, NewIds(id="0", uid="", thread_id=""), context.actor, parent)
     ids: NewIds = yield Fresh()
@@ -210,7 +213,7 @@ def _create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> As
         events[parent.id] = (ev.SubtaskLinked(child_id=ids.id, step_index=command.step_index, wait=command.wait),)
     if claim is not None and command.idempotency_key is not None:
         events[key_stream(context.actor, command.idempotency_key)] = (ev.KeyClaimed(key=command.idempotency_key, body_hash=claim[0], task_id=ids.id),)
-    return Plan(task_id=ids.id, events=events)
+    return Plan(task_id=ids.id, events=events, guards=guards)
 
 
 def _claimed(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Asking[tuple[str, str | None] | None]:
@@ -268,7 +271,7 @@ def _dependencies(
     """The dependencies by id, each once, if they exist, can be met, and close no circle.
 
     The second part names the tasks looked at: they must be unchanged at the commit, so that two requests cannot close
-    a circle together.
+    a circle together, and none is handed off unnoticed.
     """
     found: Mapping[str, Task | None] = yield Load(refs=tuple(item.task_id for item in asked))
     unique: dict[str, Dependency] = {}
@@ -281,8 +284,8 @@ def _dependencies(
             raise invalid(f"depends_on[{index}]", f"is task {other.id}, which is {other.state.value} and will never be done", expected)
         unique[other.id] = Dependency(task_id=other.id, on=item.on)
     above = yield from _ancestors(parent if task is None else task)
-    upstream: tuple[Task, ...] = yield Upstream(task_ids=tuple(unique)) if task else Upstream(task_ids=())
-    if task is not None and (task.id in unique or any(item.id == task.id for item in upstream)):
+    upstream = yield from _reachable(unique, lambda item: [other.task_id for other in item.depends_on])
+    if task is not None and any(item.id == task.id for item in upstream):
         raise invalid("depends_on", f"makes task {task.id} wait for itself", "no circle of dependencies", task_id=task.id)
     if held := next((ancestor for ancestor in above if ancestor in unique), None):
         raise invalid("depends_on", f"names task {held}, which this task is a part of", "tasks outside its own ancestors")
@@ -343,18 +346,19 @@ def _succeed(task: Task, owner: str | None, changes: Changes) -> Asking[Plan]:
     found: Mapping[str, Task | None] = yield Load(refs=tuple(child.id for child in task.children))
     live = [(child, below) for child in task.children if (below := found[child.id]) is not None and not below.state.terminal]
     dependents: tuple[Task, ...] = yield Dependents(task_id=task.id)
+    waiting = [other for other in dependents if other.started_at is None and not other.state.terminal]
     ids: NewIds = yield Fresh()
     made: Events = [successor(task, ids, owner, parent)]
     changes[ids.id] = made + [ev.SubtaskLinked(child_id=child.id, wait=child.wait) for child, _ in live]
     changes |= {below.id: [ev.ParentReplaced(parent_id=ids.id)] for _, below in live}
-    changes |= {other.id: [ev.DependenciesChanged(depends_on=_redirected(other, task.id, ids.id))] for other in dependents}
+    changes |= {other.id: [ev.DependenciesChanged(depends_on=_redirected(other, task.id, ids.id))] for other in waiting}
     if parent is not None:
         link = next((child for child in parent.children if child.id == task.id), Child(id=task.id))
         changes[parent.id] = [ev.SubtaskLinked(child_id=ids.id, step_index=task.step_index, wait=link.wait, replaces=task.id)]
     if not task.state.terminal:
         ended: Events = [ev.TaskSuperseded(by=ids.id), ev.TaskCanceled(reason="superseded")]
         changes[task.id] = [*changes.get(task.id, []), *ended]
-    return _plan(ids.id, changes)
+    return replace(_plan(ids.id, changes), dependents=((task.id, len(dependents)),))
 
 
 def _redirected(task: Task, old: str, new: str) -> tuple[Dependency, ...]:

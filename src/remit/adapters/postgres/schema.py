@@ -15,6 +15,7 @@ _IMMUTABLE = """CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql
 
 _COMMIT = """CREATE FUNCTION commit_units(
     g_unit int[], g_task bigint[], g_stream text[], g_expected bigint[],
+    d_unit int[], d_task bigint[], d_count bigint[],
     f_stream text[], f_version bigint[], f_id text[],
     e_unit int[], e_id text[], e_stream text[], e_version bigint[], e_type text[], e_at text[], e_actor text[], e_data text[], e_hash bytea[],
     t_unit int[], t_id bigint[], t_uid text[], t_title text[], t_state text[], t_owner text[], t_parent bigint[], t_root bigint[],
@@ -34,6 +35,8 @@ BEGIN
         FROM unnest(g_unit, g_task, g_stream, g_expected) AS g (unit, task, stream, expected)
         WHERE g.expected <> COALESCE(CASE WHEN g.task IS NULL
             THEN (SELECT MAX(version) FROM event WHERE event.stream = g.stream) ELSE (SELECT version FROM task WHERE id = g.task) END, 0);
+    SELECT bad || COALESCE(array_agg(d.unit), '{}') INTO bad FROM unnest(d_unit, d_task, d_count) AS d (unit, task, count)
+        WHERE d.count <> (SELECT COUNT(*) FROM task_dependency WHERE needs = d.task);
     INSERT INTO event (id, stream, version, type, at, actor, data, hash)
         SELECT id, stream, version, type, at, actor, data, hash
         FROM unnest(e_unit, e_id, e_stream, e_version, e_type, e_at, e_actor, e_data, e_hash)
@@ -146,7 +149,7 @@ FIRST: Migration = (
     "CREATE INDEX task_ended ON task (state, id) WHERE archived_at IS NOT NULL",
     "CREATE INDEX task_history ON task (archived_at, id) WHERE archived_at IS NOT NULL",
     "CREATE INDEX task_parent ON task (parent_id, id) WHERE parent_id IS NOT NULL",
-    "CREATE INDEX task_tree ON task (root_id, id) WHERE parent_id IS NOT NULL",
+    "CREATE INDEX task_tree ON task (root_id, id)",
     "CREATE INDEX task_parent_session ON task (parent_session_id, id) WHERE parent_session_id IS NOT NULL",
     "CREATE INDEX task_session ON task (session_id, id) WHERE session_id IS NOT NULL",
     "CREATE INDEX task_rerun ON task (rerun_of) WHERE rerun_of IS NOT NULL",

@@ -11,4 +11,4 @@ NEW_IDS = "SELECT nextval('task_id') FROM generate_series(1, $1)"
 SET_COUNTER = "SELECT setval('task_id', GREATEST($1, (SELECT last_value FROM task_id)))"
 ANY_EVENT = "SELECT EXISTS (SELECT 1 FROM event)"
 EVENT_COLUMNS = tuple(sql.EVENT.split(", "))
-COMMIT = f"SELECT commit_units({', '.join(f'${n}' for n in range(1, 17 + len(TABLES['task'].columns) + 1 + 4))})"
+COMMIT = f"SELECT commit_units({', '.join(f'${n}' for n in range(1, 1 + 4 + 3 + 3 + 9 + 1 + len(TABLES['task'].columns) + 4))})"

@@ -278,6 +278,7 @@ def _arguments(units: Sequence[Unit]) -> list[list[Any]]:
         for number, unit in enumerate(units)
         for append in unit.appends
     ]
+    dependents = [(number, *pair) for number, unit in enumerate(units) for pair in unit.dependents]
     firsts = [(unit.first.stream, unit.first.version, unit.first.id) for unit in units]
     events = [(number, *event) for number, unit in enumerate(units) for append in unit.appends for event in append.events]
     tasks = [(number, *change.values) for number, unit in enumerate(units) for change in unit.changes if change.table == "task" and change.values]
@@ -289,6 +290,7 @@ def _arguments(units: Sequence[Unit]) -> list[list[Any]]:
     ]
     return [
         *_columns(guards, 4),
+        *_columns(dependents, 3),
         *_columns(firsts, 3),
         *_columns(events, 1 + len(sql.EVENT_COLUMNS)),
         *_columns(tasks, 1 + len(TABLES["task"].columns)),

@@ -56,7 +56,7 @@ FIRST: Migration = (
     "CREATE INDEX task_ended ON task (state, id) WHERE archived_at IS NOT NULL",
     "CREATE INDEX task_history ON task (archived_at, id) WHERE archived_at IS NOT NULL",
     "CREATE INDEX task_parent ON task (parent_id, id) WHERE parent_id IS NOT NULL",
-    "CREATE INDEX task_tree ON task (root_id, id) WHERE parent_id IS NOT NULL",
+    "CREATE INDEX task_tree ON task (root_id, id)",
     "CREATE INDEX task_parent_session ON task (parent_session_id, id) WHERE parent_session_id IS NOT NULL",
     "CREATE INDEX task_session ON task (session_id, id) WHERE session_id IS NOT NULL",
     "CREATE INDEX task_rerun ON task (rerun_of) WHERE rerun_of IS NOT NULL",

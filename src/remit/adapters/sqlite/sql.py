@@ -10,6 +10,7 @@ NEW_IDS = "UPDATE counter SET value = value + :count WHERE name = 'task' RETURNI
 SET_COUNTER = "UPDATE counter SET value = MAX(value, :value) WHERE name = 'task'"
 TASK_VERSION = "SELECT version FROM task WHERE id = ?"
 STREAM_VERSION = "SELECT MAX(version) FROM event WHERE stream = ?"
+DEPENDENTS = "SELECT COUNT(*) FROM task_dependency WHERE needs = ?"
 EVENT_AT = "SELECT id FROM event WHERE stream = ? AND version = ?"
 INSERT_EVENT = f"INSERT INTO event ({sql.EVENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 

@@ -276,12 +276,16 @@ class Writer:
 
     def _write(self, unit: Unit) -> Stale | None:
         """Check every stream of a unit, then write it: nothing else can write in between."""
-        if any(self._version(append.stream) != append.expected for append in unit.appends):
+        if not self._fits(unit):
             return None if self._has(unit) else Stale()
         for append in unit.appends:
             self._connection.executemany(sql.INSERT_EVENT, append.events)
         self._write_rows(unit.changes)
         return None
+
+    def _fits(self, unit: Unit) -> bool:
+        current = all(self._version(append.stream) == append.expected for append in unit.appends)
+        return current and all(self._connection.execute(sql.DEPENDENTS, (task,)).fetchone()[0] == count for task, count in unit.dependents)
 
     def _version(self, stream: str) -> int:
         statement, key = (sql.TASK_VERSION, int(stream)) if stream.isdigit() else (sql.STREAM_VERSION, stream)

@@ -1,0 +1,44 @@
+"""What every test can ask for."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from remit.bootstrap import open_store
+from remit.ports import EventStore
+from tests.postgres import PostgresForTests
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresForTests]:
+    """One server for the whole run."""
+    server = PostgresForTests()
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty store of each kind."""
+    return "memory:" if request.param == "memory" else _durable(request, tmp_path)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def durable_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty store of each kind that outlives a process."""
+    return _durable(request, tmp_path)
+
+
+@pytest.fixture
+async def store(any_url: str) -> AsyncIterator[EventStore]:
+    """An empty store of each kind."""
+    async with open_store(any_url) as opened:
+        yield opened
+
+
+def _durable(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'remit.db'}"
+    server: PostgresForTests = request.getfixturevalue("postgres")
+    return server.new_database()
