@@ -152,7 +152,7 @@ FIRST: Migration = (
     "CREATE INDEX task_tree ON task (root_id, id)",
     "CREATE INDEX task_parent_session ON task (parent_session_id, id) WHERE parent_session_id IS NOT NULL",
     "CREATE INDEX task_session ON task (session_id, id) WHERE session_id IS NOT NULL",
-    "CREATE INDEX task_rerun ON task (rerun_of) WHERE rerun_of IS NOT NULL",
+    "CREATE INDEX task_rerun ON task (rerun_of, id) WHERE rerun_of IS NOT NULL",
     "CREATE TABLE task_label (task_id bigint NOT NULL, label text NOT NULL, PRIMARY KEY (task_id, label))",
     "CREATE INDEX task_label_task ON task_label (label, task_id)",
     "CREATE TABLE task_dependency (task_id bigint NOT NULL, needs bigint NOT NULL, rule text NOT NULL, PRIMARY KEY (task_id, needs))",

@@ -59,7 +59,7 @@ FIRST: Migration = (
     "CREATE INDEX task_tree ON task (root_id, id)",
     "CREATE INDEX task_parent_session ON task (parent_session_id, id) WHERE parent_session_id IS NOT NULL",
     "CREATE INDEX task_session ON task (session_id, id) WHERE session_id IS NOT NULL",
-    "CREATE INDEX task_rerun ON task (rerun_of) WHERE rerun_of IS NOT NULL",
+    "CREATE INDEX task_rerun ON task (rerun_of, id) WHERE rerun_of IS NOT NULL",
     "CREATE TABLE task_label (task_id INTEGER NOT NULL, label TEXT NOT NULL, PRIMARY KEY (task_id, label)) STRICT, WITHOUT ROWID",
     "CREATE INDEX task_label_task ON task_label (label, task_id)",
     """CREATE TABLE task_dependency (

@@ -1,0 +1,60 @@
+# Every command makes the environment it needs; only Python 3.11 or newer, make, git and pip have to be there.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help try test lint types layers reference check bench lock format clean
+
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+
+try: .venv/run ## See a task's whole life on the embedded store
+	@$(BIN)/python examples/life.py
+
+test: .venv/dev ## Run every test, on memory, SQLite and a real PostgreSQL
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
+lint: .venv/dev ## Check style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/dev ## Check types, twice
+	$(BIN)/mypy
+	$(BIN)/basedpyright
+
+layers: .venv/dev ## Check that the layers point down
+	$(BIN)/lint-imports --no-cache
+
+reference: .venv/dev ## Write docs/reference from the code
+	$(BIN)/python scripts/reference.py
+
+check: lint types layers ## Everything that is not a test
+	$(BIN)/python scripts/reference.py --check
+
+bench: .venv/dev ## Measure against bare code, as ratios in one run
+	$(BIN)/python -m bench
+
+format: .venv/dev ## Put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: ## Pin every dependency anew (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade \
+		pyproject.toml --extra postgres --group build -o requirements/run.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade \
+		pyproject.toml --extra postgres --group build --group dev -c requirements/run.txt -o requirements/dev.txt
+
+clean: ## Remove environments and caches
+	rm -rf .venv .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+
+.venv/run: requirements/run.txt pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/dev: .venv/run requirements/dev.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@

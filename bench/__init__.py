@@ -1,0 +1,1 @@
+"""Measurements of remit against bare code doing the same work, as ratios within one run."""

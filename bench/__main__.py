@@ -1,0 +1,96 @@
+"""`make bench`: prints ratios and fails if one misses its target."""
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+from functools import partial
+from typing import NamedTuple
+
+from tests.postgres import PostgresForTests
+
+from bench.commits import Round, postgres_round, sqlite_round
+from bench.reads import fill, medians
+from remit.bootstrap import open_store
+
+ROUNDS = 5
+COMMITS = {1: 400, 64: 6400}
+
+
+class Line(NamedTuple):
+    """One measurement: two figures, their ratio, and what the ratio has to be."""
+
+    what: str
+    ours: str
+    other: str
+    ratio: float
+    target: str
+    met: bool
+
+
+async def commit_lines(name: str, round_: Round, rounds: int) -> list[Line]:
+    """Commit rates against bare code."""
+    lines: list[Line] = []
+    for concurrent, count in COMMITS.items():
+        results = [await round_(concurrent, count) for _ in range(rounds)]
+        ours, bare = (statistics.median(column) for column in zip(*results, strict=True))
+        ratio = statistics.median(ours / bare for ours, bare in results)
+        what = f"{name}: commit, {concurrent} at once, per second (bare driver code beside it)"
+        lines.append(Line(what, f"{ours:,.0f}", f"{bare:,.0f}", ratio, "at least 0.50", ratio >= 0.5))
+    return lines
+
+
+async def read_lines(name: str, small_url: str, large_url: str, size: int) -> list[Line]:
+    """Read times at two sizes."""
+    async with open_store(small_url) as small, open_store(large_url) as large:
+        await fill(small, 1000)
+        await fill(large, size)
+        at_small, at_large = await medians(small, 1000), await medians(large, size)
+        at_small_again = await medians(small, 1000)
+    lines: list[Line] = []
+    for what, seconds in at_large.items():
+        base = (at_small[what] + at_small_again[what]) / 2
+        shown = f"{name}: {what}, ms at {size:,} tasks (at 1,000 beside it)"
+        lines.append(Line(shown, f"{seconds * 1000:.3f}", f"{base * 1000:.3f}", seconds / base, "at most 1.50", seconds / base <= 1.5))
+    return lines
+
+
+def show(lines: list[Line]) -> None:
+    """A table that can be pasted into a document."""
+    print("| what | remit | other | ratio | target | |\n|---|---|---|---|---|---|")
+    for line in lines:
+        print(f"| {line.what} | {line.ours} | {line.other} | {line.ratio:.2f} | {line.target} | {'met' if line.met else 'MISSED'} |")
+
+
+async def measure(rounds: int, size: int, stores: list[str]) -> list[Line]:
+    """Everything, one store after the other."""
+    lines: list[Line] = []
+    with tempfile.TemporaryDirectory() as folder:
+        if "sqlite" in stores:
+            lines += await commit_lines("SQLite", sqlite_round, rounds)
+            lines += await read_lines("SQLite", f"sqlite:///{folder}/small.db", f"sqlite:///{folder}/large.db", size)
+        if "postgres" in stores:
+            server = PostgresForTests()
+            try:
+                lines += await commit_lines("PostgreSQL", partial(postgres_round, server.new_database), rounds)
+                lines += await read_lines("PostgreSQL", server.new_database(), server.new_database(), size)
+            finally:
+                server.close()
+    return lines
+
+
+def main() -> None:
+    """Measure and say whether the targets are met."""
+    parser = argparse.ArgumentParser(description="Measure remit against bare code doing the same work.")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each rate is measured (default %(default)s)")
+    parser.add_argument("--size", type=int, default=100_000, help="tasks in the large workspace (default %(default)s)")
+    parser.add_argument("--store", action="append", choices=["sqlite", "postgres"], help="only this store")
+    options = parser.parse_args()
+    lines = asyncio.run(measure(options.rounds, options.size, options.store or ["sqlite", "postgres"]))
+    show(lines)
+    sys.exit(0 if all(line.met for line in lines) else 1)
+
+
+if __name__ == "__main__":
+    main()
