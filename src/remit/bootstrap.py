@@ -1,6 +1,6 @@
 """Puts the parts together: which store a URL means, and a service on it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ EXPECTED = "sqlite:///path/to/remit.db, postgresql://user@host/name, or memory:"
 
 
 @asynccontextmanager
-async def open_store(url: str) -> AsyncIterator[EventStore]:
+async def open_store(url: str) -> AsyncGenerator[EventStore, None]:
     """The store that a database URL names, brought to the newest schema; closed at the end of the block."""
     kind, _, rest = url.partition(":")
     if kind in ("postgresql", "postgres"):
@@ -39,7 +39,7 @@ async def open_store(url: str) -> AsyncIterator[EventStore]:
 
 
 @asynccontextmanager
-async def open_service(url: str) -> AsyncIterator[Service]:
+async def open_service(url: str) -> AsyncGenerator[Service, None]:
     """A service on the store that a database URL names."""
     async with open_store(url) as store:
         yield Service(store, SystemClock(), BuiltInAgents())

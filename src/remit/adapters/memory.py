@@ -1,7 +1,7 @@
 """A store in plain dictionaries, for tests: the reference that the real ones are compared with."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -55,7 +55,7 @@ class MemoryEventStore:
         return str(len(self._events))
 
     @asynccontextmanager
-    async def watch(self) -> AsyncIterator["MemoryWatch"]:
+    async def watch(self) -> AsyncGenerator["MemoryWatch", None]:
         """Be told of commits."""
         bell = asyncio.Event()
         self._bells.add(bell)
@@ -112,7 +112,7 @@ class MemoryEventStore:
             return [{"count": len(self._tables[query.removeprefix("count_")])}]
         answers: dict[str, Callable[[Mapping[str, Any]], Iterable[Record]]] = {
             "heads": lambda p: [self._streams[name][-1]._asdict() for name in sorted(p["streams"]) if name in self._streams],
-            "tasks": lambda p: (record for record in self._records("task") if record["id"] in p["ids"]),
+            "tasks": lambda p: (record for task_id in sorted(p["ids"]) if (record := self._task(task_id))),
             "tasks_by_uid": lambda p: (record for record in self._records("task") if record["uid"] in p["uids"]),
             "history": self._history,
             "ready": self._ready,

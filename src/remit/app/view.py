@@ -89,7 +89,8 @@ def task_view(document: dict[str, Any], blocked_by: list[str], successor: str | 
     for name, entry in PARTS.items():
         view[name] = [entry | item for item in view[name]]
     blocked = [] if "started_at" in document or "archived_at" in document else blocked_by
-    early = (document.get("schedule") or {}).get("not_before", "") > now
+    schedule: dict[str, str] = document.get("schedule") or {}
+    early = schedule.get("not_before", "") > now
     free = document["state"] == "pending" and "owner" in document and "session_id" not in document
     view |= {
         "status": status_of(document["state"]),

@@ -1,7 +1,6 @@
 """How a task comes to be: from a brief, or from the task it succeeds."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Literal
 from urllib.parse import urlsplit
@@ -9,7 +8,7 @@ from urllib.parse import urlsplit
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.policy import agent_of, max_children, max_depth, must_own, narrowed
-from remit.domain.record import record
+from remit.domain.record import record, replace
 from remit.domain.value import Criterion, Limits, Output, Resource, Step, Task
 from remit.errors import Conflict, LimitExceeded, invalid
 

@@ -3,7 +3,6 @@
 What reaches over several tasks (trees, dependencies, successors) is in `plan`, which uses this for each of them.
 """
 
-from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar, assert_never
 
@@ -12,7 +11,7 @@ from remit.domain import event as ev
 from remit.domain.create import criteria, resource, unique_names
 from remit.domain.evolve import evolve
 from remit.domain.policy import must_answer_for, must_be_person, must_live
-from remit.domain.record import record
+from remit.domain.record import record, replace
 from remit.domain.run import RunCommand, decide_run, fenced, wake
 from remit.domain.value import State, Step, Task, TaskId
 from remit.domain.verdict import claim, conclude

@@ -1,11 +1,11 @@
 """How a task follows from its events: `evolve(task, entry) -> task`, a pure fold."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import assert_never
 
 from remit.domain import event as ev
 from remit.domain.policy import outline
+from remit.domain.record import replace
 from remit.domain.value import (
     Child,
     Counts,

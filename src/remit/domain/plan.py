@@ -9,7 +9,6 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from remit.domain import command as cmd
@@ -17,7 +16,7 @@ from remit.domain import event as ev
 from remit.domain.create import NewIds, created, must_take_subtask, successor
 from remit.domain.decide import Context, Events, TaskCommand, decide, fold
 from remit.domain.policy import must_live
-from remit.domain.record import record
+from remit.domain.record import record, replace
 from remit.domain.run import fenced
 from remit.domain.value import TASK_ID, Child, Dependency, State, Task
 from remit.domain.wire import plain

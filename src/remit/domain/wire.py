@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, cast
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
 
 def plain(value: Any) -> Any:
     """A value as JSON has it; fields of a record that are at their default are left out."""
@@ -24,7 +26,7 @@ def plain(value: Any) -> Any:
 
 def dumps(value: Any) -> str:
     """The one JSON text of a plain value: what is stored, hashed and compared."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _ENCODER.encode(value)
 
 
 def instant(value: datetime) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,7 +66,7 @@ class _Request(NamedTuple):
 
 
 @asynccontextmanager
-async def open_postgres(url: str) -> AsyncIterator["PostgresEventStore"]:
+async def open_postgres(url: str) -> AsyncGenerator["PostgresEventStore", None]:
     """A store on a PostgreSQL database, brought to the newest schema; its connections live as long as the block."""
 
     async def connect() -> Any:
@@ -142,7 +142,7 @@ class PostgresEventStore:
         return f"{rows[0][0]}.{rows[0][1]}" if rows else ""
 
     @asynccontextmanager
-    async def watch(self) -> AsyncIterator["PostgresWatch"]:
+    async def watch(self) -> AsyncGenerator["PostgresWatch", None]:
         """Be told of commits of any process."""
         bell = asyncio.Event()
         self._bells.add(bell)
@@ -192,9 +192,16 @@ class PostgresEventStore:
     async def _listen(self) -> None:
         gone = asyncio.Event()
         connection = await self._connect()
+
+        def noticed(*_: Any) -> None:
+            self._ring()
+
+        def ended(*_: Any) -> None:
+            gone.set()
+
         try:
-            connection.add_termination_listener(lambda *_: gone.set())
-            await connection.add_listener(CHANNEL, lambda *_: self._ring())
+            connection.add_termination_listener(ended)
+            await connection.add_listener(CHANNEL, noticed)
             self._ring()
             await gone.wait()
         finally:

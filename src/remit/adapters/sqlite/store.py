@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -69,7 +69,7 @@ class SqliteEventStore:
         return str(self._reader.tail())
 
     @asynccontextmanager
-    async def watch(self) -> AsyncIterator["SqliteWatch"]:
+    async def watch(self) -> AsyncGenerator["SqliteWatch", None]:
         """Be told of commits of any process."""
         watch = SqliteWatch(asyncio.get_running_loop())
         listener = self._bell.listen(watch.heard)
