@@ -53,7 +53,10 @@ class NewStep:
 
 
 def _as(field: str) -> Coerce:
-    return Coerce(lambda value: {field: value} if isinstance(value, str) else value, "a plain string")
+    def convert(value: Any) -> Any:
+        return {field: value} if isinstance(value, str) else value
+
+    return Coerce(convert, "a plain string")
 
 
 def _dependency(value: Any) -> Any:

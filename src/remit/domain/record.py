@@ -1,18 +1,51 @@
 """Frozen records and the marks that say what a field accepts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
 MEGABYTE = 1_000_000
+MISSING: Any = object()
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def record(cls: type[T]) -> type[T]:
-    """Make a class a frozen value with named fields."""
-    return dataclass(frozen=True, kw_only=True)(cls)
+    """Make a class a frozen value with named fields.
+
+    To a type checker this is a frozen dataclass. It is our own because there are more than a hundred of them: the
+    standard one compiles five methods for each, which cost more at start-up than all else a short command does, and
+    sets fields one by one, which shows for a task with sixty of them.
+    """
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        for name in getattr(base, "__annotations__", ()):
+            found[name] = base.__dict__.get(name, MISSING)
+    body: dict[str, Any] = {
+        "__fields__": found,
+        "__defaults__": {name: default for name, default in found.items() if default is not MISSING},
+        "__required__": frozenset(name for name, default in found.items() if default is MISSING),
+        "__init__": _init,
+        "__eq__": _eq,
+        "__hash__": _hash,
+        "__repr__": _repr,
+        "__setattr__": _frozen,
+        "__delattr__": _frozen,
+    }
+    for name, value in body.items():
+        setattr(cls, name, value)
+    return cls
+
+
+def fields(kind: Any) -> dict[str, Any]:
+    """The fields of a record by name, each with its default or MISSING."""
+    found: dict[str, Any] = kind.__fields__
+    return found
+
+
+def is_record(kind: Any) -> bool:
+    """True for a record, and for its class."""
+    return hasattr(kind, "__fields__")
 
 
 if TYPE_CHECKING:
@@ -20,17 +53,40 @@ if TYPE_CHECKING:
 else:
 
     def replace(value: T, **changes: Any) -> T:
-        """What `dataclasses.replace` does, 15 times as fast for a record of 60 fields: nothing is read or set one by one."""
+        """A record like another, but for these fields."""
+        if not value.__fields__.keys() >= changes.keys():
+            raise TypeError(f"{type(value).__name__} has no field {', '.join(changes.keys() - value.__fields__.keys())}")
         copy = object.__new__(type(value))
         copy.__dict__.update(value.__dict__)
-        if unknown := changes.keys() - copy.__dict__.keys():
-            raise TypeError(f"{type(value).__name__} has no field {', '.join(unknown)}")
         copy.__dict__.update(changes)
         return copy
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+def _init(self: Any, **values: Any) -> None:
+    if not self.__fields__.keys() >= values.keys() or not values.keys() >= self.__required__:
+        unknown, missing = values.keys() - self.__fields__.keys(), self.__required__ - values.keys()
+        raise TypeError(f"{type(self).__name__}: unknown {sorted(unknown)}, missing {sorted(missing)}")
+    self.__dict__.update(self.__defaults__)
+    self.__dict__.update(values)
+
+
+def _eq(self: Any, other: object) -> bool:
+    return type(other) is type(self) and self.__dict__ == other.__dict__
+
+
+def _hash(self: Any) -> int:
+    return hash(tuple(self.__dict__.values()))
+
+
+def _repr(self: Any) -> str:
+    return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__fields__)})"
+
+
+def _frozen(self: Any, name: str, *_: Any) -> None:
+    raise AttributeError(f"{type(self).__name__}.{name} cannot be changed; use replace")
+
+
+class Text(NamedTuple):
     """A string from `low` to `high` characters long, or bytes of UTF-8 where a body is meant."""
 
     low: int = 0
@@ -38,31 +94,27 @@ class Text:
     unit: str = "bytes"
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """A number from `low` to `high`, both included."""
 
     low: float
     high: float
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(NamedTuple):
     """At most `high` entries."""
 
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class Matches:
+class Matches(NamedTuple):
     """A string that a pattern matches as a whole; `says` tells a person what that is."""
 
     pattern: str
     says: str
 
 
-@dataclass(frozen=True, slots=True)
-class Coerce:
+class Coerce(NamedTuple):
     """A short form that is accepted too, and turned into the full one before the value is read."""
 
     convert: Callable[[Any], Any]

@@ -8,14 +8,13 @@ later cannot make history unreadable.
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from math import isfinite
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from remit.domain.record import MEGABYTE, Coerce, Items, Matches, Range, Text
+from remit.domain.record import MEGABYTE, MISSING, Coerce, Items, Matches, Range, Text, fields, is_record
 from remit.errors import InvalidParam, Problem, UnknownEvent
 
 R = TypeVar("R")
@@ -148,7 +147,7 @@ def _reader(hint: Any, strict: bool) -> Reader:
         return _mapping
     if hint is Any:
         return _anything
-    if is_dataclass(hint):
+    if is_record(hint):
         return _record(cast("type[Any]", hint), strict)
     if issubclass(hint, StrEnum):
         return _enum(hint)
@@ -223,8 +222,8 @@ def _mapping(raw: Any, path: str, problems: Problems) -> Any:
 
 def _record(kind: type[Any], strict: bool) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
-    readers = {field.name: _reader(hints[field.name], strict) for field in fields(kind)}
-    required = [field.name for field in fields(kind) if field.default is MISSING]
+    readers = {name: _reader(hints[name], strict) for name in fields(kind)}
+    required = [name for name, default in fields(kind).items() if default is MISSING]
 
     def read_record(raw: Any, path: str, problems: Problems) -> Any:
         if not isinstance(raw, Mapping):

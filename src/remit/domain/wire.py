@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, cast
+
+from remit.domain.record import fields, is_record
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -20,8 +20,8 @@ def plain(value: Any) -> Any:
         return instant(value)
     if isinstance(value, Mapping):
         return cast("Any", value)
-    assert is_dataclass(value), f"{type(value).__name__} is no record"
-    return {name: plain(item) for name, default in _fields(cast("Any", type(value))) if (item := getattr(value, name)) != default}
+    assert is_record(value), f"{type(value).__name__} is no record"
+    return {name: plain(item) for name, default in fields(value).items() if (item := getattr(value, name)) != default}
 
 
 def dumps(value: Any) -> str:
@@ -32,8 +32,3 @@ def dumps(value: Any) -> str:
 def instant(value: datetime) -> str:
     """A point in time, in UTC, in the one form that sorts as text."""
     return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-@cache
-def _fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((field.name, field.default if field.default is not MISSING else MISSING) for field in fields(kind))
