@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from remit.adapters.clock import SystemClock
-from remit.app.agents import BuiltInAgents
+from remit.app.agents import AgentRegistry
 from remit.app.query import Asking, ask
 from remit.app.service import Outcome, Service
 from remit.app.verify import verify
@@ -22,7 +22,7 @@ class Desk:
 
     def __init__(self, store: EventStore) -> None:
         self.store = store
-        self.service = Service(store, SystemClock(), BuiltInAgents())
+        self.service = Service(store, SystemClock(), AgentRegistry())
 
     async def do(self, command: str, actor: str = ANN, run_id: str | None = None, **fields: Any) -> Outcome:
         """Carry out a command by its name, such as CreateTask."""

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from remit.adapters.clock import SystemClock
-from remit.app.agents import BuiltInAgents
+from remit.app.agents import AgentRegistry
 from remit.app.service import Service
 from remit.errors import invalid
 from remit.ports import EventStore
@@ -42,4 +42,4 @@ async def open_store(url: str) -> AsyncGenerator[EventStore, None]:
 async def open_service(url: str) -> AsyncGenerator[Service, None]:
     """A service on the store that a database URL names."""
     async with open_store(url) as store:
-        yield Service(store, SystemClock(), BuiltInAgents())
+        yield Service(store, SystemClock(), AgentRegistry())

@@ -52,11 +52,14 @@ class NewStep:
     done: bool = False
 
 
+WORD = '{"type": "string", "minLength": 1}'
+
+
 def _as(field: str) -> Coerce:
     def convert(value: Any) -> Any:
         return {field: value} if isinstance(value, str) else value
 
-    return Coerce(convert, "a plain string")
+    return Coerce(convert, WORD)
 
 
 def _dependency(value: Any) -> Any:
@@ -70,10 +73,10 @@ def _tools(value: Any) -> Any:
 Acceptance = Annotated[tuple[Annotated[NewCriterion, _as("text")], ...], Items(256)]
 Outputs = Annotated[tuple[Annotated[Output, _as("name")], ...], Items(256)]
 Steps = Annotated[tuple[Annotated[NewStep, _as("title")], ...], Items(1000)]
-Dependencies = Annotated[tuple[Annotated[Dependency, Coerce(_dependency, "a task id")], ...], Items(256)]
+Dependencies = Annotated[tuple[Annotated[Dependency, Coerce(_dependency, WORD)], ...], Items(256)]
 Guides = Annotated[tuple[GuideId, ...], Items(64)]
 Resources = Annotated[tuple[Resource, ...], Items(1000)]
-Grant = Annotated[Tools, Coerce(_tools, "a list of tool names")]
+Grant = Annotated[Tools, Coerce(_tools, f'{{"type": "array", "items": {WORD}}}')]
 IdempotencyKey = Annotated[str, Text(1, 256, "characters")]
 Channel = Annotated[str, Text(1, 64, "characters")]
 Index = Annotated[int, Range(0, 999)]

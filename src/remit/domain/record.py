@@ -115,7 +115,7 @@ class Matches(NamedTuple):
 
 
 class Coerce(NamedTuple):
-    """A short form that is accepted too, and turned into the full one before the value is read."""
+    """A short form that is accepted too, and turned into the full one before the value is read; `short` is its JSON schema."""
 
     convert: Callable[[Any], Any]
-    says: str = ""
+    short: str = ""

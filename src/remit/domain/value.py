@@ -44,7 +44,7 @@ def plain_priority(value: Any) -> Any:
     return NAMED_PRIORITY.get(value, value) if isinstance(value, str) else value
 
 
-Priority = Annotated[int, Coerce(plain_priority, "urgent, high, normal or low"), Range(0, 4)]
+Priority = Annotated[int, Range(0, 4), Coerce(plain_priority, '{"type": "string", "enum": ["urgent", "high", "normal", "low"]}')]
 Model = Annotated[str, Matches(r"main|light|[a-z0-9][a-z0-9_.-]*:\S{1,200}", "main, light, or provider:name")]
 
 

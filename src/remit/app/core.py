@@ -1,0 +1,46 @@
+"""What every operation works with: the writer, the reader, the registry and the clock, on one store."""
+
+from typing import Any, TypeVar
+
+from remit.app.agents import AgentRegistry
+from remit.app.query import Asking, ask, get_task
+from remit.app.service import Outcome, Service
+from remit.domain.command import Command
+from remit.domain.record import record
+from remit.domain.wire import instant
+from remit.ports import Clock, EventStore
+
+T = TypeVar("T")
+
+
+@record
+class Caller:
+    """Who calls: the actor that its events will carry and, for a worker, its run."""
+
+    actor: str
+    run_id: str | None = None
+
+
+class Core:
+    """One store with everything that works on it."""
+
+    def __init__(self, store: EventStore, clock: Clock, agents: AgentRegistry) -> None:
+        self.store, self.agents = store, agents
+        self.service = Service(store, clock, agents)
+        self._clock = clock
+
+    async def do(self, command: Command, caller: Caller) -> Outcome:
+        """Carry out a command."""
+        return await self.service.execute(command, caller.actor, caller.run_id)
+
+    async def ask(self, question: Asking[T]) -> T:
+        """Answer a question."""
+        return await ask(question, self.store.select)
+
+    async def task(self, ref: str) -> dict[str, Any]:
+        """A whole task as callers see it."""
+        return await self.ask(get_task(ref, now=self.now()))
+
+    def now(self) -> str:
+        """This instant as it is stored."""
+        return instant(self._clock.now())

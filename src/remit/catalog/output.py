@@ -1,0 +1,106 @@
+"""What operations return, as JSON Schema: one shape by name, shared by those that return the same."""
+
+from typing import Any
+
+from remit.app.agents import Agent
+from remit.app.view import CLOSED, STATES, TASK
+from remit.domain.schema import Schema, nullable, output_schema
+from remit.domain.value import Task
+
+_TEXT: Schema = {"type": "string"}
+_IDS: Schema = {"type": "array", "items": _TEXT}
+_STATUS: Schema = {"type": "string", "enum": ["draft", "active", "done", "failed", "canceled"]}
+_STATE: Schema = {"type": "string", "enum": list(STATES)}
+
+
+def shape(**properties: Schema) -> Schema:
+    """An object with all of these."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _list_of(item: Schema) -> Schema:
+    return {"type": "array", "items": item}
+
+
+def _page(name: str, item: Schema, **more: Schema) -> Schema:
+    return shape(**{name: _list_of(item), "next_cursor": nullable(_TEXT)}, **more)
+
+
+def _task() -> Schema:
+    stored: Schema = output_schema(Task)["properties"]
+    computed: dict[str, Any] = {
+        "status": _STATUS,
+        "child_ids": _IDS,
+        "blocked_by": _IDS,
+        "ready": {"type": "boolean"},
+        "run_id": nullable(_TEXT),
+        "metadata": {"type": "object"},
+    }
+    return shape(**{name: computed.get(name) or stored[name] for name in TASK}) | {"description": Task.__doc__}
+
+
+_TASK = _task()
+_SUMMARY = shape(
+    id=_TEXT,
+    title=_TEXT,
+    status=_STATUS,
+    state=_STATE,
+    owner=nullable(_TEXT),
+    parent_id=nullable(_TEXT),
+    wait=nullable({"type": "object"}),
+    priority={"type": "integer"},
+    updated_at=_TEXT,
+)
+_EVENT = shape(position=_TEXT, task_id=_TEXT, version={"type": "integer"}, type=_TEXT, at=_TEXT, actor=_TEXT, data={"type": "object"})
+_UPDATE = shape(
+    update_id=_TEXT,
+    type={"type": "string", "enum": ["instructions", "acceptance", "outputs", "message"]},
+    content=_TEXT,
+    status={"type": "string", "enum": ["queued", "delivered", "undelivered"]},
+    run_id=nullable(_TEXT),
+    turn=nullable({"type": "integer"}),
+    at=_TEXT,
+)
+_INTERACTION = shape(
+    id=_TEXT,
+    task_id=_TEXT,
+    question=_TEXT,
+    options=nullable(_IDS),
+    blocking={"type": "boolean"},
+    asked_by=_TEXT,
+    asked_at=_TEXT,
+    status={"type": "string", "enum": ["open", *CLOSED]},
+    answer=nullable(_TEXT),
+    answered_by=nullable(_TEXT),
+    answered_at=nullable(_TEXT),
+    path=_IDS,
+)
+_NOTIFICATION = shape(id=_TEXT, task_id=_TEXT, message=_TEXT, actor=_TEXT, at=_TEXT)
+_GUIDE_LINE = shape(id=_TEXT, title=_TEXT, created_by=_TEXT, created_at=_TEXT)
+_AGENT = output_schema(Agent)
+
+SHAPES: dict[str, Schema] = {
+    "task": _TASK,
+    "created": shape(task_id=_TEXT, task=_TASK),
+    "changed": shape(success={"type": "boolean"}, task=_TASK),
+    "updated": {
+        "type": "object",
+        "properties": {"success": {"type": "boolean"}, "update_id": _TEXT, "update_ids": _IDS, "task": _TASK},
+        "required": ["success", "task"],
+    },
+    "canceled": shape(success={"type": "boolean"}, canceled=_IDS),
+    "success": shape(success={"type": "boolean"}),
+    "sent": shape(success={"type": "boolean"}, update_id=_TEXT, delivery=_TEXT),
+    "tasks": _page("tasks", _SUMMARY, agents=_IDS, in_flight=_IDS),
+    "ready": _page("tasks", _SUMMARY),
+    "history": _page("tasks", _SUMMARY | {"properties": _SUMMARY["properties"] | {"archived_at": _TEXT}}),
+    "updates": shape(updates=_list_of(_UPDATE)),
+    "events": shape(events=_list_of(_EVENT), next=nullable({"type": "integer"})),
+    "interactions": _page("interactions", _INTERACTION),
+    "notifications": _page("notifications", _NOTIFICATION),
+    "guide_created": shape(guide_id=_TEXT),
+    "guide": shape(id=_TEXT, title=_TEXT, body=_TEXT, created_by=_TEXT, created_at=_TEXT),
+    "guides": _page("guides", _GUIDE_LINE),
+    "agents": shape(agents=_list_of(_AGENT)),
+    "agent": _AGENT,
+}

@@ -1,0 +1,241 @@
+"""The one table of operations: every surface follows from it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from remit.app import query
+from remit.app.core import Caller, Core
+from remit.app.service import Outcome
+from remit.catalog.output import SHAPES, shape
+from remit.domain import command as cmd
+from remit.domain import question as ask
+from remit.domain.policy import agent_of
+from remit.domain.shape import parse
+from remit.domain.wire import plain
+from remit.errors import NotFound, invalid
+
+Result = dict[str, Any]
+Handler = Callable[[Core, Any, Caller], Awaitable[Result]]
+Effect = Literal["read", "write", "destroy"]
+Audience = Literal["everyone", "agents"]
+
+
+class Operation(NamedTuple):
+    """One thing that can be asked of remit, the same on every surface."""
+
+    name: str
+    input: type[Any]
+    handler: Handler
+    output: dict[str, Any]
+    method: str = ""
+    path: str = ""
+    effect: Effect = "write"
+    idempotent: bool = False
+    audience: Audience = "everyone"
+    alias_of: str = ""
+
+    @property
+    def description(self) -> str:
+        """What it does, in the words of its input."""
+        return str(self.input.__doc__)
+
+
+async def call(core: Core, name: str, fields: Mapping[str, Any], caller: Caller) -> Result:
+    """Check what was sent and carry out an operation; the one way in for every surface."""
+    operation = OPERATIONS.get(name)
+    if operation is None:
+        raise NotFound(f"There is no operation {name}.", details={"operation": name})
+    return await operation.handler(core, parse(operation.input, fields), caller)
+
+
+# Handlers: what is returned, and nothing else. Rules are in the domain.
+
+
+async def _created(core: Core, command: Any, caller: Caller) -> Result:
+    outcome = await core.do(command, caller)
+    return {"task_id": outcome.task_id, "task": await core.task(outcome.task_id)}
+
+
+async def _changed(core: Core, command: Any, caller: Caller) -> Result:
+    outcome = await core.do(command, caller)
+    return {"success": True, "task": await core.task(outcome.task_id)}
+
+
+async def _updated(core: Core, command: cmd.UpdateTask, caller: Caller) -> Result:
+    outcome = await core.do(command, caller)
+    return {"success": True, **_update_ids(outcome), "task": await core.task(outcome.task_id)}
+
+
+def _update_ids(outcome: Outcome) -> Result:
+    return {"update_id": outcome.update_ids[0], "update_ids": list(outcome.update_ids)} if outcome.update_ids else {}
+
+
+async def _canceled(core: Core, command: cmd.CancelTask, caller: Caller) -> Result:
+    return {"success": True, "canceled": list((await core.do(command, caller)).canceled)}
+
+
+async def _succeeded(core: Core, command: Any, caller: Caller) -> Result:
+    await core.do(command, caller)
+    return {"success": True}
+
+
+async def _sent(core: Core, command: cmd.SendMessage, caller: Caller) -> Result:
+    outcome = await core.do(command, caller)
+    assert outcome.task is not None
+    return {"success": True, "update_id": outcome.update_ids[0], "delivery": _delivery(outcome.task.run is not None)}
+
+
+def _delivery(running: bool) -> str:
+    return "with the next model request of the live run" if running else "with the first model request of the next run"
+
+
+async def _asked(core: Core, command: cmd.AskUser, caller: Caller) -> Result:
+    outcome = await core.do(command, caller)
+    assert outcome.task is not None
+    return {"interaction_id": outcome.task.questions[-1].id}
+
+
+async def _guide_created(core: Core, command: cmd.CreateGuide, caller: Caller) -> Result:
+    outcome = await core.do(command, caller)
+    return {"guide_id": outcome.entries[0].stream.partition("/")[2]}
+
+
+async def _get_task(core: Core, request: ask.GetTask, _: Caller) -> Result:
+    return await core.task(request.task_id)
+
+
+async def _list_tasks(core: Core, request: ask.ListTasks, caller: Caller) -> Result:
+    page = await core.ask(
+        query.list_tasks(
+            status=request.status,
+            state=request.state,
+            owner=_owner(request, caller),
+            parent_session=request.parent_session,
+            parent=None if request.scope == "tree" else request.parent,
+            label=request.label,
+            tree=_tree(request),
+            limit=request.limit,
+            cursor=request.cursor,
+        )
+    )
+    return page | {"agents": sorted(core.agents.ids()), "in_flight": await core.ask(query.in_flight())}
+
+
+def _owner(request: ask.ListTasks, caller: Caller) -> str | None:
+    """An agent sees its own tasks unless it asks for others; a person sees all."""
+    agent = agent_of(caller.actor)
+    if request.scope == "mine" and agent is None:
+        raise invalid("scope", f"is 'mine', but {caller.actor} is no agent and owns no tasks", "all, or tree with a parent")
+    named = request.parent_session is not None or request.parent is not None
+    mine = request.scope == "mine" or (request.scope is None and agent is not None and not named)
+    return agent if mine and request.owner is None else request.owner
+
+
+def _tree(request: ask.ListTasks) -> str | None:
+    if request.scope != "tree":
+        return None
+    if request.parent is None:
+        raise invalid("parent", "is missing", "a task of the tree that scope: tree is to show")
+    return request.parent
+
+
+async def _list_history(core: Core, request: ask.ListHistory, _: Caller) -> Result:
+    return await core.ask(query.list_history(limit=request.limit, cursor=request.cursor))
+
+
+async def _list_ready(core: Core, request: ask.ListReady, _: Caller) -> Result:
+    return await core.ask(query.list_ready(now=core.now(), limit=request.limit, cursor=request.cursor))
+
+
+async def _list_updates(core: Core, request: ask.ListUpdates, _: Caller) -> Result:
+    return await core.ask(query.list_updates(request.task_id, after=request.after))
+
+
+async def _get_events(core: Core, request: ask.GetEvents, _: Caller) -> Result:
+    return await core.ask(query.get_events(request.task_id, after=request.after, limit=request.limit))
+
+
+async def _list_interactions(core: Core, request: ask.ListInteractions, _: Caller) -> Result:
+    return await core.ask(query.list_interactions(status=request.status, task_id=request.task_id, limit=request.limit, cursor=request.cursor))
+
+
+async def _list_notifications(core: Core, request: ask.ListNotifications, _: Caller) -> Result:
+    return await core.ask(query.list_notifications(limit=request.limit, cursor=request.cursor))
+
+
+async def _get_guide(core: Core, request: ask.GetGuide, _: Caller) -> Result:
+    return await core.ask(query.get_guide(request.guide_id))
+
+
+async def _list_guides(core: Core, request: ask.ListGuides, _: Caller) -> Result:
+    return await core.ask(query.list_guides(limit=request.limit, cursor=request.cursor))
+
+
+async def _list_agents(core: Core, _request: ask.ListAgents, _: Caller) -> Result:
+    return {"agents": [plain(agent) for agent in core.agents.all()]}
+
+
+async def _get_agent(core: Core, request: ask.GetAgent, _: Caller) -> Result:
+    agent = core.agents.get(request.agent_id)
+    if agent is None:
+        raise NotFound(f"There is no agent {request.agent_id}.", hint=f"There are: {', '.join(sorted(core.agents.ids()))}.")
+    shown: Result = plain(agent)
+    return shown
+
+
+# The table.
+
+_ONE = "/api/tasks/{task_id}"
+
+
+def _read(name: str, request: type[Any], handler: Handler, path: str, output: str) -> Operation:
+    return Operation(name, request, handler, SHAPES[output], "GET", path, "read", idempotent=True)
+
+
+def _write(name: str, command: type[Any], handler: Handler, route: str, output: str, *, idempotent: bool = False) -> Operation:
+    method, path = route.split(" ")
+    return Operation(name, command, handler, SHAPES[output], method, path, "write", idempotent)
+
+
+_TABLE = (
+    _write("create_task", cmd.CreateTask, _created, "POST /api/tasks", "created"),
+    _read("get_task", ask.GetTask, _get_task, _ONE, "task"),
+    _read("list_tasks", ask.ListTasks, _list_tasks, "/api/tasks", "tasks"),
+    _write("update_task", cmd.UpdateTask, _updated, f"PATCH {_ONE}", "updated"),
+    _write("complete_task", cmd.CompleteTask, _changed, f"POST {_ONE}/complete", "changed"),
+    _write("fail_task", cmd.FailTask, _changed, f"POST {_ONE}/fail", "changed"),
+    _write("waive_criterion", cmd.WaiveCriterion, _changed, f"POST {_ONE}/criteria/{{criterion_id}}/waive", "changed"),
+    Operation("cancel_task", cmd.CancelTask, _canceled, SHAPES["canceled"], "POST", f"{_ONE}/cancel", "destroy"),
+    _write("pause_task", cmd.PauseTask, _changed, f"POST {_ONE}/pause", "changed"),
+    _write("resume_task", cmd.ResumeTask, _changed, f"POST {_ONE}/resume", "changed"),
+    _write("run_task", cmd.RunTask, _changed, f"POST {_ONE}/run", "changed"),
+    _write("rerun_task", cmd.RerunTask, _created, f"POST {_ONE}/rerun", "created"),
+    _write("assign_task", cmd.AssignTask, _succeeded, f"POST {_ONE}/assign", "success", idempotent=True),
+    _write("attach_tsg", cmd.AttachTsg, _succeeded, f"POST {_ONE}/guides", "success", idempotent=True),
+    _read("list_history", ask.ListHistory, _list_history, "/api/tasks/history", "history"),
+    _read("list_ready", ask.ListReady, _list_ready, "/api/tasks/ready", "ready"),
+    _write("update_steps", cmd.UpdateSteps, _changed, f"PUT {_ONE}/steps", "changed", idempotent=True),
+    _write("update_step", cmd.UpdateStep, _changed, f"PATCH {_ONE}/steps/{{index}}", "changed", idempotent=True),
+    _write("create_subtask", cmd.CreateSubtask, _created, f"POST {_ONE}/subtasks", "created"),
+    _write("add_resource", cmd.AddResource, _changed, f"POST {_ONE}/resources", "changed"),
+    Operation("remove_resource", cmd.RemoveResource, _changed, SHAPES["changed"], "DELETE", f"{_ONE}/resources/{{index}}", "destroy"),
+    _read("list_updates", ask.ListUpdates, _list_updates, f"{_ONE}/updates", "updates"),
+    _read("get_events", ask.GetEvents, _get_events, f"{_ONE}/events", "events"),
+    _write("send_message", cmd.SendMessage, _sent, f"POST {_ONE}/messages", "sent"),
+    _read("list_interactions", ask.ListInteractions, _list_interactions, "/api/interactions", "interactions"),
+    _write("respond", cmd.Respond, _succeeded, "POST /api/interactions/{interaction_id}/respond", "success"),
+    _read("list_notifications", ask.ListNotifications, _list_notifications, "/api/notifications", "notifications"),
+    _write("create_guide", cmd.CreateGuide, _guide_created, "POST /api/guides", "guide_created"),
+    _read("get_guide", ask.GetGuide, _get_guide, "/api/guides/{guide_id}", "guide"),
+    _read("list_guides", ask.ListGuides, _list_guides, "/api/guides", "guides"),
+    _read("list_agents", ask.ListAgents, _list_agents, "/api/agents", "agents"),
+    _read("get_agent", ask.GetAgent, _get_agent, "/api/agents/{agent_id}", "agent"),
+    Operation("ask_user", cmd.AskUser, _asked, shape(interaction_id={"type": "string"}), audience="agents"),
+    Operation("notify_user", cmd.NotifyUser, _succeeded, SHAPES["success"], audience="agents"),
+)
+
+OPERATIONS: dict[str, Operation] = {operation.name: operation for operation in _TABLE}
+OPERATIONS["mark_task_complete"] = OPERATIONS["complete_task"]._replace(name="mark_task_complete", alias_of="complete_task")
+
+FOR_EVERYONE: dict[str, Operation] = {name: operation for name, operation in OPERATIONS.items() if operation.audience == "everyone"}
+"""What people and outside programs are offered."""

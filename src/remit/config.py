@@ -1,0 +1,133 @@
+"""Settings: where the workspace is, what is set, and where each value came from.
+
+Later wins: the default, `.remit/config.toml`, the user's config, the environment (`REMIT_…`), an explicit option. Nothing is
+imported here that would slow a command down.
+"""
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from remit.errors import NotFound, invalid
+
+FOLDER = ".remit"
+DEFAULTS: dict[str, Any] = {"database_url": None, "url": None, "token": None, "host": "127.0.0.1", "port": 8420}
+"""Every setting and its default; the database of a workspace is its own file."""
+SECRET = ("token",)
+
+
+class Setting(NamedTuple):
+    """A value and where it came from."""
+
+    value: Any
+    origin: str
+
+
+class Settings(NamedTuple):
+    """What is in force."""
+
+    workspace: Path | None
+    values: dict[str, Setting]
+    unknown: tuple[str, ...]
+
+    def get(self, name: str) -> Any:
+        """The value of a setting."""
+        return self.values[name].value
+
+    @property
+    def folder(self) -> Path:
+        """The workspace's own folder; an error says how to make one."""
+        if self.workspace is None:
+            raise NotFound("There is no workspace here or in a folder above.", hint="Make one with: remit init")
+        return self.workspace / FOLDER
+
+    @property
+    def database_url(self) -> str:
+        """The store: what is set, or the workspace's own file."""
+        return str(self.get("database_url") or f"sqlite:///{self.folder / 'remit.db'}")
+
+
+def load(workspace: Path | str | None = None, options: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None) -> Settings:
+    """The settings in force for a folder, with explicit options above all."""
+    env = os.environ if env is None else env
+    named = workspace or env.get("REMIT_WORKSPACE") or None
+    root = Path(named).absolute() if named else find_workspace(Path.cwd())
+    values = {name: Setting(value, "default") for name, value in DEFAULTS.items()}
+    unknown: list[str] = []
+    for path in _files(root, env):
+        for name, value in _read(path).items():
+            if name in DEFAULTS:
+                values[name] = Setting(_checked(name, value, str(path)), str(path))
+            else:
+                unknown.append(f"{name} in {path}")
+    for name in DEFAULTS:
+        variable = f"REMIT_{name.upper()}"
+        if env.get(variable):
+            values[name] = Setting(_checked(name, env[variable], variable), variable)
+        if options and options.get(name) is not None:
+            values[name] = Setting(_checked(name, options[name], f"--{name.replace('_', '-')}"), "option")
+    return Settings(root, values, tuple(unknown))
+
+
+def find_workspace(start: Path) -> Path | None:
+    """The nearest folder with `.remit/`, from here upward."""
+    return next((folder for folder in (start, *start.parents) if (folder / FOLDER).is_dir()), None)
+
+
+def make_workspace(root: Path) -> bool:
+    """Make `.remit/` in a folder, for its owner alone; False if it was there."""
+    folder = root / FOLDER
+    made = not folder.is_dir()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in ("agents", "guides", "templates"):
+        (folder / name).mkdir(exist_ok=True)
+    config = folder / "config.toml"
+    if not config.exists():
+        config.write_text('# Settings of this workspace; `remit doctor` shows what is in force.\n# database_url = "postgresql://user@host/name"\n')
+    return made
+
+
+def token(settings: Settings) -> str:
+    """The operator's token: what is set, or the workspace's own, made when it is first wanted and readable by its owner alone."""
+    if settings.get("token"):
+        return str(settings.get("token"))
+    path = settings.folder / "token"
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return path.read_text().strip()
+    with os.fdopen(handle, "w") as file:
+        made = secrets.token_urlsafe(32)
+        file.write(made + "\n")
+    return made
+
+
+def _files(root: Path | None, env: Mapping[str, str]) -> list[Path]:
+    home = Path(env.get("XDG_CONFIG_HOME") or Path(env.get("HOME") or "~").expanduser() / ".config")
+    candidates = [*([root / FOLDER / "config.toml"] if root else []), home / "remit" / "config.toml"]
+    return [path for path in candidates if path.is_file()]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text())
+    except (ValueError, OSError) as error:
+        raise invalid(str(path), f"cannot be read ({error})", "a TOML file") from error
+
+
+def _checked(name: str, value: Any, origin: str) -> Any:
+    if name == "port":
+        try:
+            value = int(value)
+        except (TypeError, ValueError):
+            value = -1
+        if not 0 <= value <= 65535:
+            raise invalid(origin, "is no port", "a number from 0 to 65535")
+        return value
+    if not isinstance(value, str):
+        raise invalid(f"{name} in {origin}", "is not text", "text")
+    return value
