@@ -55,8 +55,8 @@ def event_of(kind: str, data: Mapping[str, Any]) -> Any:
         raise UnknownEvent(f"The event {kind} is not one this version knows.", hint="Upgrade remit.")
     steps = UPCASTERS.get(kind, ())
     shape = {**data}
-    version = int(shape.pop("v", 1))
-    if version > len(steps) + 1:
+    version = shape.pop("v", 1)
+    if not isinstance(version, int) or not 1 <= version <= len(steps) + 1:
         raise UnknownEvent(f"The event {kind} has shape {version}; this version knows {len(steps) + 1}.", hint="Upgrade remit.")
     for step in steps[version - 1 :]:
         shape = step(shape)

@@ -299,3 +299,21 @@ async def test_work_goes_on_in_another_process_where_it_was_left(durable_url: st
         await again.do("CompleteTask", task_id=task)
         assert await again.create("Next") == str(int(task) + 1)
         await again.must_hold_together()
+
+
+async def test_three_runs_without_progress_go_to_a_person_and_the_answer_reaches_the_agent(any_url: str) -> None:
+    async with desk(any_url) as at:
+        task = await at.create(owner="general", completion="explicit")
+        for _ in range(3):
+            run = await at.start(task)
+            await at.do("FinishRun", "agent:general", run, task_id=task, final_message="Hm.")
+            await at.do("Tick", "system:scheduler", task_id=task)
+        (question,) = (await at.ask(list_interactions()))["interactions"]
+        assert "no progress" in question["question"]
+        assert (await at.get(task))["wait"]["on"] == [{"kind": "user", "ref": question["id"]}]
+        await at.do("Respond", interaction_id=question["id"], answer="Look in the attic.")
+        (told,) = (await at.ask(list_updates(task)))["updates"]
+        assert (told["type"], told["status"]) == ("message", "queued")
+        assert "Look in the attic." in told["content"]
+        assert (await at.get(task))["state"] == "pending"
+        await at.must_hold_together()

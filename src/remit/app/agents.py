@@ -1,18 +1,17 @@
 """Who can be given work: the agents that come with remit."""
 
 from remit.domain.record import record
-from remit.domain.value import AgentId, ToolName
 
 
 @record
 class Agent:
     """A stateless definition of somebody who can be given work."""
 
-    id: AgentId
+    id: str
     description: str
     mode: str = "subagent"
     model: str = "main"
-    tools: tuple[ToolName, ...] = ("LS", "Glob", "Grep", "Read", "TodoWrite")
+    tools: tuple[str, ...] = ("LS", "Glob", "Grep", "Read", "TodoWrite")
     source: str = "built in"
 
 

@@ -85,7 +85,8 @@ def decide(task: Task, command: TaskCommand, context: Context) -> Events:
             _must_be_active(task, "paused")
             return _refuse_if(task.state is State.PAUSED, task, "is already paused") or [ev.TaskPaused()]
         case cmd.ResumeTask():
-            return _refuse_if(task.state is not State.PAUSED, task, "is not paused") or [ev.TaskResumed()]
+            _refuse_if(task.state is not State.PAUSED, task, "is not paused")
+            return [ev.TaskResumed(), *conclude(fold(task, [ev.TaskResumed()], context))]
         case cmd.AssignTask(subagent_session_id=session_id):
             return _assign(task, session_id)
         case cmd.AttachTsg(tsg_id=guide_id):
@@ -152,13 +153,13 @@ def _update(task: Task, command: cmd.UpdateTask, context: Context) -> Events:
     changed = fold(task, events, context)
     match command.status:
         case "active":
-            return [*events, ev.TaskActivated()] if task.state is State.DRAFT else events
+            return [*events, ev.TaskActivated()] if task.state is State.DRAFT else [*events, *conclude(changed)]
         case "done":
             return [*events, *claim(changed, context.actor, context.now, run_id=context.run_id)]
         case "canceled":
             return [*events, ev.TaskCanceled(reason="user")]
         case None:
-            return events
+            return [*events, *conclude(changed)]
         case _:
             assert_never(command.status)
 
@@ -269,7 +270,7 @@ def _respond(task: Task, command: cmd.Respond, context: Context) -> Events:
     if question is None:
         raise Conflict(f"Interaction {command.interaction_id} is not open any more.", details={"interaction_id": command.interaction_id})
     answered: Events = [ev.UserInteractionResponded(interaction_id=question.id, answer=command.answer)]
-    if question.blocking:
+    if question.blocking and question.call_id is not None:
         return answered
     told = f"Answer to {question.question!r}: {command.answer}"
     return [*answered, ev.MessageSent(update_id=update_id(task), message=told), *wake(replace(task, questions=()), "message")]

@@ -104,9 +104,11 @@ class TaskSuperseded:
 
 @record
 class ParentReplaced:
-    """The task hangs below the successor of its parent."""
+    """The task hangs below the successor of its parent, and in another tree where that is a root now."""
 
     parent_id: str
+    root_id: str | None = None
+    depth: int | None = None
 
 
 @record

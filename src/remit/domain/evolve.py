@@ -116,8 +116,8 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return replace(task, session_id=session_id, briefed=False)
         case ev.TaskSuperseded(by=by):
             return replace(task, superseded_by=by)
-        case ev.ParentReplaced(parent_id=parent_id):
-            return replace(task, parent_id=parent_id)
+        case ev.ParentReplaced(parent_id=parent_id, root_id=root_id, depth=depth):
+            return replace(task, parent_id=parent_id, root_id=root_id or task.root_id, depth=task.depth if depth is None else depth)
         case ev.InstructionsUpdated(update_id=update_id, instructions=text):
             changed = replace(task, instructions=text, instructions_version=task.instructions_version + 1)
             return _queue(changed, entry, update_id, "instructions", text)
@@ -129,8 +129,9 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return _queue(replace(task, outputs=outputs), entry, update_id, "outputs", outline(outputs))
         case ev.MessageSent(update_id=update_id, message=message):
             return _queue(task, entry, update_id, "message", message)
-        case ev.UpdateDelivered(update_ids=update_ids):
-            return replace(task, queued=tuple(update for update in task.queued if update.update_id not in update_ids), briefed=True)
+        case ev.UpdateDelivered(update_ids=update_ids, session_id=session_id):
+            state = State.RUNNING if session_id is not None and task.state is State.PENDING else task.state
+            return replace(task, state=state, queued=tuple(update for update in task.queued if update.update_id not in update_ids), briefed=True)
         case ev.StepsReplaced(steps=steps):
             return replace(task, steps=steps)
         case ev.StepUpdated(index=index):
@@ -218,8 +219,10 @@ def _stamped(task: Task, entry: ev.Entry) -> Task:
 
 
 def _clock_runs(task: Task) -> bool:
-    if task.run is not None or task.state is State.RUNNING:
+    if task.run is not None:
         return True
+    if task.state is State.RUNNING:
+        return task.wait is None or not any(item.kind == "user" for item in task.wait.on)
     if task.state is not State.WAITING or task.wait is None:
         return False
     return all(item.kind == "subtask" and item.call_id is not None for item in task.wait.on)

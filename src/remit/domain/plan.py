@@ -18,7 +18,7 @@ from remit.domain.decide import Context, Events, TaskCommand, decide, fold
 from remit.domain.policy import must_live
 from remit.domain.record import record, replace
 from remit.domain.run import fenced
-from remit.domain.value import TASK_ID, Child, Dependency, State, Task
+from remit.domain.value import TASK_ID, Dependency, State, Task
 from remit.domain.wire import plain
 from remit.errors import Conflict, NotFound, invalid
 
@@ -93,6 +93,16 @@ Changes = dict[str, Events]
 
 def plan(command: cmd.Command, context: Context) -> Asking[Plan]:
     """Decide a command; the answers to what it yields make it a pure function."""
+    if context.run_id is None:
+        return (yield from _decided(command, context))
+    mine = yield from _task(context.run_id.rpartition("-r")[0], "run_id")
+    fenced(mine, context.run_id)
+    about = getattr(command, "task_id", None) in (mine.id, mine.uid)
+    decided = yield from _decided(command, context if about else replace(context, run_id=None))
+    return replace(decided, guards=decided.guards | {mine.id})
+
+
+def _decided(command: cmd.Command, context: Context) -> Asking[Plan]:
     match command:
         case cmd.CreateGuide():
             return (yield from _create_guide(command))
@@ -134,30 +144,54 @@ def _reachable(start: Iterable[str], following: Callable[[Task], Iterable[str]])
 def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
     guards: frozenset[str] = frozenset()
     match command:
-        case cmd.UpdateTask(owner=str(owner)) if owner != task.owner:
-            yield from _must_be_agent(owner)
-            if task.started_at is not None:
-                return (yield from _hand_off(task, command, context))
-        case cmd.UpdateTask(depends_on=tuple(asked)):
+        case cmd.UpdateTask(owner=owner, depends_on=asked):
             must_live(task)
-            depends_on, guards = yield from _dependencies(asked, task)
-            command = replace(command, depends_on=depends_on)
+            handed = owner is not None and owner != task.owner
+            if owner is not None and handed:
+                yield from _must_be_agent(owner)
+            if asked is not None:
+                depends_on, guards = yield from _dependencies(asked, task)
+                command = replace(command, depends_on=depends_on)
+            if handed and task.started_at is not None:
+                return (yield from _hand_off(task, command, context))
         case cmd.AttachTsg(tsg_id=guide_id):
             yield from _must_be_guides((guide_id,))
         case cmd.StartRun() | cmd.RunTask():
             events = decide(task, command, context)
             yield from _must_be_ready(task, context, now=isinstance(command, cmd.RunTask))
-            return Plan(task_id=task.id, events={task.id: tuple(events)})
-        case cmd.AwaitSubtask(child_id=ref) if not re.fullmatch(TASK_ID, ref):
-            command = replace(command, child_id=(yield from _task(ref, "child_id")).id)
+            if isinstance(command, cmd.RunTask) and task.schedule is not None and task.schedule.not_before is not None:
+                events = [*events, ev.ScheduleChanged(schedule=replace(task.schedule, not_before=None))]
+            return _plan(task.id, {task.id: events})
+        case cmd.DeliverUpdates(session_id=str()) if task.state is State.PENDING and task.started_at is None:
+            if (yield from _blocked_by(task)):
+                decide(task, command, context)
+                return Plan(task_id=task.id, events={})
+        case cmd.AwaitSubtask(child_id=ref):
+            child = yield from _task(ref, "child_id")
+            command = replace(command, child_id=child.id)
+            guards = frozenset({child.id})
+            if decide(task, command, context) and child.state.terminal:
+                return Plan(task_id=task.id, events={})
         case _:
             pass
     changes: Changes = {task.id: decide(task, command, context)}
     if _canceled(changes[task.id]):
-        below = yield from _reachable([child.id for child in task.children], lambda found: [child.id for child in found.children])
+        below = yield from _below(task)
         changes |= {child.id: [ev.TaskCanceled(reason="parent")] for child in below if not child.state.terminal}
     yield from _tell_parent(task, changes, context)
     return _plan(task.id, changes, guards)
+
+
+def _below(task: Task) -> Asking[list[Task]]:
+    """Every task under one; what has moved to a successor is not under it any more."""
+    reached: list[Task] = []
+    edge = [task]
+    while edge:
+        parents = {child.id: parent.id for parent in edge for child in parent.children}
+        found: Mapping[str, Task | None] = yield Load(refs=tuple(parents))
+        edge = [child for child in found.values() if child is not None and child.parent_id == parents[child.id]]
+        reached += edge
+    return reached
 
 
 def _plan(task_id: str, changes: Mapping[str, Events], guards: frozenset[str] = frozenset()) -> Plan:
@@ -308,10 +342,13 @@ def _must_be_ready(task: Task, context: Context, *, now: bool) -> Asking[None]:
         raise Conflict(f"Task {task.id} has no owner.", hint="Give it one with update_task.")
     if not now and task.schedule is not None and task.schedule.not_before is not None and task.schedule.not_before > context.now:
         raise Conflict(f"Task {task.id} may not start before {task.schedule.not_before.isoformat()}.")
-    if task.started_at is None and task.depends_on:
-        found: Mapping[str, Task | None] = yield Load(refs=tuple(item.task_id for item in task.depends_on))
-        if blocked := [item.task_id for item in task.depends_on if not met(item, found[item.task_id])]:
-            raise Conflict(f"Task {task.id} waits for task {', '.join(blocked)}.", details={"blocked_by": blocked})
+    if task.started_at is None and (blocked := (yield from _blocked_by(task))):
+        raise Conflict(f"Task {task.id} waits for task {', '.join(blocked)}.", details={"blocked_by": blocked})
+
+
+def _blocked_by(task: Task) -> Asking[list[str]]:
+    found: Mapping[str, Task | None] = yield Load(refs=tuple(item.task_id for item in task.depends_on))
+    return [item.task_id for item in task.depends_on if not met(item, found[item.task_id])]
 
 
 def met(dependency: Dependency, other: Task | None) -> bool:
@@ -333,7 +370,7 @@ def _hand_off(task: Task, command: cmd.UpdateTask, context: Context) -> Asking[P
     """A started task keeps its owner: another owner means a successor, and this one is canceled without cascade."""
     if command.status is not None:
         raise invalid("status", "is given with a new owner", "one of them, since the new owner gets a new task")
-    rest = decide(task, replace(command, owner=None, depends_on=None), context)
+    rest = decide(task, replace(command, owner=None), context)
     changed = fold(task, rest, context)
     return (yield from _succeed(changed, command.owner, {task.id: rest}))
 
@@ -342,22 +379,33 @@ def _succeed(task: Task, owner: str | None, changes: Changes) -> Asking[Plan]:
     """Everything that pointed at the old task points at the new one, in one commit."""
     parent: Task | None = (yield from _task(task.parent_id, "parent_id")) if task.parent_id else None
     parent = None if parent is None or parent.state.terminal else parent
-    found: Mapping[str, Task | None] = yield Load(refs=tuple(child.id for child in task.children))
-    live = [(child, below) for child in task.children if (below := found[child.id]) is not None and not below.state.terminal]
+    below = {child.id: child for child in (yield from _below(task)) if not child.state.terminal}
+    live = [child for child in task.children if child.id in below]
     dependents: tuple[Task, ...] = yield Dependents(task_id=task.id)
     waiting = [other for other in dependents if other.started_at is None and not other.state.terminal]
     ids: NewIds = yield Fresh()
-    made: Events = [successor(task, ids, owner, parent)]
-    changes[ids.id] = made + [ev.SubtaskLinked(child_id=child.id, wait=child.wait) for child, _ in live]
-    changes |= {below.id: [ev.ParentReplaced(parent_id=ids.id)] for _, below in live}
+    link = next((child for child in parent.children if child.id == task.id), None) if parent else None
+    place = task if link else replace(task, step_index=None)
+    made: Events = [successor(place, ids, owner, parent)]
+    changes[ids.id] = made + [ev.SubtaskLinked(child_id=child.id, wait=child.wait) for child in live]
+    changes |= _moved(task, below.values(), ids.id, root=parent is None and task.parent_id is not None)
     changes |= {other.id: [ev.DependenciesChanged(depends_on=_redirected(other, task.id, ids.id))] for other in waiting}
     if parent is not None:
-        link = next((child for child in parent.children if child.id == task.id), Child(id=task.id))
-        changes[parent.id] = [ev.SubtaskLinked(child_id=ids.id, step_index=task.step_index, wait=link.wait, replaces=task.id)]
+        linked = ev.SubtaskLinked(child_id=ids.id, step_index=place.step_index)
+        linked = replace(linked, wait=link.wait, replaces=task.id) if link else linked
+        changes[parent.id] = [*changes.get(parent.id, []), linked]
     if not task.state.terminal:
         ended: Events = [ev.TaskSuperseded(by=ids.id), ev.TaskCanceled(reason="superseded")]
         changes[task.id] = [*changes.get(task.id, []), *ended]
     return replace(_plan(ids.id, changes), dependents=((task.id, len(dependents)),))
+
+
+def _moved(task: Task, below: Iterable[Task], new: str, *, root: bool) -> Changes:
+    """What was below a task is below its successor; where that is a new root, everything is in another tree."""
+    if not root:
+        return {child.id: [ev.ParentReplaced(parent_id=new)] for child in below if child.parent_id == task.id}
+    parents = {child.id: new if child.parent_id in (task.id, None) else child.parent_id for child in below}
+    return {child.id: [ev.ParentReplaced(parent_id=parents[child.id], root_id=new, depth=child.depth - task.depth)] for child in below}
 
 
 def _redirected(task: Task, old: str, new: str) -> tuple[Dependency, ...]:

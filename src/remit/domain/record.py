@@ -75,7 +75,7 @@ def _eq(self: Any, other: object) -> bool:
 
 
 def _hash(self: Any) -> int:
-    return hash(tuple(self.__dict__.values()))
+    return hash(tuple(self.__dict__[name] for name in self.__fields__))
 
 
 def _repr(self: Any) -> str:

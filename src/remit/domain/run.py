@@ -93,6 +93,8 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
         case cmd.SettleSubtask():
             return _settle(task, command)
         case cmd.ReserveBudget(reservation_id=reservation_id, tokens=tokens, cost=cost):
+            if any(item.id == reservation_id for item in task.reserved):
+                return []
             return [ev.BudgetReserved(reservation_id=reservation_id, run_id=_live(task), tokens=tokens, cost=cost)]
         case cmd.SettleBudget(reservation_id=reservation_id, usage=usage):
             known = any(item.id == reservation_id for item in task.reserved)

@@ -22,6 +22,7 @@ Problems = list[Problem]
 Reader = Callable[[Any, str, Problems], Any]
 
 MAX_DEPTH = 32
+MAX_PROBLEMS = 20
 INT64 = 2**63
 
 
@@ -31,7 +32,7 @@ def parse(kind: type[R], raw: Mapping[str, Any]) -> R:
     _guard_fields(raw, problems)
     value = None if problems else _reader(cast("Any", kind), True)(raw, "", problems)
     if problems:
-        raise InvalidParam(problems)
+        raise InvalidParam(problems[:MAX_PROBLEMS])
     return cast("R", value)
 
 
@@ -146,7 +147,7 @@ def _reader(hint: Any, strict: bool) -> Reader:
     if origin is not None and issubclass(origin, Mapping):
         return _mapping
     if hint is Any:
-        return _anything
+        return _json if strict else _anything
     if is_record(hint):
         return _record(cast("type[Any]", hint), strict)
     if issubclass(hint, StrEnum):
@@ -217,7 +218,8 @@ def _items(read: Reader) -> Reader:
 def _mapping(raw: Any, path: str, problems: Problems) -> Any:
     if not isinstance(raw, Mapping):
         problems.append(Problem(path, f"is {_kind(raw)}", "an object"))
-    return cast("Any", raw)
+        return raw
+    return _json(raw, path, problems)
 
 
 def _record(kind: type[Any], strict: bool) -> Reader:
@@ -234,7 +236,7 @@ def _record(kind: type[Any], strict: bool) -> Reader:
         before = len(problems)
         for name in given:
             if name not in readers:
-                problems.append(Problem(prefix + name, "is not a field here", _nearest(name, readers)))
+                problems.append(Problem(prefix + name[:60], "is not a field here", _nearest(name[:60], readers)))
         for name in required:
             if given.get(name) is None:
                 problems.append(Problem(prefix + name, "is missing", "a value"))
@@ -249,6 +251,17 @@ def _nearest(name: str, known: Mapping[str, Any]) -> str:
 
     close = get_close_matches(name, known, n=1)
     return f"{close[0]}, perhaps" if close else f"one of {', '.join(known)}"
+
+
+def _json(raw: Any, path: str, problems: Problems) -> Any:
+    """A copy that nobody else holds, in the types that JSON itself gives; `_guard` has seen that it is not too deep."""
+    if isinstance(raw, Mapping):
+        return {key: _json(item, f"{path}.{key}", problems) for key, item in _pairs(raw)}
+    if isinstance(raw, list | tuple):
+        return [_json(item, f"{path}[{index}]", problems) for index, item in enumerate(cast("list[Any]", raw))]
+    if isinstance(raw, datetime):
+        problems.append(Problem(path, f"is {_kind(raw)}", "a JSON value"))
+    return raw
 
 
 def _anything(raw: Any, _path: str, _problems: Problems) -> Any:

@@ -79,6 +79,13 @@ def _wrong_kind(output: Output, value: Json) -> Problem | None:
         return None
     if not isinstance(value, str):
         return Problem(field, "is not text", f"text, since its kind is {output.kind}")
-    if output.kind == "url" and not all(urlsplit(value)[:2]):
+    if output.kind == "url" and not _is_url(value):
         return Problem(field, f"is {value[:60]!r}", "an absolute URL")
     return None
+
+
+def _is_url(value: str) -> bool:
+    try:
+        return all(urlsplit(value)[:2])
+    except ValueError:
+        return False

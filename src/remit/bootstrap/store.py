@@ -1,4 +1,4 @@
-"""Puts the parts together: which store a URL means, and a service on it."""
+"""Which store a URL means, and everything that works on it."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from remit.adapters.clock import SystemClock
 from remit.app.agents import AgentRegistry
+from remit.app.core import Core
 from remit.app.service import Service
 from remit.errors import invalid
 from remit.ports import EventStore
@@ -16,16 +17,16 @@ EXPECTED = "sqlite:///path/to/remit.db, postgresql://user@host/name, or memory:"
 @asynccontextmanager
 async def open_store(url: str) -> AsyncGenerator[EventStore, None]:
     """The store that a database URL names, brought to the newest schema; closed at the end of the block."""
-    kind, _, rest = url.partition(":")
+    kind, _, _ = url.partition(":")
     if kind in ("postgresql", "postgres"):
         from remit.adapters.postgres.store import open_postgres
 
         async with open_postgres(url) as store:
             yield store
-    elif kind == "sqlite" and rest.startswith("///") and len(rest) > 3:
+    elif path := sqlite_path(url):
         from remit.adapters.sqlite.store import SqliteEventStore
 
-        embedded = SqliteEventStore(Path(rest[3:]))
+        embedded = SqliteEventStore(path)
         try:
             yield embedded
         finally:
@@ -38,8 +39,21 @@ async def open_store(url: str) -> AsyncGenerator[EventStore, None]:
         raise invalid("database_url", f"has the scheme {kind!r}", EXPECTED)
 
 
+def sqlite_path(url: str) -> Path | None:
+    """The file that a URL names, if it means SQLite."""
+    rest = url.removeprefix("sqlite:///")
+    return Path(rest) if rest and rest != url else None
+
+
+@asynccontextmanager
+async def open_core(url: str) -> AsyncGenerator[Core, None]:
+    """Everything that works on the store that a database URL names."""
+    async with open_store(url) as store:
+        yield Core(store, SystemClock(), AgentRegistry())
+
+
 @asynccontextmanager
 async def open_service(url: str) -> AsyncGenerator[Service, None]:
-    """A service on the store that a database URL names."""
-    async with open_store(url) as store:
-        yield Service(store, SystemClock(), AgentRegistry())
+    """The one writer on the store that a database URL names."""
+    async with open_core(url) as core:
+        yield core.service

@@ -1,0 +1,261 @@
+"""Tasks as the two files that other task tools keep: `tasks.json` (drafts and active) and `history.jsonl` (ended).
+
+`tasks.json` is `{"tasks": [...], "nextId": n}`, `history.jsonl` one task per line with `archivedAt`. What remit knows beyond their
+fields is added under names of its own and read back; keys that nobody knows are passed over.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, cast
+
+from remit.app.query import Asking, ask
+from remit.app.verify import stream_rows
+from remit.codec import GENESIS, seal
+from remit.domain import event as ev
+from remit.domain.create import resource
+from remit.domain.record import Coerce, Items, Matches, fields, record
+from remit.domain.shape import parse
+from remit.domain.value import TASK_ID, AgentId, Body, Labels, Priority, Resource, Step, StepTitle, Title, plain_id
+from remit.errors import InvalidParam, Problem, invalid
+from remit.ports import Clock, EventStore
+
+PAGE = 500
+Number = Annotated[str, Coerce(plain_id), Matches(TASK_ID, "a whole number above 0")]
+
+
+@record
+class ForeignStep:
+    """A step as the files have it."""
+
+    title: StepTitle
+    details: Body | None = None
+    done: bool = False
+    taskId: Number | None = None  # noqa: N815 - the files' own spelling
+
+
+@record
+class ForeignTask:
+    """A task as the files have it."""
+
+    id: Number
+    title: Title
+    description: Body = ""
+    instructions: Body = ""
+    owner: AgentId | None = None
+    createdBy: str | None = None  # noqa: N815
+    status: Literal["draft", "active", "done", "canceled"] = "active"
+    state: str | None = None
+    steps: Annotated[tuple[ForeignStep, ...], Items(1000)] = ()
+    resources: Annotated[tuple[Resource, ...], Items(1000)] = ()
+    threadId: str | None = None  # noqa: N815
+    priority: Priority = 2
+    labels: Labels = ()
+    summary: Body | None = None
+    failureReason: Body | None = None  # noqa: N815
+    createdAt: datetime | None = None  # noqa: N815
+    updatedAt: datetime | None = None  # noqa: N815
+    archivedAt: datetime | None = None  # noqa: N815
+
+
+async def export_tasks(store: EventStore) -> tuple[str, str, int]:
+    """The text of `tasks.json`, the text of `history.jsonl`, and how many tasks they hold."""
+    documents = await ask(_all_documents(), store.select)
+    shown = [_outward(document) for document in documents]
+    live = [task for task in shown if task["archivedAt"] is None]
+    ended = sorted((task for task in shown if task["archivedAt"] is not None), key=lambda task: str(task["archivedAt"]))
+    for task in live:
+        del task["archivedAt"]
+    next_id = max((int(task["id"]) for task in shown), default=0) + 1
+    board = json.dumps({"tasks": live, "nextId": next_id}, ensure_ascii=False, indent=2)
+    return board + "\n", "".join(json.dumps(task, ensure_ascii=False) + "\n" for task in ended), len(shown)
+
+
+async def import_tasks(store: EventStore, clock: Clock, board: str, history: str) -> int:
+    """Take the tasks of both files into an empty store, with their ids; how many there were."""
+    found = _object("tasks.json", _json("tasks.json", board))
+    tasks = _read("tasks.json", enumerate(_entries(found)))
+    lines = ((number, _json(f"history.jsonl line {number + 1}", line)) for number, line in enumerate(history.splitlines()) if line.strip())
+    tasks |= _read("history.jsonl", lines, known=tasks)
+    streams = _streams(tasks, clock)
+    await store.import_events([event for events in streams for event in events], [row for events in streams for row in stream_rows(events)])
+    highest, wanted = max(map(int, tasks), default=0), _next_id(found) - 1
+    if wanted > highest:
+        await store.new_ids(wanted - highest)
+    return len(tasks)
+
+
+def _all_documents() -> Asking[list[dict[str, Any]]]:
+    """Every task's document, by id."""
+    found: list[dict[str, Any]] = []
+    after = ""
+    while streams := [row[0] for row in (yield "streams", {"after_id": after, "limit": PAGE})]:
+        rows = yield "tasks", {"ids": [int(name) for name in streams if name.isdigit()]}
+        found += [json.loads(row[2]) for row in rows]
+        after = streams[-1]
+    return sorted(found, key=lambda document: int(document["id"]))
+
+
+def _outward(document: Mapping[str, Any]) -> dict[str, Any]:
+    state = document["state"]
+    status = "draft" if state == "draft" else "done" if state == "done" else "canceled" if state in ("failed", "canceled") else "active"
+    steps = [{key: value for key, value in step.items() if key != "task_id"} for step in document.get("steps", ())]
+    for step, stored in zip(steps, document.get("steps", ()), strict=True):
+        step["done"] = stored.get("done", False)
+        if "task_id" in stored:
+            step["taskId"] = stored["task_id"]
+    return {
+        "id": document["id"],
+        "title": document["title"],
+        "description": document["description"],
+        "instructions": document["instructions"],
+        "owner": document.get("owner"),
+        "createdBy": document["created_by"].removeprefix("agent:"),
+        "status": status,
+        "state": state,
+        "steps": steps,
+        "resources": document.get("resources", []),
+        "threadId": document["thread_id"],
+        "priority": document.get("priority", 2),
+        "labels": document.get("labels", []),
+        "summary": document.get("summary"),
+        "failureReason": document.get("failure_reason"),
+        "createdAt": document["created_at"],
+        "updatedAt": document["updated_at"],
+        "archivedAt": document.get("archived_at"),
+    }
+
+
+def _json(where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise invalid(where, f"is no JSON ({error})", "valid JSON") from error
+
+
+def _object(where: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise invalid(where, "is no object", "an object")
+    return cast("dict[str, Any]", value)
+
+
+def _entries(board: Mapping[str, Any]) -> list[Any]:
+    if not isinstance(board.get("tasks"), list):
+        raise invalid("tasks.json: tasks", "is no list", 'a list, as in {"tasks": [], "nextId": 1}')
+    return cast("list[Any]", board["tasks"])
+
+
+def _next_id(board: Mapping[str, Any]) -> int:
+    found = board.get("nextId", 1)
+    if not isinstance(found, int) or not 1 <= found < 10**18:
+        raise invalid("tasks.json: nextId", f"is {found!r}", "a whole number above 0")
+    return found
+
+
+def _read(where: str, entries: Iterable[tuple[int, Any]], known: Mapping[str, ForeignTask] | None = None) -> dict[str, ForeignTask]:
+    tasks: dict[str, ForeignTask] = {}
+    for number, entry in entries:
+        place = f"{where} task {number + 1}"
+        given = {name: value for name, value in _object(place, entry).items() if name in fields(ForeignTask)}
+        try:
+            task = parse(ForeignTask, given)
+        except InvalidParam as error:
+            problems = [Problem(f"{place}: {item['field']}", item["problem"], item["expected"]) for item in error.details["fields"]]
+            raise InvalidParam(problems) from error
+        if task.id in tasks or task.id in (known or {}):
+            raise invalid(place, f"has the id {task.id}, which is there already", "each id once")
+        tasks[task.id] = task
+    return tasks
+
+
+def _streams(tasks: Mapping[str, ForeignTask], clock: Clock) -> list[list[ev.Stored]]:
+    parents = _parents(tasks)
+    return [_sealed(task, _events(task, tasks, parents, clock), clock) for task in tasks.values()]
+
+
+def _parents(tasks: Mapping[str, ForeignTask]) -> dict[str, tuple[str, int]]:
+    """For each subtask the task whose step links to it, and which step."""
+    parents: dict[str, tuple[str, int]] = {}
+    for task in tasks.values():
+        for index, step in enumerate(task.steps):
+            if step.taskId is None or step.taskId not in tasks:
+                continue
+            if step.taskId in parents or step.taskId == task.id:
+                raise invalid(f"task {task.id}, step {index}", f"links to task {step.taskId}, which is linked already", "one step for each subtask")
+            parents[step.taskId] = (task.id, index)
+    for task_id in parents:
+        _path(task_id, parents)
+    return parents
+
+
+def _path(task_id: str, parents: Mapping[str, tuple[str, int]]) -> list[str]:
+    """The task and all above it, the root last."""
+    path = [task_id]
+    while path[-1] in parents:
+        above = parents[path[-1]][0]
+        if above in path:
+            raise invalid(f"task {task_id}", "is below itself", "a tree of subtasks")
+        path.append(above)
+    return path
+
+
+def _events(task: ForeignTask, tasks: Mapping[str, ForeignTask], parents: Mapping[str, tuple[str, int]], clock: Clock) -> list[ev.Event]:
+    path = _path(task.id, parents)
+    parent_id, step_index = parents.get(task.id, (None, None))
+    words = task.instructions or task.description or task.title
+    created = ev.TaskCreated(
+        id=task.id,
+        uid=clock.uid(),
+        thread_id=task.threadId or clock.uid(),
+        title=task.title,
+        description=task.description or words,
+        instructions=words,
+        draft=task.status == "draft",
+        steps=tuple(Step(title=step.title, details=step.details, done=step.done) for step in task.steps),
+        resources=tuple(resource(item.type, item.value, item.label, f"task {task.id}: resources") for item in task.resources),
+        owner=task.owner,
+        parent_id=parent_id,
+        step_index=step_index,
+        root_id=path[-1],
+        depth=len(path) - 1,
+        priority=task.priority,
+        labels=tuple(dict.fromkeys(task.labels)),
+    )
+    events: list[ev.Event] = [created]
+    for index, step in enumerate(task.steps):
+        if step.taskId is not None and (child := tasks.get(step.taskId)) is not None:
+            events.append(ev.SubtaskLinked(child_id=child.id, step_index=index))
+            if end := _end(child):
+                events.append(ev.SubtaskSettled(child_id=child.id, state=end, summary=child.summary, failure_reason=child.failureReason))
+    return events + _ending(task)
+
+
+def _end(task: ForeignTask) -> str | None:
+    if task.status not in ("done", "canceled"):
+        return None
+    return "failed" if task.state == "failed" else task.status
+
+
+def _ending(task: ForeignTask) -> list[ev.Event]:
+    match _end(task):
+        case "done":
+            return [ev.CompletionClaimed(summary=task.summary), ev.TaskCompleted(verification="none")]
+        case "failed":
+            return [ev.TaskFailed(reason="error", message=task.failureReason or "It had failed when it was imported.")]
+        case "canceled":
+            return [ev.TaskCanceled(reason="user", message=task.failureReason)]
+        case _:
+            return []
+
+
+def _sealed(task: ForeignTask, events: list[ev.Event], clock: Clock) -> list[ev.Stored]:
+    first = task.createdAt or clock.now()
+    last = max(first, task.archivedAt or task.updatedAt or first)
+    author = task.createdBy or "system:import"
+    actor = author if author.startswith(("user:", "agent:", "system:")) else f"agent:{author}"
+    head, sealed = GENESIS, list[ev.Stored]()
+    for version, event in enumerate(events, 1):
+        entry = ev.Entry(id=clock.uid(), stream=task.id, version=version, at=first if version == 1 else last, actor=actor, event=event)
+        sealed.append(seal(entry, head))
+        head = sealed[-1].hash
+    return sealed

@@ -1,0 +1,45 @@
+"""Reading at once: what commands that only read are answered from, without asyncio and without the catalogue.
+
+Only what goes well is answered here. Whatever is refused is asked again through the catalogue, so that every surface gives the same
+error.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from remit.app import query
+from remit.app.agents import AgentRegistry
+from remit.app.query import Asking, ask_now
+
+Rows = list[tuple[Any, ...]]
+Result = dict[str, Any]
+
+
+def answer(operation: str, fields: Mapping[str, Any], now: str, select: Callable[[str, Mapping[str, Any]], Rows]) -> Result | None:
+    """The result of a reading operation, or nothing if it is not one that can be answered at once."""
+    if operation not in _QUESTIONS:
+        return None
+    given = {name: value for name, value in fields.items() if value is not None}
+    try:
+        return ask_now(_QUESTIONS[operation](given, now), select)
+    except TypeError:
+        return None
+
+
+def _tasks(given: Mapping[str, Any]) -> Asking[Result]:
+    page = yield from query.list_tasks(**given)
+    return page | {"agents": sorted(AgentRegistry().ids()), "in_flight": (yield from query.in_flight())}
+
+
+_QUESTIONS: dict[str, Callable[[dict[str, Any], str], Asking[Result]]] = {
+    "get_task": lambda given, now: query.get_task(given.pop("task_id"), now=now, **given),
+    "list_tasks": lambda given, _: _tasks(given),
+    "list_history": lambda given, _: query.list_history(**given),
+    "list_ready": lambda given, now: query.list_ready(now=now, **given),
+    "get_events": lambda given, _: query.get_events(given.pop("task_id"), **given),
+    "list_updates": lambda given, _: query.list_updates(given.pop("task_id"), **given),
+    "list_interactions": lambda given, _: query.list_interactions(**given),
+    "list_notifications": lambda given, _: query.list_notifications(**given),
+    "get_guide": lambda given, _: query.get_guide(given.pop("guide_id")),
+    "list_guides": lambda given, _: query.list_guides(**given),
+}

@@ -1,0 +1,76 @@
+"""remit as a library: each operation of the catalogue is a method."""
+
+import getpass
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit import config
+from remit.bootstrap.store import open_core
+from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, call, follow_events
+from remit.domain.record import MISSING, fields
+
+Result = dict[str, Any]
+Method = Callable[..., Awaitable[Result]]
+
+
+class Remit:
+    """A workspace's tasks: `async with Remit.open() as remit: await remit.create_task(title="…")`."""
+
+    def __init__(self, core: Core, caller: Caller) -> None:
+        self._core, self._caller = core, caller
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, workspace: Path | str | None = None, database_url: str | None = None, *, actor: str | None = None
+    ) -> AsyncGenerator["Remit", None]:
+        """Open a workspace, or a database by its URL; where there is no workspace, one is made in the current folder."""
+        settings = config.load(workspace, {"database_url": database_url})
+        if settings.get("database_url") is None and not (settings.workspace and settings.folder.is_dir()):
+            config.make_workspace(settings.workspace or Path.cwd())
+            settings = config.load(workspace, {"database_url": database_url})
+        async with open_core(settings.database_url) as core:
+            yield cls(core, Caller(actor=actor or operator()))
+
+    async def call(self, operation: str, **values: Any) -> Result:
+        """Carry out an operation by its name."""
+        return await call(self._core, operation, values, self._caller)
+
+    async def events(self, after: str | None = None, task_id: str | None = None) -> AsyncIterator[Result]:
+        """Events as they happen, of all tasks or of one; from now on without a position."""
+        async for page in follow_events(self._core, after, task_id):
+            for event in page:
+                yield event
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Method: ...
+
+
+def operator() -> str:
+    """Who acts when somebody at this machine does."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = "operator"
+    return f"user:{re.sub(r'[^A-Za-z0-9._@-]+', '-', name)[:128] or 'operator'}"
+
+
+def _method(operation: Operation) -> Method:
+    async def method(self: Remit, **values: Any) -> Result:
+        return await self.call(operation.name, **values)
+
+    parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
+    for name, default in fields(operation.input).items():
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is MISSING else default))
+    method.__name__, method.__qualname__, method.__doc__ = operation.name, f"Remit.{operation.name}", operation.description
+    method.__signature__ = Signature(parameters, return_annotation=Result)  # type: ignore[attr-defined] # read by help() and inspect
+    return method
+
+
+for _operation in FOR_EVERYONE.values():
+    setattr(Remit, _operation.name, _method(_operation))

@@ -1,0 +1,107 @@
+"""Looking after a workspace: what is in force, whether the store holds together, moving it elsewhere."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, Literal
+
+from remit import __version__
+from remit.adapters.clock import SystemClock
+from remit.app.exchange import export_tasks, import_tasks
+from remit.app.query import ask, counts
+from remit.app.transfer import dump, load
+from remit.app.verify import verify as verify_store
+from remit.bootstrap.store import open_store, sqlite_path
+from remit.config import SECRET, Settings
+from remit.errors import NotFound
+
+Result = dict[str, Any]
+BOARD, HISTORY = "tasks.json", "history.jsonl"
+
+
+def examine(settings: Settings, *, verify: bool) -> Result:
+    """What is in force and where it comes from; with verify, proof that the store holds together."""
+    return asyncio.run(_examined(settings, verify))
+
+
+async def _examined(settings: Settings, verify: bool) -> Result:
+    async with open_store(settings.database_url) as store:
+        found: Result = {
+            "version": __version__,
+            "workspace": str(settings.workspace) if settings.workspace else None,
+            "settings": [{"name": name, "value": _shown(settings, name), "origin": item.origin} for name, item in settings.values.items()],
+            "unknown": list(settings.unknown),
+            "store": _kind(settings.database_url) | {"tasks": await ask(counts(), store.select)},
+        }
+        if verify:
+            report = await verify_store(store)
+            faults = [{"place": fault.place, "problem": fault.problem} for fault in report.faults]
+            found["verified"] = {"streams": report.streams, "events": report.events, "rows": report.rows, "faults": faults}
+    return found
+
+
+def export(settings: Settings, what: Literal["events", "tasks"], target: Path) -> Result:
+    """Write all events to a file, or all tasks to the two files in a folder."""
+    files, count = asyncio.run(_exported(settings, what))
+    if what == "tasks":
+        target.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (target / name if name else target).write_text(text)
+    return {"what": what, "target": str(target), "count": count}
+
+
+def import_(settings: Settings, source: Path) -> Result:
+    """Read a file of events, or a folder with the two files of tasks, into an empty store."""
+    if not source.exists():
+        raise NotFound(f"There is no file or folder {source}.")
+    if source.is_dir() or source.name == BOARD:
+        folder = source if source.is_dir() else source.parent
+        if not any((folder / name).exists() for name in (BOARD, HISTORY)):
+            raise NotFound(f"There is no {BOARD} and no {HISTORY} in {folder}.")
+        count = asyncio.run(_import_tasks(settings, _text(folder / BOARD) or '{"tasks": []}', _text(folder / HISTORY)))
+        return {"what": "tasks", "source": str(source), "count": count}
+    return {"what": "events", "source": str(source), "count": asyncio.run(_load(settings, source.read_text().splitlines()))}
+
+
+async def _exported(settings: Settings, what: Literal["events", "tasks"]) -> tuple[dict[str, str], int]:
+    async with open_store(settings.database_url) as store:
+        if what == "tasks":
+            board, history, count = await export_tasks(store)
+            return {BOARD: board, HISTORY: history}, count
+        lines = [line async for line in dump(store)]
+        return {"": "\n".join(lines) + "\n"}, len(lines) - 1
+
+
+async def _import_tasks(settings: Settings, board: str, history: str) -> int:
+    async with open_store(settings.database_url) as store:
+        return await import_tasks(store, SystemClock(), board, history)
+
+
+async def _load(settings: Settings, lines: list[str]) -> int:
+    async with open_store(settings.database_url) as store:
+        return await load(store, lines)
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def _shown(settings: Settings, name: str) -> Any:
+    value = settings.database_url if name == "database_url" else settings.get(name)
+    if name in SECRET and value:
+        return "(set)"
+    return _without_password(value) if isinstance(value, str) else value
+
+
+def _without_password(url: str) -> str:
+    """A URL as it may be shown: what stands between the user's name and the host is nobody's business."""
+    scheme, mark, rest = url.partition("://")
+    user, at, place = rest.rpartition("@")
+    return f"{scheme}{mark}{user.partition(':')[0]}:***@{place}" if at and ":" in user else url
+
+
+def _kind(url: str) -> Result:
+    if sqlite_path(url) is None:
+        return {"kind": url.partition(":")[0]}
+    from remit.adapters.sqlite.driver import SAFE, sqlite3
+
+    return {"kind": "sqlite", "sqlite": sqlite3.sqlite_version, "safe": sqlite3.sqlite_version_info >= SAFE}

@@ -1,0 +1,118 @@
+"""What the command line stands on: a workspace, its store or a server. Everything slow is imported where it is needed."""
+
+from collections.abc import Coroutine, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from remit import config
+from remit.errors import RemitError
+
+Result = dict[str, Any]
+
+
+class WorkspaceHost:
+    """Opens the store directly, or goes through a server if one is named (`REMIT_URL`)."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+        self._settings = config.load(options.get("workspace"), options)
+
+    def call(self, operation: str, fields: Mapping[str, Any]) -> Result:
+        """Carry out an operation; one that only reads a SQLite file is answered at once."""
+        if self._settings.get("url"):
+            return self._run(self._remote(operation, fields))
+        found = self._quick(operation, fields)
+        return self._run(self._local(operation, fields)) if found is None else found
+
+    def follow(self, task_id: str | None, after: str | None) -> Iterator[list[Result]]:
+        """Events as they happen, page by page."""
+        from remit.bootstrap.stream import follow_now
+
+        return follow_now(self._settings, task_id, after)
+
+    def init(self) -> Result:
+        """Make the workspace in the named folder, or in this one."""
+        root = Path(self._options.get("workspace") or Path.cwd()).absolute()
+        return {"workspace": str(root), "created": config.make_workspace(root)}
+
+    def serve(self, *, insecure: bool) -> None:
+        """Serve REST and MCP until stopped; a workspace is made where there is none."""
+        from remit.bootstrap.server import serve
+
+        self._make_workspace()
+        serve(self._settings, insecure=insecure)
+
+    def mcp(self) -> None:
+        """Speak MCP on standard input and output."""
+        from remit.bootstrap.server import serve_stdio
+
+        self._make_workspace()
+        serve_stdio(self._settings)
+
+    def doctor(self, *, verify: bool) -> Result:
+        """What is in force and where it comes from, and whether the store holds together."""
+        from remit.bootstrap.care import examine
+
+        return examine(self._settings, verify=verify)
+
+    def export(self, what: Literal["events", "tasks"], target: Path) -> Result:
+        """Write all events, or all tasks, to files."""
+        from remit.bootstrap.care import export
+
+        return export(self._settings, what, target)
+
+    def import_(self, source: Path) -> Result:
+        """Read what `export` wrote."""
+        from remit.bootstrap.care import import_
+
+        return import_(self._settings, source)
+
+    def token(self) -> str:
+        """The operator's token."""
+        return config.token(self._settings)
+
+    def _make_workspace(self) -> None:
+        if self._settings.workspace is None or not self._settings.folder.is_dir():
+            config.make_workspace(self._settings.workspace or Path.cwd())
+            self._settings = config.load(self._options.get("workspace"), self._options)
+
+    def _quick(self, operation: str, fields: Mapping[str, Any]) -> Result | None:
+        from datetime import UTC, datetime
+
+        from remit.app.quick import answer
+
+        url = self._settings.database_url
+        path = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+        if path is None or not path.is_file():
+            return None
+        from remit.adapters.sqlite.read import SqliteReader
+
+        try:
+            reader = SqliteReader(path)
+            now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+            return answer(operation, fields, now, reader.select)
+        except RemitError:
+            return None
+
+    async def _local(self, operation: str, fields: Mapping[str, Any]) -> Result:
+        from remit.bootstrap.api import operator
+        from remit.bootstrap.store import open_core
+        from remit.catalog import Caller, call
+
+        async with open_core(self._settings.database_url) as core:
+            return await call(core, operation, _given(fields), Caller(actor=operator()))
+
+    async def _remote(self, operation: str, fields: Mapping[str, Any]) -> Result:
+        from remit.client import RemitClient
+
+        async with RemitClient(self._settings.get("url"), self.token()) as client:
+            return await client.call(operation, _given(fields))
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        import asyncio
+
+        return asyncio.run(work)
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,120 @@
+"""Serving: REST and MCP behind one front door in one process, and MCP on standard input and output."""
+
+import asyncio
+import ipaddress
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+
+from remit import __version__, config
+from remit.bootstrap.api import operator
+from remit.bootstrap.store import open_core
+from remit.catalog import Caller, Core
+from remit.config import Settings
+from remit.errors import Unavailable, invalid
+from remit.surfaces.guard import App, Guard, Message, Receive, Send
+
+GRACE_SECONDS = 5
+
+
+def serve(settings: Settings, *, insecure: bool) -> None:
+    """Serve until told to stop; only this machine can connect, unless somebody insists."""
+    host = str(settings.get("host"))
+    if not _loopback(host) and not insecure:
+        raise invalid("host", f"is {host!r}, which other machines can reach without encryption", "127.0.0.1, or --insecure if you mean it")
+    listener = _bound(host, int(settings.get("port")))
+    asyncio.run(_serve(settings, host, listener))
+
+
+def serve_stdio(settings: Settings) -> None:
+    """Speak MCP on standard input and output until it ends."""
+    asyncio.run(_serve_stdio(settings))
+
+
+async def _serve(settings: Settings, host: str, listener: socket.socket) -> None:
+    port = int(listener.getsockname()[1])
+    stopping = asyncio.Event()
+    async with open_core(settings.database_url) as core:
+        from remit.surfaces.mcp import mcp_http, mcp_server
+
+        caller = Caller(actor=operator())
+        mcp = mcp_http(mcp_server(core, caller, __version__))
+        app = Guard(_both(_rest(core, caller, stopping), mcp), token=config.token(settings), hosts=allowed_hosts(host, port))
+        async with mcp.run():
+            print(f"remit serves REST at http://{_shown(host)}:{port}/api and MCP at http://{_shown(host)}:{port}/mcp", file=sys.stderr)
+            print("`remit token show` prints the token; Ctrl-C stops.", file=sys.stderr, flush=True)
+            await _Server(app, stopping.set).serve(sockets=[listener])
+
+
+async def _serve_stdio(settings: Settings) -> None:
+    async with open_core(settings.database_url) as core:
+        from remit.surfaces.mcp_stdio import serve_stdio as speak
+
+        await speak(core, Caller(actor=operator()), __version__)
+
+
+def _rest(core: Core, caller: Caller, stopping: asyncio.Event) -> App:
+    from remit.surfaces.rest import rest_app
+
+    app: Any = rest_app(core, caller=caller, stopping=stopping)
+    return app
+
+
+def _both(rest: App, mcp: Any) -> App:
+    """REST, and MCP below /mcp."""
+
+    async def route(scope: Message, receive: Receive, send: Send) -> None:
+        at_mcp = scope["path"] == "/mcp" or scope["path"].startswith("/mcp/")
+        await (mcp if at_mcp else rest)(scope, receive, send)
+
+    return route
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it begins to stop, so that open streams can end by themselves."""
+
+    def __init__(self, app: App, on_stop: Callable[[], None]) -> None:
+        any_app: Any = app
+        super().__init__(
+            uvicorn.Config(
+                any_app, lifespan="off", log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_SECONDS, server_header=False
+            )
+        )
+        self._on_stop = on_stop
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End open streams, then the connections."""
+        self._on_stop()
+        await super().shutdown(sockets)
+
+
+def allowed_hosts(host: str, port: int) -> frozenset[str]:
+    """What a request may name as its host: the address served, and this machine's own names."""
+    names = {_shown(host), "127.0.0.1", "localhost", "[::1]"} if _loopback(host) else {_shown(host)}
+    return frozenset({f"{name}:{port}" for name in names} | (names if port in (80, 443) else set()))
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A listening socket, or a clear word why not."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise Unavailable(f"Port {port} on {host} cannot be used: {error.strerror or error}.", hint="Name another with --port.") from error
+    return listener

@@ -1,0 +1,42 @@
+"""Following events from a program that is not asynchronous itself."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+from remit import config
+from remit.bootstrap.store import open_core
+from remit.catalog import follow_events
+from remit.client import RemitClient
+from remit.config import Settings
+
+Page = list[dict[str, Any]]
+
+
+def follow_now(settings: Settings, task_id: str | None, after: str | None) -> Iterator[Page]:
+    """Pages of events until the caller stops asking."""
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        pages = runner.run(_open(stack, settings, task_id, after))
+        try:
+            while True:
+                yield runner.run(_next(pages))
+        finally:
+            runner.run(stack.aclose())
+
+
+async def _open(stack: AsyncExitStack, settings: Settings, task_id: str | None, after: str | None) -> AsyncIterator[Page]:
+    if settings.get("url"):
+        client = await stack.enter_async_context(RemitClient(settings.get("url"), config.token(settings)))
+        return _pages(client.follow(after=after, task_id=task_id))
+    return follow_events(await stack.enter_async_context(open_core(settings.database_url)), after, task_id)
+
+
+async def _pages(events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[Page]:
+    async for event in events:
+        yield [event]
+
+
+async def _next(pages: AsyncIterator[Page]) -> Page:
+    return await anext(pages)

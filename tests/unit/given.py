@@ -1,0 +1,269 @@
+"""Given, when, then: tasks out of events, commands carried out in memory, nothing stored."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, TypeVar, assert_never, cast
+
+from remit.domain import command as cmd
+from remit.domain import event as ev
+from remit.domain import plan as ask
+from remit.domain.create import NewIds
+from remit.domain.decide import Context, TaskCommand, decide
+from remit.domain.evolve import evolve
+from remit.domain.value import Child, Criterion, State, Step, Task
+
+NOW = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
+ANN, BOB = "user:ann", "user:bob"
+BUILD, PLAN, SCHEDULER = "agent:build", "agent:plan", "system:scheduler"
+AGENTS = frozenset({"build", "explore", "general", "plan"})
+
+T = TypeVar("T")
+
+
+def created(task_id: str = "1", **fields: Any) -> ev.TaskCreated:
+    """A task of the agent `build`."""
+    known: dict[str, Any] = {
+        "id": task_id,
+        "uid": uid(task_id),
+        "thread_id": f"thread-{task_id}",
+        "title": "Fix the build",
+        "description": "It is red",
+        "instructions": "Make it green",
+        "owner": "build",
+        "root_id": task_id,
+    }
+    return ev.TaskCreated(**{**known, **fields})
+
+
+def uid(number: str) -> str:
+    """A uid that shows whose it is."""
+    return f"00000000-0000-7000-8000-{int(number):012d}"
+
+
+CREATED = created()
+STARTED = ev.TaskStarted()
+RUN = ev.RunStarted(run_id="1-r000001", worker="w1")
+STARTED_RUN = (STARTED, RUN)
+RUNNING = (CREATED, *STARTED_RUN)
+YIELDED = ev.RunYielded(run_id="1-r000001")
+IDLE = ev.RunYielded(run_id="1-r000001", tick=True)
+QUESTION = ev.UserInteractionRequested(interaction_id="1-q1", question="Which one?", call_id="call-1")
+CHILD = ev.SubtaskLinked(child_id="2")
+AWAITED = ev.SubtaskAwaited(child_id="2", call_id="call-2")
+TIMER = ev.TimerSet(timer_id="1-t1", due_at=NOW + timedelta(hours=1))
+CHECKED = Criterion(id="c1", text="The tests pass", check="pytest")
+STATED = Criterion(id="c2", text="It reads well")
+
+DRAFT = (created(draft=True),)
+PENDING = (CREATED,)
+SESSION = (created(session_id="s1"),)
+SESSION_RUNNING = (*SESSION, STARTED, ev.UpdateDelivered(update_ids=(), session_id="s1"))
+WAITING_USER = (*RUNNING, QUESTION, YIELDED)
+WAITING_CALL = (*RUNNING, CHILD, AWAITED, YIELDED)
+WAITING_TICK = (*RUNNING, IDLE)
+WAITING_TIMER = (*RUNNING, TIMER, YIELDED)
+WAITING_WAKE = (*RUNNING, CHILD, IDLE)
+PAUSED = (CREATED, ev.TaskPaused())
+VERIFYING = (created(acceptance=(CHECKED,)), *STARTED_RUN, ev.CompletionClaimed(run_id="1-r000001", summary="Green again"))
+DONE = (*RUNNING, ev.CompletionClaimed(run_id="1-r000001"), ev.TaskCompleted(verification="none"))
+FAILED = (*RUNNING, ev.TaskFailed(reason="error", message="No way"))
+CANCELED = (*RUNNING, ev.TaskCanceled(reason="user"))
+
+LIVE: Mapping[str, tuple[ev.Event, ...]] = {
+    "draft": DRAFT,
+    "pending": PENDING,
+    "running": RUNNING,
+    "running for a session": SESSION_RUNNING,
+    "waiting for a person": WAITING_USER,
+    "waiting for a call": WAITING_CALL,
+    "waiting for a tick": WAITING_TICK,
+    "waiting for a timer": WAITING_TIMER,
+    "waiting for wake children": WAITING_WAKE,
+    "paused": PAUSED,
+    "verifying": VERIFYING,
+}
+ENDED: Mapping[str, tuple[ev.Event, ...]] = {"done": DONE, "failed": FAILED, "canceled": CANCELED}
+
+
+class Later(NamedTuple):
+    """An event some seconds after the beginning."""
+
+    seconds: float
+    event: ev.Event
+
+
+def given(*events: ev.Event | Later, actor: str = ANN) -> Task:
+    """The task that these events add up to."""
+    task: Task | None = None
+    for version, (seconds, event) in enumerate((item if isinstance(item, Later) else Later(0, item) for item in events), 1):
+        at = NOW + timedelta(seconds=seconds)
+        stream = task.id if task else cast("ev.TaskCreated", event).id
+        task = evolve(task, ev.Entry(id="", stream=stream, version=version, at=at, actor=actor, event=event))
+    assert task is not None
+    return task
+
+
+def events(task: Task, command: TaskCommand, actor: str = ANN, run_id: str | None = None, seconds: float = 0) -> list[ev.Event]:
+    """What a command does to one task."""
+    return decide(task, command, Context(actor=actor, now=NOW + timedelta(seconds=seconds), run_id=run_id))
+
+
+def then(task: Task, *commands: TaskCommand, actor: str = ANN, run_id: str | None = None, seconds: float = 0) -> Task:
+    """The task after some commands."""
+    for command in commands:
+        for event in events(task, command, actor, run_id, seconds):
+            at = NOW + timedelta(seconds=seconds)
+            task = evolve(task, ev.Entry(id="", stream=task.id, version=task.version + 1, at=at, actor=actor, event=event))
+    return task
+
+
+def by_run(task: Task, *commands: TaskCommand, seconds: float = 0) -> Task:
+    """The task after what its live run, which its agent is in, says."""
+    for command in commands:
+        assert task.run is not None, "no run is live"
+        task = then(task, command, actor=f"agent:{task.owner}", run_id=task.run.id, seconds=seconds)
+    return task
+
+
+def run_once(task: Task, *said: TaskCommand) -> Task:
+    """The task after a new run that says some things."""
+    return by_run(then(task, cmd.StartRun(task_id=task.id, worker="w1"), actor=SCHEDULER), *said)
+
+
+def finish(text: str = "All green", **fields: Any) -> cmd.FinishRun:
+    """A final message."""
+    return cmd.FinishRun(task_id="1", final_message=text, **fields)
+
+
+def plan_of(*titles: str) -> tuple[Step, ...]:
+    """Open steps."""
+    return tuple(Step(title=title) for title in titles)
+
+
+def only(kind: type[T], found: Iterable[object]) -> T:
+    """The one event of a kind."""
+    (event,) = (item for item in found if isinstance(item, kind))
+    return event
+
+
+@dataclass
+class World:
+    """A small forest of tasks in memory that answers whatever `plan` asks."""
+
+    tasks: dict[str, Task] = field(default_factory=dict[str, Task])
+    entries: list[ev.Entry] = field(default_factory=list[ev.Entry])
+    guides: set[str] = field(default_factory=set[str])
+    keys: dict[str, ev.KeyClaimed] = field(default_factory=dict[str, ev.KeyClaimed])
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    last_id: int = 0
+    now: datetime = NOW
+
+    def plan(self, command: cmd.Command, actor: str = ANN, run_id: str | None = None) -> ask.Plan:
+        """What a command would do."""
+        return asked(command, Context(actor=actor, now=self.now, run_id=run_id), self)
+
+    def do(self, command: cmd.Command, actor: str = ANN, run_id: str | None = None) -> Task:
+        """Carry a command out; the task it was about, or the new one."""
+        decided = self.plan(command, actor, run_id)
+        for stream, happened in decided.events.items():
+            for event in happened:
+                self.happen(stream, event, actor)
+        return self.tasks[decided.task_id] if decided.task_id else next(iter(self.tasks.values()))
+
+    def by_run(self, command: cmd.Command) -> Task:
+        """Carry out what the live run of a task says."""
+        task = self.tasks[cast("Any", command).task_id]
+        assert task.run is not None, "no run is live"
+        return self.do(command, f"agent:{task.owner}", task.run.id)
+
+    def start(self, task_id: str) -> Task:
+        """Let a worker begin."""
+        return self.do(cmd.StartRun(task_id=task_id, worker="w1"), SCHEDULER)
+
+    def add(self, title: str = "Fix the build", *, under: str | None = None, actor: str = ANN, **fields: Any) -> str:
+        """A new task, below another if one is named; its id."""
+        whole = {"title": title, "owner": "build", **fields}
+        return self.do(cmd.CreateSubtask(task_id=under, **whole) if under else cmd.CreateTask(**whole), actor).id
+
+    def has(self, *happened: ev.Event) -> Task:
+        """Put a task there as it came to be elsewhere."""
+        task = given(*happened)
+        self.tasks[task.id] = task
+        self.last_id = max(self.last_id, int(task.id))
+        return task
+
+    def happen(self, stream: str, event: Any, actor: str) -> None:
+        """One more event in a stream."""
+        before = self.tasks.get(stream)
+        version = before.version + 1 if before else 1
+        entry = ev.Entry(id=f"e{len(self.entries) + 1}", stream=stream, version=version, at=self.now, actor=actor, event=event)
+        self.entries.append(entry)
+        if isinstance(event, ev.KeyClaimed):
+            self.keys[stream] = event
+        elif isinstance(event, ev.GuideCreated):
+            self.guides.add(event.id)
+        else:
+            self.tasks[stream] = evolve(before, entry)
+            self._remember(before, event, actor)
+
+    def _remember(self, before: Task | None, event: Any, actor: str) -> None:
+        if isinstance(event, ev.UserInteractionRequested):
+            self.answers[event.interaction_id] = {"status": "open", "answer": None, "answered_by": None, "answered_at": None}
+        if isinstance(event, ev.UserInteractionResponded):
+            self.answers[event.interaction_id] |= {"status": "answered", "answer": event.answer, "answered_by": actor}
+        if isinstance(event, ev.TaskCompleted | ev.TaskFailed | ev.TaskCanceled) and before is not None:
+            self.answers |= {question.id: {"status": "closed", "answer": None, "answered_by": None} for question in before.questions}
+
+
+def asked(command: cmd.Command, context: Context, world: World) -> ask.Plan:
+    """Drive `plan` to its end with what a world knows."""
+    deciding = ask.plan(command, context)
+    answer: Any = None
+    while True:
+        try:
+            need = deciding.send(answer)
+        except StopIteration as decided:
+            return cast("ask.Plan", decided.value)
+        answer = _answer(need, world)
+
+
+def _answer(need: ask.Need, world: World) -> Any:
+    tasks = world.tasks
+    match need:
+        case ask.Load(refs=refs):
+            by_uid = {task.uid: task for task in tasks.values()}
+            return {ref: tasks.get(ref) or by_uid.get(ref) for ref in refs}
+        case ask.Dependents(task_id=task_id):
+            return tuple(task for task in tasks.values() if any(item.task_id == task_id for item in task.depends_on))
+        case ask.KnownGuides(ids=guide_ids):
+            return frozenset(guide_ids) & world.guides
+        case ask.KnownAgents():
+            return AGENTS
+        case ask.ClaimedKey(stream=stream):
+            return world.keys.get(stream)
+        case ask.Answer(interaction_id=interaction_id):
+            return world.answers.get(interaction_id)
+        case ask.Fresh():
+            world.last_id += 1
+            return NewIds(id=str(world.last_id), uid=uid(str(world.last_id)), thread_id=f"thread-{world.last_id}")
+        case _:
+            assert_never(need)
+
+
+def child_of(world: World, parent_id: str, child_id: str) -> Child:
+    """A subtask as its parent knows it."""
+    return next(child for child in world.tasks[parent_id].children if child.id == child_id)
+
+
+def at_depth(world: World, depth: int) -> str:
+    """A task that far below a root."""
+    task_id = world.add()
+    for _ in range(depth):
+        task_id = world.add(under=task_id)
+    return task_id
+
+
+def states(world: World) -> dict[str, State]:
+    """Where each task is."""
+    return {task_id: task.state for task_id, task in world.tasks.items()}

@@ -1,0 +1,202 @@
+"""Events as they are stored: old lines still load, and nothing stored can be changed unnoticed."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import codec
+from remit.codec import EVENTS, GENESIS, event_of, opened, seal, task_of
+from remit.domain import event as ev
+from remit.domain.record import MISSING, fields, is_record, replace
+from remit.domain.value import Task
+from remit.domain.wire import dumps, plain
+from remit.errors import UnknownEvent
+from tests.unit.given import ENDED, LIVE, NOW, given
+
+GOLDEN = [json.loads(line) for line in (Path(__file__).parent.parent / "golden" / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+ENTRY = ev.Entry(id="e1", stream="1", version=3, at=NOW, actor="user:ann", event=ev.MessageSent(update_id="1-u1", message="Hello"))
+
+
+# Stored lines.
+
+
+@pytest.mark.parametrize("line", GOLDEN, ids=lambda line: line["type"])
+def test_a_stored_event_still_loads_and_is_written_as_it_was(line: dict[str, Any]) -> None:
+    event = event_of(line["type"], line["data"])
+    assert type(event).__name__ == line["type"]
+    assert dumps(plain(event)) == dumps(line["data"])
+
+
+def test_every_event_has_a_stored_line() -> None:
+    assert {line["type"] for line in GOLDEN} == set(EVENTS)
+
+
+def test_every_field_of_every_event_is_in_a_stored_line() -> None:
+    stored = [event_of(line["type"], line["data"]) for line in GOLDEN]
+    seen: dict[type[Any], set[str]] = {}
+    for event in stored:
+        _note(event, seen)
+    assert {kind.__name__: set(fields(kind)) - seen[kind] for kind in seen} == {kind.__name__: set() for kind in seen}
+
+
+def _note(value: Any, seen: dict[type[Any], set[str]]) -> None:
+    if isinstance(value, tuple):
+        for item in value:
+            _note(item, seen)
+    if not is_record(value):
+        return
+    told = seen.setdefault(type(value), set())
+    for name, default in fields(value).items():
+        inner = getattr(value, name)
+        if default is MISSING or inner != default:
+            told.add(name)
+            _note(inner, seen)
+
+
+# What this version does not know.
+
+
+def test_an_unknown_event_says_so_and_what_to_do() -> None:
+    with pytest.raises(UnknownEvent, match=r"TaskTeleported is not one this version knows\. Upgrade remit"):
+        event_of("TaskTeleported", {})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"owner": "build", "since": "Friday"},
+        {"owner": 7},
+        {"owner": None},
+        {},
+    ],
+)
+def test_an_unknown_shape_is_an_unknown_event(data: dict[str, Any]) -> None:
+    with pytest.raises(UnknownEvent, match=r"TaskReassigned has a shape this version does not know: (owner|since)"):
+        event_of("TaskReassigned", data)
+
+
+def test_an_unknown_word_is_an_unknown_event() -> None:
+    with pytest.raises(UnknownEvent, match="reason"):
+        event_of("TaskFailed", {"reason": "boredom", "message": "x"})
+
+
+def test_a_newer_shape_is_an_unknown_event() -> None:
+    with pytest.raises(UnknownEvent, match="TaskReassigned has shape 2; this version knows 1"):
+        event_of("TaskReassigned", {"v": 2, "owner": "build"})
+
+
+def test_history_stays_readable_when_a_limit_is_tightened() -> None:
+    long = "x" * 10_000
+    assert event_of("TaskRevised", {"title": long}).title == long
+    assert event_of("StepsReplaced", {"steps": [{"title": long}]}).steps[0].title == long
+
+
+# Old shapes.
+
+
+def _named(data: dict[str, Any]) -> dict[str, Any]:
+    return {"owner": data["agent"]}
+
+
+def _lowered(data: dict[str, Any]) -> dict[str, Any]:
+    return {**data, "owner": data["owner"].lower()}
+
+
+def test_old_shapes_are_brought_up_to_date_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(codec.UPCASTERS, "TaskReassigned", (_named, _lowered))
+    assert event_of("TaskReassigned", {"agent": "Build"}) == ev.TaskReassigned(owner="build")
+    assert event_of("TaskReassigned", {"v": 2, "owner": "Build"}) == ev.TaskReassigned(owner="build")
+    assert event_of("TaskReassigned", {"v": 3, "owner": "Build"}) == ev.TaskReassigned(owner="Build")
+    with pytest.raises(UnknownEvent, match="shape 4"):
+        event_of("TaskReassigned", {"v": 4, "owner": "build"})
+
+
+def test_a_changed_shape_is_stored_with_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(codec.UPCASTERS, "MessageSent", (lambda data: data,))
+    stored = seal(ENTRY, GENESIS)
+    assert json.loads(stored.data) == {"v": 2, "update_id": "1-u1", "message": "Hello"}
+    assert opened(stored) == ENTRY
+
+
+def test_an_upcaster_does_not_touch_what_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    def emptied(data: dict[str, Any]) -> dict[str, Any]:
+        return {"owner": data.pop("agent")}
+
+    monkeypatch.setitem(codec.UPCASTERS, "TaskReassigned", (emptied,))
+    data = {"agent": "build"}
+    event_of("TaskReassigned", data)
+    assert data == {"agent": "build"}
+
+
+# Sealed and opened.
+
+
+def test_what_is_sealed_opens_as_it_was() -> None:
+    assert opened(seal(ENTRY, GENESIS)) == ENTRY
+
+
+def test_a_sealed_event_is_one_line_of_plain_text() -> None:
+    stored = seal(replace(ENTRY, event=ev.MessageSent(update_id="1-u1", message="a\nb\u2028é")), GENESIS)
+    assert (stored.type, stored.at, stored.actor) == ("MessageSent", "2026-01-31T08:00:00.000000Z", "user:ann")
+    assert stored.data == '{"update_id":"1-u1","message":"a\\nb\u2028é"}'
+    assert "\n" not in stored.data
+
+
+def test_instants_are_stored_in_utc_with_microseconds() -> None:
+    elsewhere = datetime(2026, 1, 31, 9, 0, 0, 5, tzinfo=timezone(timedelta(hours=1)))
+    assert seal(replace(ENTRY, at=elsewhere), GENESIS).at == "2026-01-31T08:00:00.000005Z"
+    assert opened(seal(replace(ENTRY, at=elsewhere), GENESIS)).at == datetime(2026, 1, 31, 8, 0, 0, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"id": "e2"},
+        {"stream": "2"},
+        {"version": 4},
+        {"at": NOW + timedelta(microseconds=1)},
+        {"actor": "user:bob"},
+        {"event": ev.MessageSent(update_id="1-u1", message="hello")},
+        {"event": ev.MessageSent(update_id="1-u2", message="Hello")},
+        {"event": ev.UserNotified(notification_id="1-u1", message="Hello")},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_the_hash_changes_with_every_field(changed: dict[str, Any]) -> None:
+    assert seal(replace(ENTRY, **changed), GENESIS).hash != seal(ENTRY, GENESIS).hash
+
+
+def test_the_hash_is_chained_to_the_one_before() -> None:
+    first = seal(ENTRY, GENESIS)
+    assert len(first.hash) == 32
+    assert seal(ENTRY, GENESIS) == first
+    assert seal(ENTRY, first.hash).hash != first.hash
+
+
+def test_a_change_far_back_changes_every_hash_after_it() -> None:
+    def chain(message: str) -> list[bytes]:
+        hashes = [seal(replace(ENTRY, event=ev.MessageSent(update_id="1-u1", message=message)), GENESIS).hash]
+        for version in range(4, 7):
+            hashes.append(seal(replace(ENTRY, version=version), hashes[-1]).hash)
+        return hashes
+
+    assert not set(chain("Hello")) & set(chain("Hallo"))
+
+
+# Whole tasks.
+
+
+@pytest.mark.parametrize("state", [*LIVE, *ENDED])
+def test_a_task_survives_its_row(state: str) -> None:
+    task = given(*{**LIVE, **ENDED}[state])
+    assert task_of(dumps(plain(task))) == task
+
+
+def test_a_task_with_everything_survives_its_row() -> None:
+    (whole,) = (event_of(line["type"], line["data"]) for line in GOLDEN[:1])
+    task = given(whole)
+    assert isinstance(task, Task)
+    assert task_of(dumps(plain(task))) == task

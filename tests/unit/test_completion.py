@@ -1,0 +1,298 @@
+"""When a task counts as done: outputs, claims, criteria, rounds, waivers."""
+
+from typing import Any
+
+import pytest
+
+from remit.domain import command as cmd
+from remit.domain import event as ev
+from remit.domain.value import Criterion, Output, State, Step, Task
+from remit.errors import Conflict, Forbidden, InvalidParam, NotFound, StaleRun
+from tests.unit.given import (
+    ANN,
+    BUILD,
+    CHECKED,
+    CREATED,
+    ENDED,
+    LIVE,
+    PLAN,
+    RUNNING,
+    STARTED_RUN,
+    STATED,
+    WAITING_TICK,
+    by_run,
+    created,
+    events,
+    finish,
+    given,
+    plan_of,
+    run_once,
+    then,
+)
+
+COMPLETE = cmd.CompleteTask(task_id="1")
+REPORT = (Output(name="report"), Output(name="data", kind="json"), Output(name="extra", required=False))
+
+
+def checked(status: str, evidence: str | None = None, criterion: str = "c1") -> cmd.CheckCriterion:
+    return cmd.CheckCriterion(task_id="1", criterion_id=criterion, status=status, evidence=evidence)  # type: ignore[arg-type]  # a literal
+
+
+def running(**fields: Any) -> Task:
+    return given(created(**fields), *STARTED_RUN)
+
+
+# Outputs come first.
+
+
+def test_missing_outputs_are_listed_before_any_other_objection() -> None:
+    task = running(outputs=REPORT)
+    with pytest.raises(InvalidParam, match="outputs: lacks report, data") as refused:
+        events(task, COMPLETE, PLAN)
+    assert refused.value.details["missing"] == ["report", "data"]
+    with pytest.raises(Forbidden):
+        events(task, cmd.CompleteTask(task_id="1", outputs={"report": "x", "data": {}}), PLAN)
+
+
+def test_an_output_of_null_is_missing_and_an_empty_one_is_there() -> None:
+    task = running(outputs=REPORT)
+    with pytest.raises(InvalidParam, match="lacks report"):
+        events(task, cmd.CompleteTask(task_id="1", outputs={"report": None, "data": []}))
+    assert then(task, cmd.CompleteTask(task_id="1", outputs={"report": "", "data": []})).state is State.DONE
+
+
+def test_the_outputs_are_kept() -> None:
+    done = then(running(outputs=REPORT), cmd.CompleteTask(task_id="1", outputs={"report": "x", "data": [1], "more": True}, summary="Did it"))
+    assert (done.completion_outputs, done.summary) == ({"report": "x", "data": [1], "more": True}, "Did it")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("text", 7), ("file", ["/tmp/a"]), ("url", 7), ("url", "example.org"), ("url", "http://[::1"), ("url", "")]
+)
+def test_an_output_of_the_wrong_kind_is_refused_by_name(kind: str, value: object) -> None:
+    task = given(created(outputs=(Output(name="a", kind=kind),)))  # type: ignore[arg-type]  # a literal
+    with pytest.raises(InvalidParam, match=r"outputs\.a"):
+        events(task, cmd.CompleteTask(task_id="1", outputs={"a": value}))
+
+
+def test_outputs_given_with_a_rejected_claim_need_not_be_given_again() -> None:
+    task = then(running(outputs=REPORT[:1], acceptance=(CHECKED,)), cmd.CompleteTask(task_id="1", outputs={"report": "x"}), checked("fail"))
+    assert then(task, COMPLETE, checked("pass")).completion_outputs == {"report": "x"}
+
+
+def test_status_done_checks_the_outputs_too() -> None:
+    with pytest.raises(InvalidParam, match="lacks report"):
+        events(running(outputs=REPORT), cmd.UpdateTask(task_id="1", status="done"))
+
+
+# Who may complete.
+
+
+@pytest.mark.parametrize("state", list(LIVE))
+def test_a_person_completes_from_every_live_state(state: str) -> None:
+    task = then(given(*LIVE[state]), COMPLETE)
+    assert task.state in (State.DONE, State.VERIFYING)
+    assert (task.run, task.wait, task.paused_from) == (None, None, None)
+
+
+@pytest.mark.parametrize("state", list(LIVE))
+def test_a_person_fails_from_every_live_state(state: str) -> None:
+    task = then(given(*LIVE[state]), cmd.FailTask(task_id="1", message="No way"))
+    assert (task.state, task.reason, task.failure_reason, task.archived_at) == (State.FAILED, "error", "No way", task.updated_at)
+
+
+@pytest.mark.parametrize("state", list(ENDED))
+def test_an_ended_task_never_changes(state: str) -> None:
+    with pytest.raises(Conflict, match=f"is {state}; an ended task never changes.*rerun_task"):
+        events(given(*ENDED[state]), COMPLETE)
+
+
+def test_a_run_is_fenced_out_by_a_completion_from_outside() -> None:
+    task = then(running(acceptance=(CHECKED,)), COMPLETE)
+    assert (task.state, task.run) == (State.VERIFYING, None)
+    with pytest.raises(StaleRun):
+        events(task, finish(), BUILD, "1-r000001")
+
+
+@pytest.mark.parametrize(("actor", "allowed"), [(ANN, True), (BUILD, True), ("agent:general", True), (PLAN, False)])
+def test_people_the_owner_and_the_creator_complete(actor: str, allowed: bool) -> None:
+    task = given(*RUNNING, actor="agent:general")
+    if allowed:
+        assert then(task, COMPLETE, actor=actor).state is State.DONE
+        return
+    with pytest.raises(Forbidden, match="agent:plan does not own task 1 and cannot complete it"):
+        events(task, COMPLETE, actor)
+    with pytest.raises(Forbidden, match="cannot fail it"):
+        events(task, cmd.FailTask(task_id="1", message="No"), actor)
+
+
+def test_open_steps_and_live_subtasks_do_not_refuse_an_explicit_completion() -> None:
+    task = given(created(steps=plan_of("Look")), *STARTED_RUN, ev.SubtaskLinked(child_id="2", wait="block"))
+    assert by_run(task, COMPLETE).state is State.DONE
+
+
+# The final message of a run.
+
+
+def test_a_final_message_claims_completion_with_itself_as_summary() -> None:
+    done = by_run(given(*RUNNING), finish("All green"))
+    assert (done.state, done.summary, done.final_message, done.verification) == (State.DONE, "All green", "All green", "none")
+    assert (done.completed_at, done.archived_at, done.wait) == (done.updated_at, done.updated_at, None)
+
+
+def test_under_explicit_completion_a_final_message_only_ends_the_run() -> None:
+    task = by_run(running(completion="explicit"), finish("Later"))
+    assert (task.state, task.final_message, task.summary) == (State.WAITING, "Later", None)
+    assert task.wait is not None
+    assert [item.kind for item in task.wait.on] == ["tick"]
+
+
+def test_open_steps_hold_automatic_completion() -> None:
+    task = by_run(running(steps=(Step(title="Look", done=True), Step(title="Build"))), finish())
+    assert (task.state, task.wait and task.wait.on[0].kind) == (State.WAITING, "tick")
+    task = then(task, cmd.UpdateStep(task_id="1", index=1, done=True), cmd.Tick(task_id="1"))
+    assert run_once(task, finish()).state is State.DONE
+
+
+@pytest.mark.parametrize(("wait", "expected"), [("wake", State.WAITING), ("block", State.WAITING), ("none", State.DONE)])
+def test_live_children_hold_automatic_completion_unless_nobody_waits_for_them(wait: str, expected: State) -> None:
+    task = given(*RUNNING, ev.SubtaskLinked(child_id="2", wait=wait))  # type: ignore[arg-type]  # a literal
+    assert by_run(task, finish()).state is expected
+
+
+def test_a_task_with_live_children_waits_for_them() -> None:
+    task = by_run(given(*RUNNING, ev.SubtaskLinked(child_id="2"), ev.SubtaskLinked(child_id="3", wait="none")), finish())
+    assert task.wait is not None
+    assert [(item.kind, item.ref) for item in task.wait.on] == [("subtask", "2")]
+
+
+def test_a_settled_child_holds_nothing() -> None:
+    task = given(*RUNNING, ev.SubtaskLinked(child_id="2"), ev.SubtaskSettled(child_id="2", state="failed"))
+    assert by_run(task, finish()).state is State.DONE
+
+
+def test_missing_outputs_are_told_twice_in_the_same_run_and_then_the_task_fails() -> None:
+    task = running(outputs=REPORT)
+    for count in (1, 2):
+        task = by_run(task, finish())
+        assert (task.state, task.output_asks, len(task.queued)) == (State.RUNNING, count, count)
+        assert "report" in task.queued[-1].content
+    task = by_run(task, finish())
+    assert (task.state, task.reason) == (State.FAILED, "acceptance")
+    assert "report, data" in (task.failure_reason or "")
+
+
+def test_outputs_that_come_after_being_asked_for_complete_the_task() -> None:
+    task = by_run(running(outputs=REPORT[:1]), finish())
+    assert by_run(task, finish(outputs={"report": "x"})).state is State.DONE
+
+
+# Criteria.
+
+
+def test_a_criterion_that_code_cannot_decide_is_attested_and_does_not_block() -> None:
+    done = by_run(running(acceptance=(STATED,)), finish("I read it twice"))
+    assert (done.state, done.verification) == (State.DONE, "unverified")
+    assert done.acceptance == (Criterion(id="c2", text="It reads well", status="attested", evidence="I read it twice", by=BUILD),)
+
+
+def test_without_a_word_it_is_unverified() -> None:
+    done = then(running(acceptance=(STATED,)), COMPLETE)
+    assert (done.acceptance[0].status, done.verification) == ("unverified", "unverified")
+
+
+def test_a_claim_with_checks_waits_for_them() -> None:
+    task = by_run(running(acceptance=(CHECKED, STATED)), finish())
+    assert (task.state, task.run, task.verification) == (State.VERIFYING, None, "none")
+    assert [item.status for item in task.acceptance] == ["unchecked", "unchecked"]
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "status", "verification"),
+    [((CHECKED,), "pass", "verified"), ((CHECKED,), "unverified", "unverified"), ((CHECKED, STATED), "pass", "unverified")],
+)
+def test_verification_says_what_stands_behind_done(acceptance: tuple[Criterion, ...], status: str, verification: str) -> None:
+    done = then(by_run(running(acceptance=acceptance), finish()), checked(status, "42 passed"))
+    assert (done.state, done.verification, done.acceptance[0].evidence) == (State.DONE, verification, "42 passed")
+
+
+def test_all_checks_are_awaited_before_the_verdict() -> None:
+    other = Criterion(id="c3", text="It is fast", check="bench")
+    task = then(by_run(running(acceptance=(CHECKED, other)), finish()), checked("fail", "2 failed"))
+    assert task.state is State.VERIFYING
+    task = then(task, checked("pass", criterion="c3"))
+    assert (task.state, task.queued[-1].content) == (State.PENDING, "- The tests pass (2 failed)")
+
+
+def test_a_rejected_claim_reaches_the_agent_as_an_update() -> None:
+    claimed = by_run(running(acceptance=(CHECKED,)), finish())
+    assert events(claimed, checked("fail", "2 failed"))[-1] == ev.AcceptanceRejected(update_id="1-u1", gaps=("The tests pass (2 failed)",))
+    task = then(claimed, checked("fail", "2 failed"))
+    assert (task.state, task.rounds, task.queued[0].type) == (State.PENDING, 1, "acceptance")
+
+
+def test_after_two_rejected_rounds_the_task_fails() -> None:
+    task = running(acceptance=(CHECKED,))
+    for _ in range(2):
+        task = then(by_run(task, finish()), checked("fail", "2 failed"))
+        assert task.state is State.PENDING
+        task = then(task, cmd.StartRun(task_id="1", worker="w1"))
+    task = then(by_run(task, finish()), checked("fail", "2 failed"))
+    assert (task.state, task.reason) == (State.FAILED, "acceptance")
+    assert "The tests pass (2 failed)" in (task.failure_reason or "")
+
+
+def test_each_claim_is_checked_afresh() -> None:
+    task = then(by_run(running(acceptance=(CHECKED,)), finish()), checked("fail", "2 failed"))
+    task = run_once(task, finish())
+    assert (task.state, task.acceptance) == (State.VERIFYING, (CHECKED,))
+
+
+def test_only_a_claimed_task_is_checked() -> None:
+    with pytest.raises(Conflict, match="is running, not verifying"):
+        events(running(acceptance=(CHECKED,)), checked("pass"))
+
+
+def test_an_unknown_criterion_is_not_found_with_the_known_ones() -> None:
+    with pytest.raises(NotFound, match=r"no criterion 'c9'.*c1, c2"):
+        events(running(acceptance=(CHECKED, STATED)), checked("pass", criterion="c9"))
+
+
+def test_a_claim_whose_last_check_is_taken_away_concludes() -> None:
+    task = by_run(running(acceptance=(CHECKED,)), finish())
+    assert then(task, cmd.UpdateTask(task_id="1", acceptance=())).state is State.DONE
+
+
+# Waivers.
+
+WAIVE = cmd.WaiveCriterion(task_id="1", criterion_id="c1", reason="Not needed")
+
+
+def test_only_a_person_waives() -> None:
+    with pytest.raises(Forbidden, match="Only a person can waive a criterion"):
+        events(running(acceptance=(CHECKED,)), WAIVE, BUILD)
+
+
+def test_a_waiver_says_who_and_why_and_outlives_the_claim() -> None:
+    task = then(running(acceptance=(CHECKED, STATED)), WAIVE)
+    assert task.acceptance[0] == Criterion(id="c1", text="The tests pass", check="pytest", status="waived", evidence="Not needed", by=ANN)
+    done = by_run(task, finish())
+    assert (done.state, [item.status for item in done.acceptance]) == (State.DONE, ["waived", "attested"])
+
+
+def test_waiving_the_last_open_check_concludes_the_claim() -> None:
+    done = then(by_run(running(acceptance=(CHECKED,)), finish()), WAIVE)
+    assert (done.state, done.verification) == (State.DONE, "unverified")
+
+
+def test_passing_and_waived_criteria_together_are_verified() -> None:
+    other = Criterion(id="c3", text="It is fast", check="bench")
+    task = then(by_run(running(acceptance=(CHECKED, other)), finish()), WAIVE)
+    assert then(task, checked("pass", criterion="c3")).verification == "verified"
+
+
+def test_a_run_that_ends_without_a_claim_is_not_picked_up_at_once() -> None:
+    task = given(*WAITING_TICK)
+    with pytest.raises(Conflict, match="only a pending task can start"):
+        events(task, cmd.StartRun(task_id="1", worker="w1"))
+    assert then(given(CREATED), cmd.StartRun(task_id="1", worker="w1")).state is State.RUNNING

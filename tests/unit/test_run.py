@@ -1,0 +1,332 @@
+"""Runs: one at a time, attempts, idle runs, the task's clock, and what they spend."""
+
+from typing import Any
+
+import pytest
+
+from remit.domain import command as cmd
+from remit.domain import event as ev
+from remit.domain.value import Limits, State, Task, ToolCount, Usage
+from remit.errors import Conflict, StaleRun
+from tests.unit.given import (
+    ANN,
+    AWAITED,
+    BUILD,
+    CHILD,
+    CREATED,
+    PENDING,
+    QUESTION,
+    RUN,
+    RUNNING,
+    STARTED,
+    STARTED_RUN,
+    WAITING_TICK,
+    YIELDED,
+    Later,
+    World,
+    by_run,
+    created,
+    events,
+    finish,
+    given,
+    plan_of,
+    run_once,
+    then,
+)
+
+START = cmd.StartRun(task_id="1", worker="w1")
+FAIL = cmd.FailRun(task_id="1", error="Broken pipe")
+IDLE_OUT = cmd.TimeOutRun(task_id="1", error="Silent for 300 s")
+RELEASE, YIELD = cmd.ReleaseRun(task_id="1"), cmd.YieldRun(task_id="1")
+
+
+def lose(task: Task) -> Task:
+    assert task.run is not None
+    return then(task, cmd.LoseRun(task_id="1", run_id=task.run.id))
+
+
+def test_the_first_run_starts_the_task_and_later_ones_only_run() -> None:
+    first = then(given(CREATED), START)
+    assert events(given(CREATED), START) == [STARTED, RUN]
+    assert (first.state, first.started_at, first.run and first.run.worker) == (State.RUNNING, first.updated_at, "w1")
+    again = then(by_run(first, RELEASE), START, seconds=60)
+    assert (again.started_at, again.run and again.run.id) == (first.started_at, "1-r000002")
+
+
+def test_a_task_has_one_live_run() -> None:
+    with pytest.raises(Conflict, match="already worked on by w1"):
+        events(given(*RUNNING), cmd.StartRun(task_id="1", worker="w2"))
+
+
+OF_A_RUN: list[cmd.Signal] = [
+    cmd.DeliverUpdates(task_id="1"),
+    cmd.AwaitSubtask(task_id="1", child_id="2"),
+    cmd.SetTimer(task_id="1", due_at=given(CREATED).created_at),
+    YIELD,
+    finish(),
+    RELEASE,
+    FAIL,
+    IDLE_OUT,
+    cmd.ReserveBudget(task_id="1", reservation_id="b", tokens=1),
+    cmd.SettleBudget(task_id="1", reservation_id="b", usage=Usage()),
+]
+
+
+@pytest.mark.parametrize("command", OF_A_RUN, ids=lambda command: type(command).__name__)
+def test_what_only_a_run_can_say_is_refused_from_anyone_else(command: cmd.Signal) -> None:
+    task = given(*RUNNING, CHILD, ev.MessageSent(update_id="1-u1", message="Hello"))
+    for run_id in (None, "1-r000009"):
+        with pytest.raises(StaleRun):
+            events(task, command, BUILD, run_id)
+
+
+OF_ITS_AGENT: list[cmd.UpdateSteps | cmd.CompleteTask | cmd.AskUser | cmd.NotifyUser | cmd.FailTask | cmd.UpdateTask] = [
+    cmd.UpdateSteps(task_id="1", steps=()),
+    cmd.CompleteTask(task_id="1"),
+    cmd.AskUser(task_id="1", question="Which?"),
+    cmd.NotifyUser(task_id="1", message="Hi"),
+    cmd.FailTask(task_id="1", message="No"),
+    cmd.UpdateTask(task_id="1", title="Other"),
+]
+
+
+@pytest.mark.parametrize("command", OF_ITS_AGENT, ids=lambda command: type(command).__name__)
+def test_a_stale_run_writes_nothing(command: cmd.CompleteTask) -> None:
+    task = then(lose(given(*RUNNING)), START)
+    with pytest.raises(StaleRun, match="Run 1-r000001 of task 1 is over; 1-r000002 is live"):
+        events(task, command, BUILD, "1-r000001")
+
+
+# Attempts.
+
+
+@pytest.mark.parametrize(("end", "reason"), [(FAIL, "error"), (IDLE_OUT, "timeout"), (None, "lost")])
+def test_after_three_attempts_the_task_fails_with_the_reason_of_the_last(end: cmd.FailRun | None, reason: str) -> None:
+    task = given(*PENDING)
+    for attempt in (1, 2, 3):
+        task = then(task, START)
+        task = by_run(task, end) if end else lose(task)
+        assert task.attempts == attempt
+        assert task.state is (State.PENDING if attempt < 3 else State.FAILED)
+    assert task.reason == reason
+
+
+def test_different_misfortunes_add_up() -> None:
+    task = lose(then(by_run(then(by_run(given(*RUNNING), FAIL), START), IDLE_OUT), START))
+    assert (task.state, task.reason, task.failure_reason) == (State.FAILED, "lost", "The worker w1 is gone.")
+
+
+def test_the_number_of_attempts_can_be_set() -> None:
+    task = given(created(limits=Limits(max_attempts=1)), *STARTED_RUN)
+    assert by_run(task, FAIL).state is State.FAILED
+
+
+def test_yields_and_releases_are_no_attempts() -> None:
+    task = given(*RUNNING)
+    for _ in range(10):
+        task = then(by_run(task, RELEASE), START)
+        task = then(by_run(task, YIELD), START)
+    assert (task.state, task.attempts) == (State.RUNNING, 0)
+
+
+def test_a_run_that_ends_well_makes_the_attempts_fresh() -> None:
+    task = by_run(then(by_run(then(by_run(given(*RUNNING), FAIL), START), FAIL), START), YIELD)
+    assert task.attempts == 0
+
+
+def test_a_permanent_error_fails_the_task_at_once() -> None:
+    task = by_run(given(*RUNNING), cmd.FailRun(task_id="1", error="Wrong key", permanent=True))
+    assert (task.state, task.reason, task.failure_reason) == (State.FAILED, "error", "Wrong key")
+
+
+def test_only_the_run_that_is_live_can_be_lost() -> None:
+    assert events(given(*RUNNING), cmd.LoseRun(task_id="1", run_id="1-r000009")) == []
+    assert events(given(*WAITING_TICK), cmd.LoseRun(task_id="1", run_id="1-r000001")) == []
+
+
+@pytest.mark.parametrize("reason", ["timeout", "budget", "turns"])
+def test_a_limit_ends_the_task_and_is_not_retried(reason: str) -> None:
+    task = then(given(*RUNNING), cmd.AbortTask(task_id="1", reason=reason, message="Too much"))  # type: ignore[arg-type]  # a literal
+    assert (task.state, task.reason, task.run) == (State.FAILED, reason, None)
+
+
+# Idle runs.
+
+
+def idle_runs(task: Task, count: int) -> Task:
+    for _ in range(count):
+        task = run_once(then(task, cmd.Tick(task_id="1")), finish("Nothing to do"))
+    return task
+
+
+def test_three_runs_without_progress_put_the_task_into_the_inbox() -> None:
+    task = idle_runs(given(created(steps=plan_of("Look"))), 2)
+    assert (task.wait and task.wait.on[0].kind, task.questions) == ("tick", ())
+    task = idle_runs(task, 1)
+    assert (task.state, task.wait and [item.kind for item in task.wait.on]) == (State.WAITING, ["user"])
+    assert "3 runs in a row made no progress" in task.questions[0].question
+    assert "Nothing to do" in task.questions[0].question
+    assert then(task, cmd.Tick(task_id="1")).state is State.WAITING
+
+
+def test_an_answer_from_the_inbox_starts_the_count_afresh() -> None:
+    task = idle_runs(given(created(steps=plan_of("Look"))), 3)
+    task = then(task, cmd.Respond(interaction_id="1-q1", answer="Try harder"))
+    assert (task.state, task.idle_runs) == (State.PENDING, 0)
+    assert idle_runs(task, 2).questions == ()
+
+
+def test_progress_starts_the_count_afresh() -> None:
+    task = idle_runs(given(created(steps=plan_of("Look", "Build"))), 2)
+    task = run_once(then(task, cmd.Tick(task_id="1")), cmd.UpdateStep(task_id="1", index=0, done=True), finish())
+    assert task.idle_runs == 0
+    assert idle_runs(task, 2).questions == ()
+
+
+def test_what_others_do_between_runs_is_not_the_progress_of_a_run() -> None:
+    task = given(created(steps=plan_of("Look", "Build")))
+    for _ in range(2):
+        task = then(idle_runs(task, 1), cmd.UpdateStep(task_id="1", index=0, details=f"More {task.version}"))
+    assert idle_runs(task, 1).questions
+
+
+# The clock.
+
+
+def test_the_clock_counts_runs_and_not_the_queue() -> None:
+    task = given(
+        CREATED,
+        Later(100, STARTED),
+        Later(100, RUN),
+        Later(130, ev.RunReleased(run_id="1-r000001")),
+        Later(500, ev.RunStarted(run_id="1-r000002", worker="w1")),
+        Later(512, ev.TaskCompleted(verification="none")),
+    )
+    assert (task.duration, task.clock_since) == (42, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "ends", "expected"),
+    [
+        (AWAITED, ev.SubtaskSettled(child_id="2", state="done"), 110),
+        (QUESTION, ev.UserInteractionResponded(interaction_id="1-q1", answer="a"), 10),
+        (ev.TimerSet(timer_id="1-t1", due_at=given(CREATED).created_at), ev.TimerFired(ref="1-t1"), 10),
+    ],
+)
+def test_the_clock_runs_while_a_call_of_a_subtask_blocks_and_stops_while_a_person_is_awaited(
+    asked: ev.Event, ends: ev.Event, expected: float
+) -> None:
+    task = given(*RUNNING, CHILD, Later(5, asked), Later(10, YIELDED), Later(110, ends))
+    assert (task.state, task.duration) == (State.PENDING, expected)
+
+
+def test_the_clock_stops_while_a_person_and_a_subtask_are_awaited_together() -> None:
+    task = given(*RUNNING, CHILD, AWAITED, QUESTION, Later(10, YIELDED), Later(50, ev.UserInteractionResponded(interaction_id="1-q1", answer="a")))
+    assert task.duration == 10
+    assert then(task, cmd.SettleSubtask(task_id="1", child_id="2", state="done"), seconds=60).duration == 20
+
+
+def test_the_clock_stands_while_only_wake_children_are_awaited() -> None:
+    assert given(*RUNNING, CHILD, Later(10, ev.RunYielded(run_id="1-r000001", tick=True)), Later(99, ev.TaskCanceled(reason="user"))).duration == 10
+
+
+# What a run reports and spends.
+
+
+def test_tool_counts_add_up_over_runs() -> None:
+    first, second = ToolCount(tool="Read", count=2), ToolCount(tool="Bash", count=1)
+    task = by_run(given(*RUNNING), cmd.ReleaseRun(task_id="1", tool_summary=(first,)))
+    task = run_once(task, finish(tool_summary=(first, second)))
+    assert task.tool_summary == (ToolCount(tool="Read", count=4), ToolCount(tool="Bash", count=1))
+    assert task.usage.tool_calls == 5
+
+
+RESERVE = cmd.ReserveBudget(task_id="1", reservation_id="b1", tokens=1000, cost=0.5)
+USED = Usage(requests=1, input_tokens=300, output_tokens=40, cost=0.1)
+
+
+def test_a_call_reserves_and_then_settles_what_it_really_used() -> None:
+    task = by_run(given(*RUNNING), RESERVE)
+    assert [(item.id, item.tokens, item.cost) for item in task.reserved] == [("b1", 1000, 0.5)]
+    task = by_run(task, cmd.SettleBudget(task_id="1", reservation_id="b1", usage=USED))
+    assert (task.reserved, task.usage) == ((), USED)
+
+
+def test_a_reservation_is_settled_once() -> None:
+    settle = cmd.SettleBudget(task_id="1", reservation_id="b1", usage=USED)
+    assert by_run(given(*RUNNING), RESERVE, settle, settle).usage == USED
+    assert events(given(*RUNNING), settle, BUILD, "1-r000001") == []
+
+
+def test_a_reservation_is_made_once() -> None:
+    assert len(by_run(given(*RUNNING), RESERVE, RESERVE).reserved) == 1
+
+
+@pytest.mark.parametrize("end", [cmd.LoseRun(task_id="1", run_id="1-r000001"), cmd.CancelTask(task_id="1")])
+def test_what_a_lost_or_canceled_run_had_reserved_counts_as_spent(end: cmd.LoseRun) -> None:
+    task = then(by_run(given(*RUNNING), RESERVE), end, actor=ANN)
+    assert (task.reserved, task.usage.input_tokens, task.usage.cost) == ((), 1000, 0.5)
+
+
+# Run now.
+
+
+def test_run_task_wakes_what_waits_for_a_tick() -> None:
+    assert events(given(*WAITING_TICK), cmd.RunTask(task_id="1")) == [ev.TimerFired(ref="tick", cause="run")]
+
+
+def test_run_task_has_nothing_to_record_for_what_is_pending_anyway() -> None:
+    world = World()
+    world.add()
+    assert world.plan(cmd.RunTask(task_id="1")).events == {}
+
+
+def test_a_wake_happens_once() -> None:
+    task = then(given(*WAITING_TICK), cmd.RunTask(task_id="1"))
+    assert events(task, cmd.RunTask(task_id="1")) == []
+    assert events(task, cmd.Tick(task_id="1")) == []
+
+
+@pytest.mark.parametrize("fields", [{"owner": None}, {"session_id": "s1"}])
+def test_run_task_refuses_what_no_worker_can_take(fields: dict[str, Any]) -> None:
+    world = World()
+    world.has(created(**fields))
+    with pytest.raises(Conflict):
+        world.do(cmd.RunTask(task_id="1"))
+    with pytest.raises(Conflict):
+        world.do(START)
+
+
+# The fence of a run holds for whatever it does, to other tasks too.
+
+BESIDE: list[cmd.Operation] = [
+    cmd.CreateTask(title="Another"),
+    cmd.CreateGuide(title="Disk full", body="Delete."),
+    cmd.UpdateTask(task_id="2", instructions="Otherwise"),
+    cmd.SendMessage(task_id="2", message="Hello"),
+    cmd.CancelTask(task_id="2"),
+    cmd.RerunTask(task_id="3"),
+]
+
+
+def family() -> World:
+    world = World()
+    world.add(under=world.add())
+    world.do(cmd.CancelTask(task_id=world.add()))
+    world.start("1")
+    return world
+
+
+@pytest.mark.parametrize("command", BESIDE, ids=lambda command: type(command).__name__)
+def test_a_live_run_acts_on_other_tasks_under_its_own_fence(command: cmd.Operation) -> None:
+    plan = family().plan(command, BUILD, "1-r000001")
+    assert plan.events
+    assert "1" in plan.guards, "its task must be unchanged at the commit"
+
+
+@pytest.mark.parametrize("command", BESIDE, ids=lambda command: type(command).__name__)
+def test_a_stale_run_does_nothing_to_other_tasks_either(command: cmd.Operation) -> None:
+    world = family()
+    world.do(cmd.LoseRun(task_id="1", run_id="1-r000001"))
+    with pytest.raises(StaleRun):
+        world.plan(command, BUILD, "1-r000001")
