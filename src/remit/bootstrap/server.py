@@ -5,7 +5,7 @@ import ipaddress
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
@@ -51,16 +51,16 @@ async def _serve(settings: Settings, host: str, listener: socket.socket) -> None
 
 async def _serve_stdio(settings: Settings) -> None:
     async with open_core(settings.database_url) as core:
+        from remit.surfaces.mcp import mcp_server
         from remit.surfaces.mcp_stdio import serve_stdio as speak
 
-        await speak(core, Caller(actor=operator()), __version__)
+        await speak(mcp_server(core, Caller(actor=operator()), __version__))
 
 
 def _rest(core: Core, caller: Caller, stopping: asyncio.Event) -> App:
     from remit.surfaces.rest import rest_app
 
-    app: Any = rest_app(core, caller=caller, stopping=stopping)
-    return app
+    return cast("App", rest_app(core, caller=caller, stopping=stopping))
 
 
 def _both(rest: App, mcp: Any) -> App:
@@ -77,12 +77,8 @@ class _Server(uvicorn.Server):
     """A server that says when it begins to stop, so that open streams can end by themselves."""
 
     def __init__(self, app: App, on_stop: Callable[[], None]) -> None:
-        any_app: Any = app
-        super().__init__(
-            uvicorn.Config(
-                any_app, lifespan="off", log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_SECONDS, server_header=False
-            )
-        )
+        settings: dict[str, Any] = {"lifespan": "off", "log_level": "warning", "access_log": False, "server_header": False}
+        super().__init__(uvicorn.Config(cast("Any", app), timeout_graceful_shutdown=GRACE_SECONDS, **settings))
         self._on_stop = on_stop
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

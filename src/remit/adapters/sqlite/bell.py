@@ -11,7 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
+from time import time_ns
 from uuid import uuid4
+
+TICK_NS = 50_000_000
 
 
 class Bell:
@@ -23,16 +26,15 @@ class Bell:
         self._pipes: list[Path] = []
 
     def ring(self) -> None:
-        """Tell every listener; costs one stat while nobody listens."""
-        try:
+        """Tell every listener; costs one stat while nobody listens. Listeners come and go meanwhile, and that is no failure."""
+        with suppress(FileNotFoundError):
             changed = self._folder.stat().st_mtime_ns
-        except FileNotFoundError:
-            return
-        if changed != self._seen:
-            self._pipes = [pipe for pipe in self._folder.iterdir() if stat.S_ISFIFO(pipe.stat().st_mode)]
-            self._seen = changed
-        for pipe in self._pipes:
-            _poke(pipe)
+            if changed != self._seen:
+                self._pipes = [pipe for pipe in self._folder.iterdir() if not pipe.name.startswith(".")]
+                # Folders are stamped by a coarse clock: who joins within the same tick would never be seen.
+                self._seen = changed if time_ns() - changed > TICK_NS else -1
+            for pipe in self._pipes:
+                _poke(pipe)
 
     def listen(self, heard: Callable[[], None]) -> "Listener":
         """Call back, from a thread of its own, after each ring."""
@@ -45,9 +47,12 @@ class Listener:
 
     def __init__(self, pipe: Path, heard: Callable[[], None]) -> None:
         self._pipe, self._heard = pipe, heard
-        os.mkfifo(pipe, 0o600)
+        # Opened under a name that nobody rings: a pipe without a reader is taken for one left by the dead, and removed.
+        hidden = pipe.with_name(f".{pipe.name}")
+        os.mkfifo(hidden, 0o600)
         # Opened for both directions so that it never sees an end of file between two writers.
-        self._fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+        self._fd = os.open(hidden, os.O_RDWR | os.O_NONBLOCK)
+        hidden.rename(pipe)
         self._closed = False
         self._thread = Thread(target=self._listen, name="remit-bell", daemon=True)
         self._thread.start()
@@ -81,8 +86,9 @@ def _poke(pipe: Path) -> None:
             pipe.unlink()
         return
     try:
-        os.write(fd, b"x")
-    except BlockingIOError:
-        pass
+        if stat.S_ISFIFO(os.fstat(fd).st_mode):
+            os.write(fd, b"x")
+    except (BlockingIOError, BrokenPipeError):
+        pass  # full: its reader is about to look anyway; broken: it has just left
     finally:
         os.close(fd)

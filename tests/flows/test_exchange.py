@@ -1,0 +1,93 @@
+"""The two files of other task tools: read with their ids, written back, and refused with a place when they are wrong."""
+
+import json
+from typing import Any
+
+import pytest
+
+from remit.adapters.clock import SystemClock
+from remit.app.exchange import export_tasks, import_tasks
+from remit.bootstrap import open_store
+from remit.errors import Conflict, InvalidParam
+from tests.people import Desk, desk
+
+BOARD: dict[str, Any] = {
+    "tasks": [
+        {
+            "id": "5",
+            "title": "Parent",
+            "description": "Why.",
+            "owner": "main-agent",
+            "createdBy": "main-agent",
+            "status": "active",
+            "steps": [{"title": "one", "done": True, "taskId": "3"}, {"title": "two", "details": "d", "done": False, "taskId": "6"}],
+            "resources": [{"type": "url", "value": "https://example.org/x", "label": "spec"}],
+            "threadId": "thread-5",
+            "createdAt": "2026-01-01T00:00:00Z",
+            "updatedAt": "2026-01-02T00:00:00Z",
+            "color": "red",
+        },
+        {"id": 6, "title": "Child", "status": "draft"},
+    ],
+    "nextId": 42,
+}
+HISTORY = json.dumps({"id": "3", "title": "Old", "status": "done", "createdAt": "2026-01-01T00:00:00Z", "archivedAt": "2026-01-02T00:00:00Z"}) + "\n"
+
+
+async def test_imported_tasks_keep_ids_links_threads_and_times(any_url: str) -> None:
+    async with desk(any_url) as at:
+        assert await import_tasks(at.store, SystemClock(), json.dumps(BOARD), HISTORY) == 3
+        parent, child, old = [await at.get(task_id) for task_id in ("5", "6", "3")]
+        assert (parent["thread_id"], parent["created_by"], parent["created_at"]) == ("thread-5", "agent:main-agent", "2026-01-01T00:00:00.000000Z")
+        assert [step["task_id"] for step in parent["steps"]] == ["3", "6"]
+        assert (child["state"], child["parent_id"], child["step_index"], child["root_id"]) == ("draft", "5", 1, "5")
+        assert (old["state"], old["archived_at"]) == ("done", "2026-01-02T00:00:00.000000Z")
+        assert await at.create("Next") == "42"
+        await at.must_hold_together()
+
+
+async def test_what_is_exported_can_be_imported_again(any_url: str) -> None:
+    async with desk(any_url) as at:
+        done = await at.create("Done", labels=["x"], priority=1, steps=["a"])
+        failed = await at.create("Failed")
+        await at.create("Open", instructions="Do it.", owner="general")
+        await at.do("CompleteTask", task_id=done, summary="All of it.")
+        await at.do("FailTask", task_id=failed, message="No.")
+        first = await export_tasks(at.store)
+    async with open_store("memory:") as other:
+        assert await import_tasks(other, SystemClock(), first[0], first[1]) == 3
+        again = Desk(other)
+        assert {task: (await again.get(task))["state"] for task in ("1", "2", "3")} == {"1": "done", "2": "failed", "3": "pending"}
+        assert (await again.get("1"))["summary"] == "All of it."
+        assert (await export_tasks(other))[1].count("\n") == 2
+        await again.must_hold_together()
+
+
+@pytest.mark.parametrize(
+    ("board", "history", "place"),
+    [
+        ("[]", "", "tasks.json"),
+        ("{", "", "tasks.json"),
+        ("{}", "", "tasks.json: tasks"),
+        ('{"tasks": [], "nextId": "x"}', "", "nextId"),
+        ('{"tasks": [{"id": "x", "title": ""}]}', "", r"task 1: id.*task 1: title"),
+        ('{"tasks": [7]}', "", "task 1"),
+        ('{"tasks": [{"id": 1, "title": "a"}, {"id": 1, "title": "b"}]}', "", "task 2: has the id 1"),
+        ('{"tasks": [{"id": 1, "title": "a"}]}', '{"id": 1, "title": "b"}', "history.jsonl task 1: has the id 1"),
+        ('{"tasks": []}', "nonsense", "history.jsonl line 1"),
+        ('{"tasks": [{"id": 1, "title": "a", "steps": [{"title": "s", "taskId": 1}]}]}', "", "task 1, step 0"),
+        ('{"tasks": [{"id": 1, "title": "a", "resources": [{"type": "file", "value": "x"}]}]}', "", "task 1: resources"),
+    ],
+)
+async def test_a_bad_file_is_refused_with_its_place_and_nothing_is_stored(board: str, history: str, place: str) -> None:
+    async with open_store("memory:") as store:
+        with pytest.raises(InvalidParam, match=place):
+            await import_tasks(store, SystemClock(), board, history)
+        assert await store.tail() == "0"
+
+
+async def test_only_an_empty_store_is_imported_into(any_url: str) -> None:
+    async with desk(any_url) as at:
+        await at.create()
+        with pytest.raises(Conflict, match="already has events"):
+            await import_tasks(at.store, SystemClock(), json.dumps(BOARD), HISTORY)

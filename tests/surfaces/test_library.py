@@ -1,0 +1,53 @@
+"""remit as a library: every operation is a method that says what it takes."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from remit import Remit
+from remit.catalog import FOR_EVERYONE
+from remit.domain.record import fields
+from remit.errors import InvalidParam, NotFound
+
+
+async def test_a_workspace_is_made_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("REMIT_DATABASE_URL", raising=False)
+    async with Remit.open() as remit:
+        made = await remit.create_task(title="Write it", owner="general")
+    assert (tmp_path / ".remit" / "remit.db").exists()
+    async with Remit.open(workspace=tmp_path) as remit:
+        assert (await remit.get_task(task_id=made["task_id"]))["title"] == "Write it"
+
+
+async def test_events_are_followed_from_a_position() -> None:
+    async with Remit.open(database_url="memory:", actor="user:ann") as remit:
+        await remit.create_task(title="One")
+        await remit.create_task(title="Two")
+        seen = []
+        async for event in remit.events(after="0"):
+            seen.append((event["task_id"], event["type"], event["actor"]))
+            if len(seen) == 2:
+                break
+        assert seen == [("1", "TaskCreated", "user:ann"), ("2", "TaskCreated", "user:ann")]
+
+
+async def test_errors_are_raised_as_they_are() -> None:
+    async with Remit.open(database_url="memory:") as remit:
+        with pytest.raises(NotFound, match="no task 9"):
+            await remit.get_task(task_id=9)
+        with pytest.raises(InvalidParam, match="titel: is not a field here; expected title, perhaps"):
+            await remit.create_task(titel="x")
+
+
+@pytest.mark.parametrize("name", FOR_EVERYONE)
+def test_each_operation_is_a_method_with_its_fields_and_its_words(name: str) -> None:
+    method = getattr(Remit, name)
+    assert list(inspect.signature(method).parameters) == ["self", *fields(FOR_EVERYONE[name].input)]
+    assert method.__doc__ == FOR_EVERYONE[name].input.__doc__
+
+
+def test_there_are_no_other_operations() -> None:
+    own = {"open", "call", "events"}
+    assert {name for name in vars(Remit) if not name.startswith("_")} - own == set(FOR_EVERYONE)

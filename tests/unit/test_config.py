@@ -1,0 +1,76 @@
+"""Settings: where they come from, which one wins, and what is made for its owner alone."""
+
+from pathlib import Path
+
+import pytest
+
+from remit import config
+from remit.errors import InvalidParam, NotFound
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    return {"HOME": str(tmp_path / "home")}
+
+
+def workspace(root: Path, text: str = "") -> Path:
+    config.make_workspace(root)
+    (root / ".remit" / "config.toml").write_text(text)
+    return root
+
+
+def test_the_workspace_is_found_from_below(tmp_path: Path) -> None:
+    workspace(tmp_path)
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert config.find_workspace(below) == tmp_path
+
+
+def test_the_database_is_the_workspaces_own_file_unless_one_is_named(tmp_path: Path, home: dict[str, str]) -> None:
+    found = config.load(workspace(tmp_path), env=home)
+    assert found.database_url == f"sqlite:///{tmp_path}/.remit/remit.db"
+    assert config.load(tmp_path, {"database_url": "memory:"}, home).database_url == "memory:"
+
+
+def test_later_sources_win_and_each_value_tells_where_it_came_from(tmp_path: Path, home: dict[str, str]) -> None:
+    workspace(tmp_path, "port = 1111\nhost = 'localhost'\n[models]\nmain = 1\n")
+    user = Path(home["HOME"]) / ".config" / "remit"
+    user.mkdir(parents=True)
+    (user / "config.toml").write_text("port = 2222")
+    assert config.load(tmp_path, env=home).get("port") == 2222
+    found = config.load(tmp_path, {"token": "t"}, home | {"REMIT_PORT": "3333", "REMIT_HOST": ""})
+    assert {name: found.values[name] for name in ("port", "host", "token")} == {
+        "port": config.Setting(3333, "REMIT_PORT"),
+        "host": config.Setting("localhost", str(tmp_path / ".remit" / "config.toml")),
+        "token": config.Setting("t", "option"),
+    }
+    assert found.unknown == (f"models in {tmp_path / '.remit' / 'config.toml'}",)
+
+
+def test_without_a_workspace_the_error_says_how_to_make_one(tmp_path: Path, home: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFound, match="remit init"):
+        _ = config.load(env=home).database_url
+
+
+@pytest.mark.parametrize(("text", "field"), [("port = 'x'", "port"), ("port = 70000", "port"), ("host = 1", "host"), ("= broken", "TOML")])
+def test_a_bad_value_names_the_file(tmp_path: Path, home: dict[str, str], text: str, field: str) -> None:
+    with pytest.raises(InvalidParam, match=field) as refused:
+        config.load(workspace(tmp_path, text), env=home)
+    assert "config.toml" in str(refused.value)
+
+
+def test_the_token_is_made_once_and_is_its_owners_alone(tmp_path: Path, home: dict[str, str]) -> None:
+    settings = config.load(workspace(tmp_path), env=home)
+    made = config.token(settings)
+    assert len(made) >= 32
+    assert config.token(settings) == made
+    assert (tmp_path / ".remit" / "token").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / ".remit").stat().st_mode & 0o777 == 0o700
+    assert config.token(config.load(tmp_path, env=home | {"REMIT_TOKEN": "mine"})) == "mine"
+
+
+def test_a_workspace_is_made_once(tmp_path: Path) -> None:
+    assert config.make_workspace(tmp_path) is True
+    assert config.make_workspace(tmp_path) is False
+    assert (tmp_path / ".remit" / "config.toml").read_text().startswith("#")
