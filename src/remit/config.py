@@ -5,7 +5,6 @@ imported here that would slow a command down.
 """
 
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,6 +92,8 @@ def token(settings: Settings) -> str:
     """The operator's token: what is set, or the workspace's own, made when it is first wanted and readable by its owner alone."""
     if settings.get("token"):
         return str(settings.get("token"))
+    import secrets
+
     path = settings.folder / "token"
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)

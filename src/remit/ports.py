@@ -147,6 +147,6 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "streams": (("after_id", "limit"), ("stream",)),
     "events_of": (("streams",), Stored._fields),
     **{f"rows_{name}": (("names" if name == "guide" else "ids",), table.columns) for name, table in TABLES.items()},
-    **{f"count_{name}": ((), ("count",)) for name in TABLES},
+    **{f"count_{name}": ((), ("count",)) for name in ("event", *TABLES)},
 }
 """Every question a store can be asked: by name, its parameters and the columns of its rows, the same on each."""

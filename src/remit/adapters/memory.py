@@ -108,6 +108,8 @@ class MemoryEventStore:
         if query.startswith("rows_"):
             wanted = set(next(iter(params.values())))
             return (record for record in self._records(query.removeprefix("rows_")) if next(iter(record.values())) in wanted)
+        if query == "count_event":
+            return [{"count": len(self._events)}]
         if query.startswith("count_"):
             return [{"count": len(self._tables[query.removeprefix("count_")])}]
         answers: dict[str, Callable[[Mapping[str, Any]], Iterable[Record]]] = {

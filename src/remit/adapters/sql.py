@@ -75,7 +75,7 @@ SELECT: Mapping[str, str] = {
         f"rows_{name}": f"SELECT {', '.join(table.columns)} FROM {name} WHERE {table.columns[0]} IN [{'names' if name == 'guide' else 'ids'}]"
         for name, table in TABLES.items()
     },
-    **{f"count_{name}": f"SELECT COUNT(*) FROM {name}" for name in TABLES},
+    **{f"count_{name}": f"SELECT COUNT(*) FROM {name}" for name in ("event", *TABLES)},
 }
 
 _TYPES = {

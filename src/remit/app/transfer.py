@@ -1,7 +1,8 @@
 """A full event dump and its load: ids, versions, times and hashes are kept, rows are made anew."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -10,28 +11,44 @@ from remit.domain import event as ev
 from remit.domain.project import Change
 from remit.domain.shape import describe
 from remit.domain.wire import dumps
-from remit.errors import Corrupt, invalid
-from remit.ports import EventStore
+from remit.errors import Corrupt, InvalidParam, Unavailable, invalid
+from remit.ports import EventStore, Recorded
 
 FORMAT = {"remit": "events", "format": 1}
+END = "end"
 PAGE = 1000
+PATIENCE_SECONDS = 5.0
+"""How long events are waited for that are stored but not yet in their final order."""
 
 
 async def dump(store: EventStore) -> AsyncIterator[str]:
-    """All events as lines of JSON, in the order every reader sees, after a line that says what this is."""
+    """All events as lines of JSON, in the order every reader sees, between a line that says what this is and one that counts them."""
     yield dumps(FORMAT)
-    after, end = "", await store.tail()
-    while after != end and (page := await store.feed(after, PAGE)):
+    ((wanted,),) = await store.select("count_event", {})
+    count, after = 0, ""
+    while count < wanted:
+        page = await store.feed(after, min(PAGE, wanted - count)) or await _patiently(store, after)
         for recorded in page:
             yield dumps(recorded.event._asdict() | {"data": json.loads(recorded.event.data), "hash": recorded.event.hash.hex()})
-            after = recorded.position
-            if after == end:
-                return
+        count, after = count + len(page), page[-1].position
+    yield dumps({END: count})
+
+
+async def _patiently(store: EventStore, after: str) -> list[Recorded]:
+    """The next event, if it comes soon."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS), store.watch() as watch:
+            while not (page := await store.feed(after, 1)):
+                await watch.wait()
+    except TimeoutError as error:
+        hint = "Another program may have a transaction open on the same server; try again when it has ended."
+        raise Unavailable("Some events are stored but their order is not final yet.", hint=hint) from error
+    return page
 
 
 async def load(store: EventStore, lines: Iterable[str]) -> int:
     """Fill an empty store from a dump, all of it or nothing; how many events it was."""
-    events = list(_read(lines))
+    events = _read(list(lines))
     changes: list[Change] = []
     for name, group in groupby(sorted(events, key=lambda event: (event.stream, event.version)), key=lambda event: event.stream):
         chain = list(group)
@@ -42,23 +59,35 @@ async def load(store: EventStore, lines: Iterable[str]) -> int:
     return len(events)
 
 
-def _read(lines: Iterable[str]) -> Iterable[ev.Stored]:
-    for number, line in enumerate(lines, 1):
-        try:
-            found: Any = json.loads(line)
-        except ValueError as error:
-            raise invalid(f"line {number}", f"is no JSON ({error})", "a line of a dump") from error
-        if number == 1:
-            if found != FORMAT:
-                raise invalid("line 1", f"is {describe(found)}", f"the first line of a dump, {dumps(FORMAT)}")
-        elif line.strip():
-            yield _stored(found, number)
+def _read(lines: Sequence[str]) -> list[ev.Stored]:
+    """The events between the first line and the last; a dump that was cut or lost a line is refused."""
+    found = [_json(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not found or found[0] != FORMAT:
+        raise invalid("line 1", f"is {describe(found[0]) if found else 'missing'}", f"the first line of a dump, {dumps(FORMAT)}")
+    events = [_stored(item, number) for number, item in enumerate(found[1:-1], 2)]
+    if found[-1] != {END: len(events)}:
+        raise Corrupt(f"The dump is damaged: its last line does not say that it has {len(events)} events.", hint="Make a new dump.")
+    return events
+
+
+def _json(number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise invalid(f"line {number}", f"is no JSON ({error})", "a line of a dump") from error
 
 
 def _stored(found: Any, number: int) -> ev.Stored:
     """An event from its line; the chain of hashes is checked later, so only its shape matters here."""
     try:
-        fields: dict[str, Any] = {**found, "version": int(found["version"]), "data": dumps(found["data"]), "hash": bytes.fromhex(found["hash"])}
-        return ev.Stored(**fields)
+        fields: dict[str, Any] = {**found, "data": dumps(found["data"]), "hash": bytes.fromhex(found["hash"])}
+        stored = ev.Stored(**fields)
     except (TypeError, ValueError, KeyError) as error:
-        raise invalid(f"line {number}", "is no event of a dump", f"an object with {', '.join(ev.Stored._fields)}") from error
+        raise _no_event(number) from error
+    if not all(isinstance(value, str) for name, value in fields.items() if name not in ("version", "hash")) or type(stored.version) is not int:
+        raise _no_event(number)
+    return stored
+
+
+def _no_event(number: int) -> InvalidParam:
+    return invalid(f"line {number}", "is no event of a dump", f"an object with {', '.join(ev.Stored._fields)}")

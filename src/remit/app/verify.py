@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from remit.codec import GENESIS, chained, opened
 from remit.domain import event as ev
 from remit.domain.evolve import evolve
+from remit.domain.plan import key_stream
 from remit.domain.project import Change, guide_row, rows
 from remit.domain.table import TABLES
 from remit.domain.value import Task
@@ -41,13 +42,17 @@ async def verify(store: EventStore) -> Report:
     while names := [row[0] for row in await store.select("streams", {"after_id": after, "limit": CHUNK})]:
         stored = [ev.Stored(*row) for row in await store.select("events_of", {"streams": names})]
         expected: dict[tuple[str, Any], Change] = {}
+        keys: list[str] = []
         for name, group in groupby(stored, key=lambda event: event.stream):
             chain = list(group)
             faults += chain_faults(name, chain)
             try:
                 expected |= {(change.table, change.key): change for change in stream_rows(chain)}
+                keys += _key_streams(chain)
             except (UnknownEvent, AssertionError, ValueError, TypeError, KeyError, IndexError) as error:
                 faults.append(Fault(f"stream {name}", f"cannot be replayed: {error}"))
+        claimed = {row[0] for row in await store.select("heads", {"streams": keys})} if keys else set[str]()
+        faults += [Fault(f"stream {key}", "is gone, though a task was made with that key") for key in keys if key not in claimed]
         found = await _found(store, names)
         faults += _differences(expected, found)
         for table, _ in found:
@@ -85,6 +90,13 @@ def stream_rows(events: Iterable[ev.Stored]) -> list[Change]:
         elif isinstance(entry.event, ev.GuideCreated):
             guides.append(guide_row(entry))
     return guides + [change for change in rows(None, steps, head) if change.values is not None]
+
+
+def _key_streams(events: list[ev.Stored]) -> list[str]:
+    """Where the idempotency key of a task must be claimed, if it was made with one."""
+    created = opened(events[0])
+    key = created.event.idempotency_key if isinstance(created.event, ev.TaskCreated) else None
+    return [key_stream(created.actor, key)] if key else []
 
 
 async def _found(store: EventStore, streams: list[str]) -> dict[tuple[str, Any], tuple[Any, ...]]:

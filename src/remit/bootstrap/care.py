@@ -68,7 +68,7 @@ async def _exported(settings: Settings, what: Literal["events", "tasks"]) -> tup
             board, history, count = await export_tasks(store)
             return {BOARD: board, HISTORY: history}, count
         lines = [line async for line in dump(store)]
-        return {"": "\n".join(lines) + "\n"}, len(lines) - 1
+        return {"": "\n".join(lines) + "\n"}, len(lines) - 2
 
 
 async def _import_tasks(settings: Settings, board: str, history: str) -> int:

@@ -4,12 +4,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from remit.app import query
+from remit.app.agents import Agent
 from remit.app.core import Caller, Core
 from remit.app.service import Outcome
 from remit.catalog.output import SHAPES, shape
 from remit.domain import command as cmd
 from remit.domain import question as ask
 from remit.domain.policy import agent_of
+from remit.domain.record import fields
 from remit.domain.shape import parse
 from remit.domain.wire import plain
 from remit.errors import NotFound, invalid
@@ -172,15 +174,18 @@ async def _list_guides(core: Core, request: ask.ListGuides, _: Caller) -> Result
 
 
 async def _list_agents(core: Core, _request: ask.ListAgents, _: Caller) -> Result:
-    return {"agents": [plain(agent) for agent in core.agents.all()]}
+    return {"agents": [_shown(agent) for agent in core.agents.all()]}
 
 
 async def _get_agent(core: Core, request: ask.GetAgent, _: Caller) -> Result:
     agent = core.agents.get(request.agent_id)
     if agent is None:
         raise NotFound(f"There is no agent {request.agent_id}.", hint=f"There are: {', '.join(sorted(core.agents.ids()))}.")
-    shown: Result = plain(agent)
-    return shown
+    return _shown(agent)
+
+
+def _shown(agent: Agent) -> Result:
+    return {name: plain(getattr(agent, name)) for name in fields(agent)}
 
 
 # The table.

@@ -45,6 +45,7 @@ LOST = (
     OSError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -225,7 +226,7 @@ class PostgresEventStore:
         self._waiting = later
         return batch
 
-    async def _commit(self, batch: list[_Request]) -> None:
+    async def _commit(self, batch: list[_Request], looks: int = 3) -> None:
         try:
             arguments = _arguments([request.unit for request in batch])
             fates: list[int] = await self._patiently(lambda: self._pool.fetchval(sql.COMMIT, *arguments))
@@ -233,11 +234,17 @@ class PostgresEventStore:
             lost = Unacknowledged(f"PostgreSQL did not answer for {PATIENCE_SECONDS:.0f} seconds: {_why(error)}.", hint="Try again.")
             return _settle(batch, [lost] * len(batch))
         except asyncpg.PostgresError as error:
+            if isinstance(error, asyncpg.UniqueViolationError) and looks > 1:
+                # The same stream was stored while we were at it, by somebody else or by us before an answer was lost: a new look tells.
+                return await self._commit(batch, looks - 1)
             if len(batch) == 1:
                 return _settle(batch, [translated(error)])
             for request in batch:
                 await self._commit([request])
             return None
+        except Exception as error:  # noqa: BLE001 - the loop outlives any surprise, else every caller waits for ever
+            surprise = Unacknowledged(f"The commit ended in a surprise: {_why(error)}.", hint="Try again.")
+            return _settle(batch, [surprise] * len(batch))
         return _settle(batch, [None if fate in STORED else Stale() for fate in fates])
 
     async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:

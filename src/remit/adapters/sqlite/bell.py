@@ -4,6 +4,7 @@ The write-ahead log itself is no signal: it is written before the commit becomes
 early. A pipe needs no path short enough for a socket, no root, and works wherever POSIX does.
 """
 
+import errno
 import os
 import select
 import stat
@@ -79,11 +80,9 @@ def _poke(pipe: Path) -> None:
     """One byte; a full pipe means that its reader is about to look anyway, a pipe without one is left by the dead."""
     try:
         fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return
-    except OSError:
-        with suppress(FileNotFoundError):
-            pipe.unlink()
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # nothing else means that its reader is dead: we may only be out of file descriptors
+            pipe.unlink(missing_ok=True)
         return
     try:
         if stat.S_ISFIFO(os.fstat(fd).st_mode):

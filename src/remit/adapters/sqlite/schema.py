@@ -25,6 +25,11 @@ FIRST: Migration = (
        BEGIN SELECT RAISE(ABORT, 'events are never changed'); END""",
     """CREATE TRIGGER event_is_never_deleted BEFORE DELETE ON event
        BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END""",
+    # REPLACE deletes without asking the trigger above, so what is there must not be inserted again either.
+    """CREATE TRIGGER event_is_never_replaced BEFORE INSERT ON event
+       WHEN EXISTS (SELECT 1 FROM event WHERE id = NEW.id) OR EXISTS (SELECT 1 FROM event WHERE stream = NEW.stream AND version = NEW.version)
+       OR EXISTS (SELECT 1 FROM event WHERE pos = NEW.pos)
+       BEGIN SELECT RAISE(ABORT, 'events are never replaced'); END""",
     "CREATE TABLE counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
     "INSERT INTO counter VALUES ('task', 0)",
     """CREATE TRIGGER counter_never_goes_back BEFORE UPDATE ON counter WHEN NEW.value < OLD.value
@@ -105,7 +110,11 @@ def migrate(connection: Any, path: Path | str, migrations: tuple[Migration, ...]
 
 def must_be_current(connection: Any, path: Path | str) -> None:
     """Refuse to read what another version of remit wrote."""
-    if (found := _version(connection)) > len(MIGRATIONS):
+    try:
+        found = _version(connection)
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+    if found > len(MIGRATIONS):
         raise _newer(path, found, len(MIGRATIONS))
 
 

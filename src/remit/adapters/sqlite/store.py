@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from remit.adapters.sqlite import sql
+from remit.adapters.sqlite import driver, sql
 from remit.adapters.sqlite.bell import Bell
 from remit.adapters.sqlite.driver import connect, sqlite3, translated
 from remit.adapters.sqlite.read import SqliteReader
@@ -81,6 +82,7 @@ class SqliteEventStore:
     async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
         """Take over a whole history into an empty store, in one transaction."""
         await asyncio.to_thread(Writer(self.path).load, events, changes)
+        Bell(self.path).ring()
 
     async def close(self) -> None:
         """Finish what was accepted and let go."""
@@ -105,22 +107,23 @@ class SqliteEventStore:
             if batch:
                 answers = self._writer.answer(batch)
                 if any(request.unit for request in batch):
-                    self._bell.ring()
+                    with suppress(OSError):  # the commit stands; a watcher that is not rung looks for itself
+                        self._bell.ring()
                 _tell(answers)
         self._writer.close()
 
     def _take(self) -> tuple[list[_Request], bool]:
+        """All that waits, up to a batch, and whether more may come."""
         batch: list[_Request] = []
-        request = self._queue.get()
-        while request is not None and len(batch) < BATCH:
-            batch.append(request)
+        while len(batch) < BATCH:
             try:
-                request = self._queue.get_nowait()
+                request = self._queue.get(block=not batch)
             except Empty:
-                return batch, True
-        if request is not None:
-            self._queue.put(request)
-        return batch, request is not None
+                break
+            if request is None:
+                return batch, False
+            batch.append(request)
+        return batch, True
 
 
 class SqliteWatch:
@@ -208,8 +211,20 @@ class Writer:
         self._connection.close()
 
     def _prepare(self) -> None:
-        self._connection.execute("PRAGMA journal_mode=WAL")
+        deadline = time.monotonic() + driver.BUSY_SECONDS
+        while not self._writes_ahead(deadline):
+            time.sleep(0.01)
         self._connection.execute("PRAGMA synchronous=FULL")
+
+    def _writes_ahead(self, deadline: float) -> bool:
+        """True once the file has a write-ahead log: SQLite itself does not wait when several processes make one at once."""
+        try:
+            self._connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            return False
+        return True
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:

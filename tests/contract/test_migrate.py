@@ -1,0 +1,182 @@
+"""The schema of a database: made once however many processes come at once, brought up to date all or nothing, refused if newer."""
+
+import os
+import stat
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from remit.adapters.postgres import schema as postgres_schema
+from remit.adapters.sqlite import schema as sqlite_schema
+from remit.adapters.sqlite.driver import connect
+from remit.adapters.sqlite.read import SqliteReader
+from remit.app.verify import verify
+from remit.bootstrap import open_store
+from remit.errors import Corrupt, NewerSchema, RemitError
+from tests.crash.process import children
+from tests.people import desk
+from tests.postgres import PostgresForTests
+
+ROUNDS, PROCESSES = 12, 8
+STEPS: tuple[tuple[str, ...], ...] = (
+    ("CREATE TABLE first (n int)", "INSERT INTO first VALUES (1)"),
+    ("ALTER TABLE first ADD COLUMN m int", "UPDATE first SET n = n + 1"),
+    ("CREATE TABLE third (n int)", "UPDATE first SET n = n * 10"),
+)
+BAD: tuple[str, ...] = ("CREATE TABLE left_behind (n int)", "UPDATE first SET n = 0", "INSERT INTO nowhere VALUES (1)")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_urls(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    """The URLs of several databases that do not exist yet, or are empty."""
+    if request.param == "sqlite":
+        return [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(ROUNDS)]
+    server: PostgresForTests = request.getfixturevalue("postgres")
+    return [server.new_database() for _ in range(ROUNDS)]
+
+
+async def test_eight_processes_that_open_a_new_database_at_once_make_one_schema(new_urls: list[str], tmp_path: Path) -> None:
+    with children(tmp_path, "open_each", [{"urls": new_urls}] * PROCESSES) as openers:
+        for turn in range(1, ROUNDS + 1):
+            for opener in openers:
+                opener.go()
+            for opener in openers:
+                opener.wait_until_said("opened", turn)
+        said = [[line["opened"] for line in opener.finish() if "opened" in line] for opener in openers]
+    for turn, url in enumerate(new_urls):
+        assert sorted(lines[turn][0] for lines in said) == list(range(1, PROCESSES + 1)), "each got a number of its own"
+        async with desk(url) as at:
+            await at.create()
+            assert (await verify(at.store)).faults == ()
+
+
+# A file.
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[Any]:
+    opened = connect(tmp_path / "remit.db")
+    yield opened
+    opened.close()
+
+
+def state(connection: Any) -> tuple[int, list[str], list[int]]:
+    """The version of a file, its tables, and the numbers in the first of them."""
+    tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
+    numbers = [row[0] for row in connection.execute("SELECT n FROM first")] if "first" in tables else []
+    return connection.execute("PRAGMA user_version").fetchone()[0], tables, numbers
+
+
+def test_a_file_gets_what_it_lacks_in_order_and_nothing_twice(connection: Any) -> None:
+    sqlite_schema.migrate(connection, "remit.db", STEPS[:1])
+    assert state(connection) == (1, ["first"], [1])
+    sqlite_schema.migrate(connection, "remit.db", STEPS)
+    assert state(connection) == (3, ["first", "third"], [20])
+    sqlite_schema.migrate(connection, "remit.db", STEPS)
+    assert state(connection) == (3, ["first", "third"], [20])
+
+
+def test_a_file_whose_migration_fails_is_as_it_was(connection: Any) -> None:
+    sqlite_schema.migrate(connection, "remit.db", STEPS[:1])
+    with pytest.raises(RemitError, match="nowhere"):
+        sqlite_schema.migrate(connection, "remit.db", (*STEPS, BAD))
+    assert state(connection) == (1, ["first"], [1])
+    assert not connection.in_transaction
+    sqlite_schema.migrate(connection, "remit.db", STEPS)
+    assert state(connection) == (3, ["first", "third"], [20])
+
+
+def test_a_file_of_a_newer_remit_is_refused_and_left_alone(connection: Any) -> None:
+    sqlite_schema.migrate(connection, "remit.db", STEPS)
+    with pytest.raises(NewerSchema, match=r"has schema 3; this remit knows 1\. Upgrade remit"):
+        sqlite_schema.migrate(connection, "remit.db", STEPS[:1])
+    assert state(connection) == (3, ["first", "third"], [20])
+
+
+async def test_neither_store_nor_reader_opens_a_file_of_a_newer_remit(tmp_path: Path, connection: Any) -> None:
+    connection.execute("PRAGMA user_version=99")
+    with pytest.raises(NewerSchema, match="has schema 99"):
+        async with open_store(f"sqlite:///{tmp_path / 'remit.db'}"):
+            pass
+    with pytest.raises(NewerSchema, match="has schema 99"):
+        SqliteReader(tmp_path / "remit.db")
+
+
+async def test_neither_store_nor_reader_opens_a_file_that_is_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("Buy milk. " * 1000)
+    with pytest.raises(Corrupt, match=r"notes\.txt is damaged or is no remit database"):
+        async with open_store(f"sqlite:///{path}"):
+            pass
+    with pytest.raises(Corrupt, match=r"notes\.txt is damaged or is no remit database"):
+        SqliteReader(path)
+    assert path.read_text() == "Buy milk. " * 1000
+
+
+async def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "down" / "remit.db"
+    before = os.umask(0)
+    try:
+        async with desk(f"sqlite:///{path}") as at, at.store.watch():
+            await at.create()
+            modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == {"remit.db": 0o600, "remit.db-wal": 0o600, "remit.db-shm": 0o600, "remit.db-wake": 0o700}
+
+
+# A server.
+
+
+@asynccontextmanager
+async def server(url: str) -> AsyncIterator[Any]:
+    """A connection as the store sets it up."""
+    connection = await asyncpg.connect(url, server_settings={"search_path": "remit"})
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def server_state(connection: Any) -> tuple[int, list[str], list[int]]:
+    """The version of a database, its tables, and the numbers in the first of them."""
+    rows = await connection.fetch("SELECT tablename::text FROM pg_tables WHERE schemaname = 'remit' AND tablename <> 'schema_version' ORDER BY 1")
+    tables = [row[0] for row in rows]
+    numbers = [row[0] for row in await connection.fetch("SELECT n FROM first")] if "first" in tables else []
+    return await connection.fetchval("SELECT version FROM schema_version"), tables, numbers
+
+
+async def test_a_server_gets_what_it_lacks_in_order_and_nothing_twice(postgres: PostgresForTests) -> None:
+    async with server(postgres.new_database()) as connection:
+        await postgres_schema.migrate(connection, STEPS[:1])
+        assert await server_state(connection) == (1, ["first"], [1])
+        await postgres_schema.migrate(connection, STEPS)
+        assert await server_state(connection) == (3, ["first", "third"], [20])
+        await postgres_schema.migrate(connection, STEPS)
+        assert await server_state(connection) == (3, ["first", "third"], [20])
+
+
+async def test_a_server_whose_migration_fails_is_as_it_was(postgres: PostgresForTests) -> None:
+    async with server(postgres.new_database()) as connection:
+        await postgres_schema.migrate(connection, STEPS[:1])
+        with pytest.raises(asyncpg.UndefinedTableError):
+            await postgres_schema.migrate(connection, (*STEPS, BAD))
+        assert await server_state(connection) == (1, ["first"], [1])
+        await postgres_schema.migrate(connection, STEPS)
+        assert await server_state(connection) == (3, ["first", "third"], [20])
+
+
+async def test_a_database_of_a_newer_remit_is_refused_and_left_alone(postgres: PostgresForTests) -> None:
+    url = postgres.new_database()
+    async with server(url) as connection:
+        await postgres_schema.migrate(connection, STEPS)
+        with pytest.raises(NewerSchema, match=r"has schema 3; this remit knows 1\. Upgrade remit"):
+            await postgres_schema.migrate(connection, STEPS[:1])
+        with pytest.raises(NewerSchema, match="has schema 3"):
+            async with open_store(url):
+                pass
+        assert await server_state(connection) == (3, ["first", "third"], [20])
