@@ -33,7 +33,7 @@ reference: .venv/dev ## Write docs/reference from the code
 check: lint types layers ## Everything that is not a test
 	$(BIN)/python scripts/reference.py --check
 
-bench: .venv/dev ## Measure against bare code, as ratios in one run
+bench: .venv/bench ## Measure against bare code, as ratios in one run
 	$(BIN)/python -m bench
 
 format: .venv/dev ## Put the code into shape
@@ -46,6 +46,9 @@ lock: ## Pin every dependency anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade \
 		pyproject.toml --extra postgres --group build --group dev -c requirements/run.txt -o requirements/dev.txt
 
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --upgrade \
+		pyproject.toml --extra postgres --group build --group dev --group bench -c requirements/dev.txt -o requirements/bench.txt
+
 clean: ## Remove environments and caches
 	rm -rf .venv .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 
@@ -57,4 +60,8 @@ clean: ## Remove environments and caches
 
 .venv/dev: .venv/run requirements/dev.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@
+
+.venv/bench: .venv/dev requirements/bench.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	@touch $@

@@ -6,12 +6,14 @@ import statistics
 import sys
 import tempfile
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.postgres import PostgresForTests
 
 from bench.commits import Round, postgres_round, sqlite_round
 from bench.reads import fill, medians
+from bench.surfaces import PEERS, mcp, rest, starts, workspace
 from remit.bootstrap import open_store
 
 ROUNDS = 5
@@ -56,6 +58,55 @@ async def read_lines(name: str, small_url: str, large_url: str, size: int) -> li
     return lines
 
 
+def surface_lines(folder: Path, rounds: int) -> list[Line]:
+    """Calls and starts through the surfaces."""
+    place = workspace(folder)
+    ours, bare = rest(place, 1000, rounds)
+    lines = [
+        Line(
+            "REST: read a task, ms (bare Starlette beside it)",
+            f"{ours * 1000:.3f}",
+            f"{bare * 1000:.3f}",
+            ours / bare,
+            "at most 1.50",
+            ours / bare <= 1.5,
+        )
+    ]
+    servers = {"FastMCP": "fastmcp_server.py", "a hand-written server": "raw_mcp.py"}
+    start, call = (min(column) for column in zip(*[mcp(place.remit("mcp"), 500) for _ in range(rounds)], strict=True))
+    for name, script in servers.items():
+        command = [sys.executable, str(PEERS / script), place.database]
+        peer_start, peer_call = (min(column) for column in zip(*[mcp(command, 500) for _ in range(rounds)], strict=True))
+        target, most = ("at most 1.00", 1.0) if name == "FastMCP" else ("", float("inf"))
+        what = f"MCP on stdio: call, ms ({name} beside it)"
+        lines.append(Line(what, f"{call * 1000:.3f}", f"{peer_call * 1000:.3f}", call / peer_call, target, call / peer_call <= most))
+        lines.append(
+            Line(f"MCP on stdio: start, ms ({name} beside it)", f"{start * 1000:.0f}", f"{peer_start * 1000:.0f}", start / peer_start, "", True)
+        )
+    read = "import sqlite3,json,argparse,sys;print(json.dumps(sqlite3.connect(sys.argv[1]).execute('select doc from task').fetchall()))"
+    commands = {
+        "nothing": [sys.executable, "-c", "pass"],
+        "list": place.remit("task", "list", "--json"),
+        "bare": [sys.executable, "-c", read, place.database],
+        "create": place.remit("task", "create", "Another"),
+    }
+    taken = starts(commands, 5 * rounds)
+    for name, target, most in (("list", "at most 8.00", 8.0), ("bare", "", float("inf")), ("create", "", float("inf"))):
+        what = {"list": "remit task list --json", "bare": "python with sqlite3 and json", "create": "remit task create"}[name]
+        ratio = taken[name] / taken["nothing"]
+        lines.append(
+            Line(
+                f"start to end of {what}, ms (python -c pass beside it)",
+                f"{taken[name] * 1000:.0f}",
+                f"{taken['nothing'] * 1000:.0f}",
+                ratio,
+                target,
+                ratio <= most,
+            )
+        )
+    return lines
+
+
 def show(lines: list[Line]) -> None:
     """A table that can be pasted into a document."""
     print("| what | remit | other | ratio | target | |\n|---|---|---|---|---|---|")
@@ -63,14 +114,16 @@ def show(lines: list[Line]) -> None:
         print(f"| {line.what} | {line.ours} | {line.other} | {line.ratio:.2f} | {line.target} | {'met' if line.met else 'MISSED'} |")
 
 
-async def measure(rounds: int, size: int, stores: list[str]) -> list[Line]:
-    """Everything, one store after the other."""
+async def measure(rounds: int, size: int, parts: list[str]) -> list[Line]:
+    """Everything, one part after the other."""
     lines: list[Line] = []
     with tempfile.TemporaryDirectory() as folder:
-        if "sqlite" in stores:
+        if "sqlite" in parts:
             lines += await commit_lines("SQLite", sqlite_round, rounds)
             lines += await read_lines("SQLite", f"sqlite:///{folder}/small.db", f"sqlite:///{folder}/large.db", size)
-        if "postgres" in stores:
+        if "surfaces" in parts:
+            lines += surface_lines(Path(folder) / "workspace", rounds)
+        if "postgres" in parts:
             server = PostgresForTests()
             try:
                 lines += await commit_lines("PostgreSQL", partial(postgres_round, server.new_database), rounds)
@@ -85,9 +138,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure remit against bare code doing the same work.")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each rate is measured (default %(default)s)")
     parser.add_argument("--size", type=int, default=100_000, help="tasks in the large workspace (default %(default)s)")
-    parser.add_argument("--store", action="append", choices=["sqlite", "postgres"], help="only this store")
+    parser.add_argument("--part", action="append", choices=["sqlite", "postgres", "surfaces"], help="only this part")
     options = parser.parse_args()
-    lines = asyncio.run(measure(options.rounds, options.size, options.store or ["sqlite", "postgres"]))
+    lines = asyncio.run(measure(options.rounds, options.size, options.part or ["sqlite", "postgres", "surfaces"]))
     show(lines)
     sys.exit(0 if all(line.met for line in lines) else 1)
 

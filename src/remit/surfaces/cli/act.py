@@ -1,0 +1,128 @@
+"""What commands do that is more than one operation of the catalogue."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from remit.errors import Conflict, invalid
+from remit.surfaces.cli.command import Session, WrongUse
+from remit.surfaces.cli.host import Result
+from remit.surfaces.cli.read import usable
+
+_ENDS = {"TaskCompleted": 0, "TaskFailed": 1, "TaskCanceled": 130}
+_CONTEXT = 10
+
+
+def init(session: Session, _fields: dict[str, Any]) -> Result:
+    """Make the workspace."""
+    return session.host.init()
+
+
+def serve(session: Session, fields: dict[str, Any]) -> Result:
+    """Serve until stopped."""
+    session.host.serve(insecure=bool(fields.get("insecure")))
+    return {}
+
+
+def mcp(session: Session, _fields: dict[str, Any]) -> Result:
+    """Speak MCP until the other side ends."""
+    session.host.mcp()
+    return {}
+
+
+def doctor(session: Session, fields: dict[str, Any]) -> Result:
+    """Look at what is in force, and at the store."""
+    return session.host.doctor(verify=bool(fields.get("verify")))
+
+
+def health(answer: Result) -> int:
+    """1 if something was found wrong."""
+    return 1 if "verified" in answer and answer["verified"]["faults"] else 0
+
+
+def export(session: Session, fields: dict[str, Any]) -> Result:
+    """Write everything to files."""
+    with usable("PATH", str(fields["path"])):
+        return session.host.export(fields["what"], fields["path"])
+
+
+def import_(session: Session, fields: dict[str, Any]) -> Result:
+    """Read what export wrote."""
+    with usable("PATH", str(fields["path"])):
+        return session.host.import_(fields["path"])
+
+
+def token(session: Session, _fields: dict[str, Any]) -> Result:
+    """The operator's token."""
+    return {"token": session.host.token()}
+
+
+def completion(_session: Session, fields: dict[str, Any]) -> Result:
+    """A script for a shell."""
+    from remit.surfaces.cli.completion import script
+
+    return {"script": script(fields["shell"])}
+
+
+def watch(session: Session, fields: dict[str, Any]) -> Iterator[Result]:
+    """Events as they happen; of one task, from its latest ones to its end."""
+    if "task_id" not in fields:
+        for page in session.host.follow(None, fields.get("after")):
+            yield from page
+        return
+    task = session.call("get_task", task_id=fields["task_id"])
+    for event in _events_of(session, task, fields.get("after")):
+        yield event
+        if event["type"] in _ENDS:
+            return
+
+
+def _events_of(session: Session, task: dict[str, Any], after: str | None) -> Iterator[Result]:
+    """No gap between what was and what comes: it is followed from the position of the last event that was read."""
+    if after is None:
+        latest = session.call("get_events", task_id=task["id"], after=max(task["version"] - _CONTEXT, 0))["events"]
+        yield from latest
+        after = latest[-1]["position"]
+    for page in session.host.follow(task["id"], after):
+        yield from page
+
+
+def ending(event: Result) -> int:
+    """The exit code that tells how a watched task ended."""
+    return _ENDS.get(event["type"], 0)
+
+
+def respond(session: Session, fields: dict[str, Any]) -> Result:
+    """Answer a question, named by itself or by its task."""
+    ref, number, answer = fields["ref"], fields.get("option"), fields.get("answer")
+    if (number is None) == (answer is None):
+        raise WrongUse("An answer is needed: either a text, or --option with the number of one that was offered.")
+    interaction = ref if re.search(r"-q\d+$", ref) else _only_question(session, ref)["id"]
+    chosen = answer if number is None else _offered(session, interaction, number)
+    return session.call("respond", interaction_id=interaction, answer=chosen)
+
+
+def _only_question(session: Session, task_id: str) -> Result:
+    found = _open_questions(session, task_id)
+    if not found:
+        raise Conflict(f"Task {task_id} has no open question.", hint="See all that are open with: remit inbox")
+    if len(found) > 1:
+        listed = "; ".join(f"{item['id']}: {item['question']}" for item in found)
+        raise Conflict(f"Task {task_id} has {len(found)} open questions.", hint=f"Name the one that you answer. {listed}")
+    return found[0]
+
+
+def _offered(session: Session, interaction: str, number: int) -> str:
+    found = [item for item in _open_questions(session, interaction.rpartition("-q")[0]) if item["id"] == interaction]
+    if not found:
+        raise Conflict(f"Question {interaction} is not open.", hint="See all that are open with: remit inbox")
+    options: list[str] = found[0]["options"] or []
+    if not 1 <= number <= len(options):
+        offered = f"a number from 1 to {len(options)}" if options else f"an answer as text: {interaction} offers no options"
+        raise invalid("--option", f"is {number}", offered)
+    return options[number - 1]
+
+
+def _open_questions(session: Session, task_id: str) -> list[Result]:
+    found: list[Result] = session.call("list_interactions", task_id=task_id, limit=1000)["interactions"]
+    return found

@@ -1,0 +1,289 @@
+"""Answers that read like a page: a task, a guide, an agent, the inbox, the doctor's findings."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from remit.surfaces.cli import show
+from remit.surfaces.cli.host import Result
+from remit.surfaces.cli.screen import Column, Ink, Part, Screen
+from remit.surfaces.cli.when import ago, moment, span
+from remit.surfaces.display import display
+
+_MARKS = {"pass": ("[x]", "green"), "attested": ("[~]", "yellow"), "unverified": ("[?]", "yellow"), "fail": ("[!]", "red"), "waived": ("[-]", "dim")}
+_ENDED = ("done", "failed", "canceled")
+_MOST = 1000
+
+
+def task(answer: Result, screen: Screen) -> None:
+    """The whole task."""
+    screen.put(Ink(f"#{answer['id']} ", "bold"), Ink(answer["title"], "bold"))
+    _standing(answer, screen)
+    if answer["description"] not in ("", answer["instructions"], answer["title"]):
+        _prose("Why", answer["description"], screen)
+    _prose("Instructions", answer["instructions"], screen)
+    _acceptance(answer, screen)
+    _outputs(answer, screen)
+    below = _subtasks(answer, screen)
+    _plan(answer, below, screen)
+    _resources(answer, screen)
+    _dependencies(answer, screen)
+    _questions(answer, screen)
+    _undelivered(answer, screen)
+    _result(answer, screen)
+    _details(answer, screen)
+    _times(answer, screen)
+
+
+def _standing(answer: Result, screen: Screen) -> None:
+    parts: list[Part] = [show.state(answer["state"], screen)]
+    if answer["wait"]:
+        words = " for" if answer["state"] == "waiting" else " · waits for"
+        parts.append(Ink(f"{words} {show.waiting(answer['wait'], screen)}", "yellow"))
+    facts = [f"owner {answer['owner'] or 'nobody'}"]
+    facts += ["ready"] if answer["ready"] else []
+    facts += [f"blocked by {_ids(answer['blocked_by'])}"] if answer["blocked_by"] else []
+    facts += [f"priority {name}"] if (name := show.priority(answer["priority"])) else []
+    facts += [str(answer["verification"])] if answer["state"] == "done" and answer["verification"] != "none" else []
+    screen.put(*parts, text=f" · {' · '.join(facts)}")
+
+
+def _prose(title: str, text: str, screen: Screen) -> None:
+    if text:
+        screen.section(title)
+        screen.put(text=text, indent=2)
+
+
+def _acceptance(answer: Result, screen: Screen) -> None:
+    _heading("Acceptance", answer["acceptance"], screen)
+    for item in answer["acceptance"]:
+        mark, style = _MARKS.get(item["status"], ("[ ]", ""))
+        screen.put(Ink(mark, style), Ink(f" {item['id']} ", "dim"), text=item["text"], indent=2)
+        told = [str(part) for part in (item["status"] if item["status"] != "unchecked" else "", item["by"], item["evidence"]) if part]
+        if told:
+            screen.put(text=" · ".join(told), indent=6)
+
+
+def _outputs(answer: Result, screen: Screen) -> None:
+    given: dict[str, Any] = answer["completion_outputs"] or {}
+    wanted = {item["name"]: item["kind"] + ("" if item["required"] else ", optional") for item in answer["outputs"]}
+    kinds: dict[str, str] = wanted | {name: "not asked for" for name in given if name not in wanted}
+    _heading("Outputs", kinds, screen)
+    for name, kind in kinds.items():
+        screen.put("[x] " if name in given else "[ ] ", f"{name} ({kind})", text=f": {_value(given[name])}" if name in given else "", indent=2)
+
+
+def _subtasks(answer: Result, screen: Screen) -> dict[str, Any]:
+    """The subtasks by id: what lists leave out unless told otherwise is asked for by name."""
+    if not answer["child_ids"]:
+        return {}
+    wanted: Iterable[dict[str, str]] = ({}, *({"status": state} for state in _ENDED))
+    pages = [screen.ask("list_tasks", parent=answer["id"], limit=_MOST, **status)["tasks"] for status in wanted]
+    return {item["id"]: item for page in pages for item in page}
+
+
+def _plan(answer: Result, below: dict[str, Any], screen: Screen) -> None:
+    _heading("Plan", answer["steps"], screen)
+    for index, step in enumerate(answer["steps"]):
+        linked = step["task_id"]
+        link: list[Part] = [" → ", *_link(linked, below, screen)] if linked else []
+        screen.put(Ink(f"{index} ", "dim"), Ink("[x] ", "green") if step["done"] else "[ ] ", step["title"], *link, indent=2)
+        if step["details"]:
+            screen.put(text=step["details"], indent=8)
+    loose = [child for child in answer["child_ids"] if child not in {step["task_id"] for step in answer["steps"]}]
+    _heading("Subtasks", loose, screen)
+    for child in loose:
+        screen.put(*_link(child, below, screen), text=f" {below[child]['title']}" if child in below else "", indent=2)
+
+
+def _link(child: str, below: dict[str, Any], screen: Screen) -> list[Part]:
+    return [Ink(f"#{child} ", "bold"), *([show.state(below[child]["state"], screen)] if child in below else [])]
+
+
+def _resources(answer: Result, screen: Screen) -> None:
+    _heading("Resources", answer["resources"], screen)
+    for index, item in enumerate(answer["resources"]):
+        label = f" ({item['label']})" if item["label"] else ""
+        screen.put(Ink(f"{index} ", "dim"), f"{item['type']} ", text=f"{item['value']}{label}", indent=2)
+    _heading("Guides", answer["guides"], screen)
+    for guide in answer["guides"]:
+        screen.put(text=f"{guide}  (remit guide show {guide})", indent=2)
+
+
+def _dependencies(answer: Result, screen: Screen) -> None:
+    _heading("Depends on", answer["depends_on"], screen)
+    for item in answer["depends_on"]:
+        open_still = item["task_id"] in answer["blocked_by"]
+        screen.put("[ ] " if open_still else "[x] ", f"#{item['task_id']}", f" to be {item['on']}" if open_still else f" {item['on']}", indent=2)
+
+
+def _questions(answer: Result, screen: Screen) -> None:
+    if answer["state"] in _ENDED:
+        return
+    found = screen.ask("list_interactions", task_id=answer["id"], limit=_MOST)["interactions"]
+    _heading("Open questions", found, screen)
+    for item in found:
+        question(item, screen, indent=2)
+
+
+def _undelivered(answer: Result, screen: Screen) -> None:
+    found = [item for item in screen.ask("list_updates", task_id=answer["id"])["updates"] if item["status"] != "delivered"]
+    _heading("Not delivered yet" if answer["state"] not in _ENDED else "Never delivered", found, screen)
+    for item in found:
+        show.update(item, screen, indent=2)
+
+
+def _result(answer: Result, screen: Screen) -> None:
+    told = [text for text in (answer["summary"], answer["final_message"] if answer["final_message"] != answer["summary"] else None) if text]
+    why = ": ".join(text for text in (answer["reason"], answer["failure_reason"]) if text)
+    _heading("Result", [*told, why] if told or why else [], screen)
+    for text in told:
+        screen.put(text=text, indent=2)
+    if why:
+        screen.put(Ink(f"{answer['state']} ", "red" if answer["state"] == "failed" else "dim"), text=why, indent=2)
+
+
+def _details(answer: Result, screen: Screen) -> None:
+    schedule: dict[str, str] = answer["schedule"] or {}
+    metadata: dict[str, Any] = answer["metadata"] or {}
+    facts = {
+        "labels": ", ".join(answer["labels"]),
+        "parent": _parent(answer),
+        "rerun of": _ids([answer["rerun_of"]] if answer["rerun_of"] else []),
+        "superseded by": _ids([answer["superseded_by"]] if answer["superseded_by"] else []),
+        "session": answer["session_id"],
+        "created by session": answer["parent_session_id"],
+        "model": answer["model"],
+        "tools": _value(answer["tools"]) if answer["tools"] else "",
+        "limits": ", ".join(f"{name} {value:g}" for name, value in answer["limits"].items()),
+        "schedule": ", ".join(f"{name} {value}" for name, value in schedule.items()),
+        "completion": answer["completion"] if answer["completion"] != "auto" else "",
+        "metadata": ", ".join(f"{name}={_value(value)}" for name, value in metadata.items()),
+        "used": ", ".join(f"{value:g} {name.replace('_', ' ')}" for name, value in answer["usage"].items() if value),
+        "tools used": ", ".join(f"{item['tool']} {item['count']}x" for item in answer["tool_summary"]),
+    }
+    _facts("Details", facts, screen)
+
+
+def _parent(answer: Result) -> str:
+    step = f", step {answer['step_index']}" if answer["step_index"] is not None else ""
+    return f"#{answer['parent_id']}{step}" if answer["parent_id"] else ""
+
+
+def _times(answer: Result, screen: Screen) -> None:
+    names = {"created": "created_at", "started": "started_at", "completed": "completed_at", "changed": "updated_at"}
+    facts = {name: f"{moment(answer[field])} ({ago(answer[field], screen.now)})" for name, field in names.items() if answer[field]}
+    facts["created"] += f" by {answer['created_by']}"
+    facts["worked for"] = span(answer["duration"]) if answer["duration"] else ""
+    _facts("Times", facts, screen)
+    _rows({"uid": answer["uid"], "version": str(answer["version"])}, screen)
+
+
+# Questions to people.
+
+
+def inbox(answer: Result, screen: Screen) -> None:
+    """Every open question: who asks, where, since when, and how to answer."""
+    titles: dict[str, str] = {}
+    for number, item in enumerate(answer["interactions"]):
+        if number:
+            screen.put()
+        for task_id in item["path"]:
+            titles[task_id] = titles.get(task_id) or screen.ask("get_task", task_id=task_id)["title"]
+        screen.put(text=" / ".join(f"#{task_id} {titles[task_id]}" for task_id in item["path"]))
+        question(item, screen, indent=2)
+    if answer["next_cursor"]:
+        screen.note(f"There are more: add --cursor {answer['next_cursor']}")
+    elif not answer["interactions"]:
+        screen.note("Nothing needs you.")
+
+
+def question(item: dict[str, Any], screen: Screen, indent: int = 0) -> None:
+    """One question with its options or its answer."""
+    screen.put(Ink(f"{item['id']} ", "bold"), Ink(f"{item['asked_by']} asked {ago(item['asked_at'], screen.now)}", "yellow"), indent=indent)
+    screen.put(text=item["question"], indent=indent + 2)
+    options: list[str] = item["options"] or []
+    for number, option in enumerate(options, 1):
+        screen.put(Ink(f"{number} ", "dim"), text=option, indent=indent + 4)
+    if _hides(item["question"]) or any(map(_hides, options)):
+        screen.put(Ink("careful: ", "red"), text="this text contains hidden characters, which are not shown", indent=indent + 2)
+    if item["status"] == "open":
+        how = "--option N" if options else "'YOUR ANSWER'"
+        screen.put(Ink(f"answer with: remit interact respond {item['id']} {how}", "cyan"), indent=indent + 2)
+    elif item["answer"] is not None:
+        answered = f"{item['answered_by']} answered {ago(item['answered_at'], screen.now)}: "
+        screen.put(Ink(answered, "green"), text=item["answer"], indent=indent + 2)
+
+
+def _hides(text: str) -> bool:
+    """True if there is more in a text than a person is shown."""
+    from unicodedata import normalize
+
+    return display(text) != normalize("NFC", text.replace("\r\n", "\n"))
+
+
+# Guides, agents, the doctor.
+
+
+def guide(answer: Result, screen: Screen) -> None:
+    """A guide with its text."""
+    screen.put(Ink(answer["title"], "bold"))
+    screen.put(Ink(f"{answer['id']}, by {answer['created_by']} {ago(answer['created_at'], screen.now)}", "dim"))
+    screen.put()
+    screen.put(text=answer["body"])
+
+
+def agent(answer: Result, screen: Screen) -> None:
+    """What is known of an agent."""
+    screen.put(Ink(answer["id"], "bold"))
+    screen.put(text=answer["description"])
+    _facts("Details", {name: _value(value) for name, value in answer.items() if name not in ("id", "description")}, screen)
+
+
+def doctor(answer: Result, screen: Screen) -> None:
+    """What is in force and whether the store holds together."""
+    screen.put(f"remit {answer['version']}, workspace {answer['workspace'] or 'none (make one with: remit init)'}")
+    screen.put()
+    rows: list[list[Part]] = [[item["name"], _value(item["value"]), Ink(item["origin"], "dim")] for item in answer["settings"]]
+    screen.table((Column("SETTING"), Column("VALUE", gives=True), Column("FROM", gives=True)), rows)
+    for unknown in answer["unknown"]:
+        screen.put(Ink("unknown setting ", "yellow"), text=str(unknown))
+    store = answer["store"]
+    counts = ", ".join(f"{count} {state}" for state, count in store["tasks"].items() if count)
+    _facts("Store", {name: _value(value) for name, value in store.items()} | {"tasks": counts or "none"}, screen)
+    if answer.get("verified"):
+        _verified(answer["verified"], screen)
+
+
+def _verified(report: dict[str, Any], screen: Screen) -> None:
+    screen.section("Verified")
+    screen.put(f"{report['streams']} streams, {report['events']} events, {report['rows']} rows", indent=2)
+    for fault in report["faults"]:
+        screen.put(Ink("fault ", "red"), f"{fault['place']} ", text=fault["problem"], indent=2)
+    if not report["faults"]:
+        screen.put(Ink("Everything holds together.", "green"), indent=2)
+
+
+def _heading(title: str, items: Any, screen: Screen) -> None:
+    if items:
+        screen.section(title)
+
+
+def _facts(title: str, facts: dict[str, Any], screen: Screen) -> None:
+    shown = {name: str(value) for name, value in facts.items() if value}
+    _heading(title, shown, screen)
+    _rows(shown, screen)
+
+
+def _rows(facts: dict[str, str], screen: Screen) -> None:
+    for name, value in facts.items():
+        screen.put(Ink(f"{name} ", "dim"), text=value, indent=2)
+
+
+def _ids(ids: list[str]) -> str:
+    return ", ".join(f"#{task_id}" for task_id in ids)
+
+
+def _value(value: Any) -> str:
+    from json import dumps
+
+    return value if isinstance(value, str) else "" if value is None else dumps(value, ensure_ascii=False)

@@ -1,0 +1,156 @@
+"""The front door: what every HTTP request must pass, whatever is behind it."""
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from hmac import compare_digest
+from typing import Any
+
+from remit.domain.wire import dumps
+from remit.errors import Forbidden, RemitError, Unauthenticated, invalid
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+MAX_BODY = 1_000_000
+"""How many bytes a request may carry."""
+CHALLENGE = (b"www-authenticate", b"Bearer")
+
+_LOOKED_AT = frozenset({b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding"})
+_JSON = frozenset({b"application/json", b"application/json;charset=utf-8", b'application/json;charset="utf-8"'})
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_NOSNIFF = (b"x-content-type-options", b"nosniff")
+_NO_STORE = (b"cache-control", b"no-store")
+
+
+class Refused(Exception):
+    """A request that goes no further, with its status, what it is told and what else the answer carries."""
+
+    def __init__(self, status: int, error: RemitError, *headers: tuple[bytes, bytes]) -> None:
+        super().__init__(status)
+        self.status, self.error, self.headers = status, error, headers
+
+
+class Guard:
+    """Lets in requests to a known host, from no strange page, with the token and a small JSON body; adds security headers to every answer."""
+
+    def __init__(self, app: App, *, token: str, hosts: Iterable[str], public: Iterable[str] = ("/healthz",)) -> None:
+        if not token:
+            raise ValueError("The front door needs a token.")
+        self._app, self._token, self._public = app, token.encode(), frozenset(public)
+        self._hosts = frozenset(host.lower().encode() for host in hosts)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] == "lifespan":
+            return await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            return await send({"type": "websocket.close", "code": 1008})
+        send = _protected(send)
+        try:
+            headers = _headers(scope["headers"])
+            self._admit(scope, headers)
+            receive = await _checked_body(scope["method"], headers, receive)
+        except Refused as refused:
+            return await _refuse(refused, send)
+        return await self._app(scope, receive, send)
+
+    def _admit(self, scope: Message, headers: dict[bytes, bytes]) -> None:
+        host = headers.get(b"host", b"").lower()
+        if host not in self._hosts:
+            raise Refused(421, invalid("Host", "is not an address of this server", "the host and port it was started with"))
+        origin = headers.get(b"origin")
+        if origin is not None and not self._same_site(origin.lower(), scope["scheme"].encode()):
+            raise Refused(403, Forbidden("Pages of other sites may not call this server.", hint="Call it without an Origin header."))
+        if not self._knows(headers.get(b"authorization", b"")) and scope["path"] not in self._public:
+            hint = "Send the header Authorization: Bearer <token>; `remit token show` prints the token."
+            raise Refused(401, Unauthenticated("The token is missing or wrong.", hint=hint), CHALLENGE)
+
+    def _same_site(self, origin: bytes, scheme: bytes) -> bool:
+        prefix = scheme + b"://"
+        return origin.startswith(prefix) and origin.removeprefix(prefix) in self._hosts
+
+    def _knows(self, authorization: bytes) -> bool:
+        scheme, _, token = authorization.partition(b" ")
+        return scheme.lower() == b"bearer" and compare_digest(token.strip(), self._token)
+
+
+def _headers(raw: Headers) -> dict[bytes, bytes]:
+    """What the front door looks at; a header given twice becomes a value that nothing matches."""
+    found: dict[bytes, bytes] = {}
+    for name, value in raw:
+        if name in _LOOKED_AT:
+            found[name] = found[name] + b"," + value if name in found else value
+    return found
+
+
+async def _checked_body(method: str, headers: dict[bytes, bytes], receive: Receive) -> Receive:
+    """The body, read here as a whole so that nothing behind the door ever starts on one that is refused."""
+    length = headers.get(b"content-length", b"0")
+    declared = length != b"0" or b"transfer-encoding" in headers
+    if not declared and method not in _WITH_BODY:
+        return receive
+    typed = headers.get(b"content-type", b"").lower().replace(b" ", b"") in _JSON
+    if declared and not typed:
+        raise _not_json()
+    if length.isdigit() and int(length[:20]) > MAX_BODY:
+        raise _too_large()
+    body = await _read(receive)
+    if body and not typed:
+        raise _not_json()
+    return _replayed(body, receive)
+
+
+async def _read(receive: Receive) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        # Whoever hung up in the middle of a body gets no answer; nothing of it may be carried out.
+        if message["type"] == "http.disconnect":
+            raise Refused(400, invalid("body", "ended too early", "all of it"))
+        chunk: bytes = message.get("body", b"")
+        size += len(chunk)
+        if size > MAX_BODY:
+            raise _too_large()
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    pending: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return replay
+
+
+def _protected(send: Send) -> Send:
+    async def protect(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers: Headers = list(message.get("headers", ()))
+            headers.append(_NOSNIFF)
+            if all(name != b"cache-control" for name, _ in headers):
+                headers.append(_NO_STORE)
+            message["headers"] = headers
+        await send(message)
+
+    return protect
+
+
+def _not_json() -> Refused:
+    return Refused(415, invalid("Content-Type", "is not one this server reads", "application/json"))
+
+
+def _too_large() -> Refused:
+    return Refused(413, invalid("body", f"is larger than {MAX_BODY:,} bytes", f"at most {MAX_BODY:,} bytes"))
+
+
+async def _refuse(refused: Refused, send: Send) -> None:
+    body = dumps(refused.error.wire()).encode()
+    headers: Headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *refused.headers]
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,211 @@
+"""remit over MCP: one tool for each operation of the catalogue.
+
+Importing this costs most of a second (the SDK builds its models then), so whoever offers MCP imports it when it is wanted.
+"""
+
+import json
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import mcp_types as wire
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import RequestBodyLimitMiddleware
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+from starlette.responses import JSONResponse, Response
+from starlette.types import Message, Receive, Scope, Send
+
+from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, call
+from remit.domain.record import MEGABYTE
+from remit.domain.schema import record_schema
+from remit.domain.shape import describe
+from remit.domain.wire import dumps
+from remit.errors import Internal, NotFound, RemitError, Unavailable, invalid
+
+MAX_MESSAGE = 8 * MEGABYTE
+INSTRUCTIONS = """\
+remit keeps work that is handed to agents: a task has instructions, acceptance criteria, required outputs and a plan of steps, and \
+everything that happens to it is recorded.
+
+- Hand out work with create_task (list_agents tells whom it can be given to); split it with create_subtask.
+- Look with list_tasks for an overview, get_task for all of one task, get_events for what happened to it.
+- Steer with update_task and send_message: the agent of the task is told before its next step.
+- Finish your own work with complete_task, handing over every required output; fail_task if it cannot be done.
+- Questions from agents wait in list_interactions until respond answers them.
+
+A task is named by its number ("42") or its uid. Lists come in pages: pass next_cursor as cursor to go on. A call that fails says what \
+was wrong and what would be right. When you may have to send a create again, give it an idempotency_key: the same key makes one task.\
+"""
+
+Context = ServerRequestContext[Any, Any]
+
+_log = logging.getLogger(__name__)
+
+
+def mcp_server(core: Core, caller: Caller, version: str) -> Server[Any]:
+    """A server whose tools are the operations of the catalogue, done in the name of one caller."""
+    tools = wire.ListToolsResult(tools=[_tool(operation) for operation in FOR_EVERYONE.values()])
+
+    async def list_tools(_: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
+        if params is not None and params.cursor is not None:
+            raise MCPError(wire.INVALID_PARAMS, "There is no such cursor: all tools are on the first page.")
+        return tools
+
+    async def call_tool(_: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
+        if params.name not in FOR_EVERYONE:
+            raise _unknown_tool(params.name)
+        return await _result(core, params.name, params.arguments or {}, caller)
+
+    return Server(
+        "remit",
+        version=version,
+        title="remit",
+        description="Durable delegation for AI agents.",
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        # No parameter is mirrored in a header; without this the SDK lists all tools at every call to find that out.
+        get_tool_input_schema=lambda _: None,
+    )
+
+
+class McpHttp:
+    """MCP over streamable HTTP, an ASGI app that answers while `run` is entered.
+
+    Modern clients need no session; older ones get one. Every answer is JSON and no stream is ever held open, so that
+    nothing stands in the way of a shutdown: remit has nothing to say unasked.
+    """
+
+    def __init__(self, server: Server[Any]) -> None:
+        # Host and Origin are checked by the guard in front, as for every HTTP surface: a second list could only
+        # disagree with it, so the SDK's own check stays off.
+        self._sessions = StreamableHTTPSessionManager(server, json_response=True, security_settings=None, max_request_body_size=MAX_MESSAGE)
+        self._limited = RequestBodyLimitMiddleware(self._checked, MAX_MESSAGE)
+        self._open = False
+
+    @asynccontextmanager
+    async def run(self) -> AsyncGenerator[None, None]:
+        """Answer within this block, which can be entered once; sessions end with it."""
+        async with self._sessions.run():
+            self._open = True
+            try:
+                yield
+            finally:
+                self._open = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["method"] not in ("POST", "DELETE"):
+            wrong = invalid("method", f"is {scope['method']}", "POST or DELETE: there is no stream to read")
+            await JSONResponse(wrong.wire(), 405, {"Allow": "POST, DELETE"})(scope, receive, send)
+        elif self._open:
+            await self._limited(scope, receive, send)
+        else:
+            closed = Unavailable("remit is shutting down.", hint="Try again in a moment.")
+            await JSONResponse(closed.wire(), closed.status)(scope, receive, send)
+
+    async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse what is no message in the same words for clients of every age; the SDK has others for each."""
+        request = await receive()
+        message = decoded(request.get("body", b""))
+        if isinstance(message, wire.JSONRPCError):
+            await Response(encoded(message), 400, media_type="application/json")(scope, receive, send)
+            return
+        pending = [request]
+
+        async def replay() -> Message:
+            return pending.pop() if pending else await receive()
+
+        await self._sessions.handle_request(scope, replay, send)
+
+
+def mcp_http(server: Server[Any]) -> McpHttp:
+    """An ASGI app to be mounted at /mcp, behind the guard of the HTTP surfaces."""
+    return McpHttp(server)
+
+
+def decoded(text: bytes) -> wire.JSONRPCRequest | wire.JSONRPCNotification | wire.JSONRPCError | None:
+    """A request or notification, an error to answer with, or nothing for what wants no answer."""
+    if not text.strip():
+        return None
+    if len(text) > MAX_MESSAGE:
+        return _refusal(wire.INVALID_REQUEST, f"Invalid request: a message is at most {MAX_MESSAGE:,} bytes long.")
+    try:
+        raw = json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return _refusal(wire.PARSE_ERROR, "Parse error: a message is one JSON object in UTF-8.")
+    if not isinstance(raw, dict):
+        return _refusal(wire.INVALID_REQUEST, "Invalid request: a message is one JSON-RPC object; batches are not understood.")
+    return _message(cast("dict[str, Any]", raw))
+
+
+def encoded(message: wire.JSONRPCMessage) -> bytes:
+    """A message as it is sent: ASCII alone, for some clients take U+2028 for the end of a line."""
+    try:
+        return message.model_dump_json(by_alias=True, exclude_unset=True, ensure_ascii=True).encode()
+    except PydanticSerializationError:  # a lone surrogate that the client sent goes back to it, such as in its id
+        return json.dumps(message.model_dump(by_alias=True, exclude_unset=True)).encode()
+
+
+def _message(raw: dict[str, Any]) -> wire.JSONRPCRequest | wire.JSONRPCNotification | wire.JSONRPCError | None:
+    if "method" not in raw and ("result" in raw or "error" in raw):
+        return None  # an answer, though nothing was asked
+    try:
+        return (wire.JSONRPCRequest if "id" in raw else wire.JSONRPCNotification).model_validate(raw)
+    except ValidationError:
+        expected = "jsonrpc 2.0, a method, an id that is text or a whole number, and params that are an object"
+        return _refusal(wire.INVALID_REQUEST, f"Invalid request: expected {expected}.", raw.get("id"))
+
+
+def _refusal(code: int, message: str, request_id: object = None) -> wire.JSONRPCError:
+    error = wire.ErrorData(code=code, message=message)
+    try:
+        return wire.JSONRPCError.model_validate({"jsonrpc": "2.0", "id": request_id, "error": error})
+    except ValidationError:  # the id is none
+        return wire.JSONRPCError(jsonrpc="2.0", id=None, error=error)
+
+
+def _tool(operation: Operation) -> wire.Tool:
+    same = f" The same as {operation.alias_of}." if operation.alias_of else ""
+    title = operation.name.replace("_", " ").capitalize()
+    return wire.Tool(
+        name=operation.name,
+        title=title,
+        description=operation.description + same,
+        input_schema=record_schema(cast("Any", operation.input)),
+        output_schema=operation.output,
+        annotations=wire.ToolAnnotations(
+            title=title,
+            read_only_hint=operation.effect == "read",
+            destructive_hint=operation.effect == "destroy",
+            idempotent_hint=operation.idempotent,
+            open_world_hint=False,
+        ),
+    )
+
+
+async def _result(core: Core, name: str, fields: Mapping[str, Any], caller: Caller) -> wire.CallToolResult:
+    try:
+        found = await call(core, name, fields, caller)
+    except RemitError as error:
+        return _failure(error)
+    except Exception:  # noqa: BLE001 - the edge: the caller learns nothing of what is inside, the log all of it
+        _log.exception("%s failed", name)
+        return _failure(Internal("Something went wrong inside remit.", hint="The server's log says more."))
+    return wire.CallToolResult(content=[wire.TextContent(text=dumps(found))], structured_content=found)
+
+
+def _failure(error: RemitError) -> wire.CallToolResult:
+    text = wire.TextContent(text=f"{error.code}: {error}")
+    return wire.CallToolResult(content=[text], structured_content=error.wire(), is_error=True)
+
+
+def _unknown_tool(name: str) -> MCPError:
+    """What the protocol wants for a tool that does not exist: an error of the request, not a result of a tool."""
+    error = NotFound(f"There is no tool {describe(name)}.", hint="tools/list names those there are.")
+    return MCPError(wire.INVALID_PARAMS, str(error), error.wire())

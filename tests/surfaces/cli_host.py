@@ -1,0 +1,162 @@
+"""A host for the command line over a real store in memory, and a way to type commands in tests."""
+
+import asyncio
+import io
+import json
+from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import pytest
+
+from remit import __version__
+from remit.adapters.clock import SystemClock
+from remit.app.agents import AgentRegistry
+from remit.app.query import counts
+from remit.app.transfer import dump, load
+from remit.app.verify import verify
+from remit.bootstrap import open_store
+from remit.catalog import Caller, Core, call, follow_events
+from remit.ports import EventStore
+from remit.surfaces.cli.main import main
+from tests.people import ANN, Desk
+
+T = TypeVar("T")
+Result = dict[str, Any]
+
+
+class StoreHost:
+    """Everything a command can ask for, on one store and one event loop."""
+
+    def __init__(self, store: EventStore, runner: asyncio.Runner) -> None:
+        self.desk, self.wait = Desk(store), runner.run
+        self.core = Core(store, SystemClock(), AgentRegistry())
+        self.options: Result = {}
+        self.served: list[tuple[str, Any]] = []
+        self.soon: list[Coroutine[Any, Any, Any]] = []
+        self.patience: int | None = None
+
+    def call(self, operation: str, fields: Mapping[str, Any]) -> Result:
+        return self.wait(call(self.core, operation, fields, Caller(actor=ANN)))
+
+    def follow(self, task_id: str | None, after: str | None) -> Iterator[list[Result]]:
+        """Events from here on; what is to happen soon happens while somebody listens, who interrupts after so many pages."""
+        events = follow_events(self.core, self.wait(self.core.store.tail()) if after is None else after, task_id)
+        pages = 0
+        while pages != self.patience:
+            yield self.wait(self._next(events))
+            pages += 1
+        raise KeyboardInterrupt
+
+    async def _next(self, events: Any) -> list[Result]:
+        async with asyncio.TaskGroup() as group:
+            page = group.create_task(anext(events))
+            while self.soon:
+                await self.soon.pop(0)
+        found: list[Result] = page.result()
+        return found
+
+    def init(self) -> Result:
+        return {"workspace": self.options["workspace"] or "/somewhere", "created": True}
+
+    def serve(self, *, insecure: bool) -> None:
+        self.served.append(("serve", insecure))
+
+    def mcp(self) -> None:
+        self.served.append(("mcp", None))
+
+    def doctor(self, *, verify: bool) -> Result:
+        return self.wait(self._examined(verify))
+
+    async def _examined(self, thoroughly: bool) -> Result:
+        settings = [{"name": "database_url", "value": self.options["database_url"], "origin": "option"}]
+        store = {"kind": "memory", "tasks": await self.core.ask(counts())}
+        found: Result = {"version": __version__, "workspace": None, "settings": settings, "unknown": ["colour in config.toml"], "store": store}
+        if thoroughly:
+            report = await verify(self.core.store)
+            found["verified"] = report._asdict() | {"faults": [fault._asdict() for fault in report.faults]}
+        return found
+
+    def export(self, what: Literal["events", "tasks"], target: Path) -> Result:
+        lines = self.wait(self._dumped())
+        target.write_text("\n".join(lines) + "\n")
+        return {"what": what, "target": str(target), "count": len(lines) - 1}
+
+    async def _dumped(self) -> list[str]:
+        return [line async for line in dump(self.core.store)]
+
+    def import_(self, source: Path) -> Result:
+        return {"what": "events", "source": str(source), "count": self.wait(load(self.core.store, source.read_text().splitlines()))}
+
+    def token(self) -> str:
+        return "s3cret"
+
+
+class Said(NamedTuple):
+    """How a command ended and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Terminal(io.StringIO):
+    """An output that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Shop:
+    """A store with a command line in front of it."""
+
+    def __init__(self, host: StoreHost) -> None:
+        self.host = host
+
+    def __call__(self, *argv: str, columns: int | None = None, stdin: str = "", **env: str) -> Said:
+        """Type a command, at a terminal of so many columns or into a pipe."""
+        out, err = (Terminal(), Terminal()) if columns else (io.StringIO(), io.StringIO())
+        settings = {"COLUMNS": str(columns or 80), "NO_COLOR": "", "TERM": "xterm", **env}
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr("sys.stdin", io.StringIO(stdin))
+            for name, value in settings.items():
+                patch.setenv(name, value)
+            code = main(argv, self._open)
+        return Said(code, out.getvalue(), err.getvalue())
+
+    def _open(self, options: Result) -> StoreHost:
+        self.host.options = options
+        return self.host
+
+    def create(self, title: str = "Write the report", *argv: str) -> str:
+        """The id of a new task."""
+        task_id: str = self("task", "create", title, *argv, "--json").json["task_id"]
+        return task_id
+
+    def do(self, command: str, actor: str = ANN, run_id: str | None = None, **fields: Any) -> Any:
+        """Carry out any command, those of agents and the engine too."""
+        return self.host.wait(self.host.desk.do(command, actor, run_id, **fields))
+
+    def start(self, task_id: str) -> str:
+        """The id of a new run of a task."""
+        return self.host.wait(self.host.desk.start(task_id))
+
+    def ask(self, task_id: str, question: str, options: Sequence[str] = ()) -> str:
+        """Let the task's agent ask a person; the id of the run."""
+        run = self.start(task_id)
+        self.do("AskUser", "agent:general", run, task_id=task_id, question=question, options=list(options))
+        return run
+
+
+@contextmanager
+def shop(url: str = "memory:") -> Generator[Shop]:
+    """A shop on an empty store."""
+    with asyncio.Runner() as runner:
+        opened = open_store(url)
+        yield Shop(StoreHost(runner.run(opened.__aenter__()), runner))
+        runner.run(opened.__aexit__(None, None, None))

@@ -1,0 +1,342 @@
+"""What people type, told through the command line on a real store: each command does what its operation does."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.surfaces.cli.menu import COMMANDS
+from remit.surfaces.cli.when import ago, since, span
+from tests.surfaces.cli_host import Shop, shop
+
+GUIDE = "flaky-network"
+
+
+def test_a_task_is_created_with_all_that_a_person_can_say() -> None:
+    with shop() as at:
+        first = at.create("First")
+        at("guide", "add", "Flaky network", "Retry.")
+        said = at(
+            *("task", "create", "Write the report", "--owner", "general", "--instructions", "Write it.", "--description", "The board asks."),
+            *("--accept", "It is short.", "--accept", "It is true.", "--output", "report", "--output", "data:json", "--output", "notes?"),
+            *("--step", "Read", "--step", "[x] Plan", "--resource", "https://example.com/a", "--resource", "notes.md", "--guide", GUIDE),
+            *("--priority", "high", "--depends-on", f"#{first}", "--label", "q3", "--label", "board", "--set", "team=core", "--set", 'size={"n": 3}'),
+            *(
+                "--set",
+                "round=2",
+                "--limits",
+                "max_turns=20",
+                "--limits",
+                "max-cost=1.5",
+                "--model",
+                "light",
+                "--allow",
+                "Read, Grep",
+                "--deny",
+                "LS",
+            ),
+            *("--explicit", "--draft", "--not-before", "2030-01-31T08:00:00Z", "--cron", "0 6 * * *", "--channel", "board", "--session", "s1"),
+            *("--parent-session", "s0", "--idempotency-key", "k1", "--json"),
+        )
+        task = said.json["task"]
+        assert said.code == 0
+        assert (task["owner"], task["instructions"], task["description"]) == ("general", "Write it.", "The board asks.")
+        assert [item["text"] for item in task["acceptance"]] == ["It is short.", "It is true."]
+        outputs = [(item["name"], item["kind"], item["required"]) for item in task["outputs"]]
+        assert outputs == [("report", "text", True), ("data", "json", True), ("notes", "text", False)]
+        assert [(item["title"], item["done"]) for item in task["steps"]] == [("Read", False), ("Plan", True)]
+        assert [item["value"] for item in task["resources"]] == ["https://example.com/a", str(Path.cwd() / "notes.md")]
+        assert (task["guides"], task["priority"], task["labels"]) == ([GUIDE], 1, ["q3", "board"])
+        assert task["depends_on"] == [{"task_id": first, "on": "done"}]
+        assert task["metadata"] == {"team": "core", "size": {"n": 3}, "round": 2}
+        assert (task["limits"], task["model"]) == ({"max_turns": 20, "max_cost": 1.5}, "light")
+        assert task["tools"] == {"allow": ["Read", "Grep"], "deny": ["LS"]}
+        assert (task["completion"], task["status"], task["channel"]) == ("explicit", "draft", "board")
+        assert (task["session_id"], task["parent_session_id"], task["idempotency_key"]) == ("s1", "s0", "k1")
+        assert task["schedule"]["cron"] == "0 6 * * *"
+
+
+def test_text_comes_from_the_line_from_a_file_or_from_standard_input(tmp_path: Path) -> None:
+    brief = tmp_path / "brief.md"
+    brief.write_text("From a file: größer.\n")
+    with shop() as at:
+        cases = {f"@{brief}": "From a file: größer.", "-": "From a pipe.", "@@ann": "@ann", "plain": "plain"}
+        for given, expected in cases.items():
+            said = at("task", "create", "T", "--instructions", given, "--json", stdin="From a pipe.\n")
+            assert said.json["task"]["instructions"] == expected
+
+
+def test_a_list_shows_whom_each_task_waits_for() -> None:
+    with shop() as at:
+        assert at("task", "list").err.startswith("No tasks to show. Create one with: remit task create")
+        task = at.create("Deploy", "--owner", "general")
+        run = at.ask(task, "Which region?", ["eu", "us"])
+        at.do("YieldRun", "agent:general", run, task_id=task)
+        header, row = at("task", "list").out.splitlines()
+        assert header.split() == ["ID", "STATE", "OWNER", "TITLE", "WAITS", "FOR", "CHANGED"]
+        assert re.match(r"1   waiting  general  Deploy  you: 1-q1, \d+ s  just now$", row)
+        assert re.search(r"\nwaiting for you: 1-q1, \d+ s · owner general\n", at("task", "show", task).out)
+        at("task", "pause", task)
+        assert "\npaused · waits for you: 1-q1, " in at("task", "show", task).out
+        at("task", "resume", task)
+        assert at("task", "list", "--status", "done").out == ""
+        assert "◐ waiting" in at("task", "list", "--owner", "general", columns=100).out
+
+
+def test_next_pages_are_reached_as_told() -> None:
+    with shop() as at:
+        for number in range(3):
+            at.create(f"Task {number}")
+        first = at("task", "list", "--limit", "2")
+        assert first.err.startswith("There are more: add --cursor ")
+        rest = at("task", "list", "--limit", "2", "--cursor", first.err.split()[-1])
+        assert [line.split()[0] for line in (first.out + rest.out).splitlines()] == ["ID", "3", "2", "ID", "1"]
+        at("task", "pause", "1")
+        events = at("task", "events", "1", "--limit", "1")
+        assert ("TaskCreated by user:ann" in events.out, events.err) == (True, "There are more: add --after 1\n")
+        run = at.ask(at.create("Deploy", "--owner", "general"), "Which region?")
+        at.do("AskUser", "agent:general", run, task_id="4", question="Which size?")
+        assert at("inbox", "--limit", "1").err.startswith("There are more: add --cursor ")
+
+
+def test_times_are_told_as_people_say_them() -> None:
+    now = datetime(2030, 1, 31, 12, tzinfo=UTC)
+    cases = {0: "just now", 59: "just now", 60: "1 min ago", 3600: "1 h ago", 86400 * 2.5: "2 d ago", -7200: "in 2 h"}
+    assert [ago((now - timedelta(seconds=seconds)).isoformat(), now) for seconds in cases] == list(cases.values())
+    assert (ago(None, now), since(None, now), span(5.9)) == ("", "", "5 s")
+
+
+def test_a_whole_task_reads_like_a_page() -> None:
+    with shop() as at:
+        before = at.create("Before")
+        task = at.create(
+            "Deploy", *("--instructions", "Roll it out.", "--accept", "It answers.", "--output", "url:url", "--step", "Build", "--step", "Ship")
+        )
+        at("task", "update", task, "--owner", "build", "--depends-on", before)
+        at("task", "subtask", task, "Compile", "general", "--for-step", "0")
+        at("task", "subtask", task, "Look around", "explore")
+        at("task", "complete", "3")
+        at("task", "resource", "add", task, "https://example.com", "--label", "docs")
+        page = at("task", "show", f"#{task}").out
+        assert page.splitlines()[:2] == ["#2 Deploy", "pending · owner build · blocked by #1"]
+        for part in (
+            "Instructions\n  Roll it out.\n",
+            "Acceptance\n  [ ] c1 It answers.\n",
+            "Outputs\n  [ ] url (url)\n",
+            "Plan\n  0 [ ] Build → #3 done\n  1 [ ] Ship\n",
+            "Subtasks\n  #4 pending Look around\n",
+            "Resources\n  0 url https://example.com (docs)\n",
+            "Depends on\n  [ ] #1 to be done\n",
+            "(just now) by user:ann\n",
+        ):
+            assert part in page
+
+
+def test_a_page_shows_questions_and_what_the_agent_has_not_been_told() -> None:
+    with shop() as at:
+        task = at.create("Deploy", "--owner", "general")
+        at.ask(task, "Which region?", ["eu", "us"])
+        at("task", "message", task, "Hurry.")
+        page = at("task", "show", task).out
+        assert "Open questions\n  1-q1 agent:general asked just now\n    Which region?\n      1 eu\n      2 us\n" in page
+        assert "Not delivered yet\n  1-u1 message (queued, just now): Hurry.\n" in page
+
+
+def test_the_end_of_a_task_is_shown_with_its_result() -> None:
+    with shop() as at:
+        task = at.create("Report", "--output", "report", "--output", "data:json", "--accept", "Short.")
+        missing = at("task", "complete", task)
+        assert (missing.code, "lacks report" in missing.err) == (2, True)
+        said = at("task", "complete", task, "--output", "report=-", "--output", 'data:={"n": 1}', "--summary", "Written.", stdin="Two pages.\n")
+        assert said.out == "Completed #1 Report (done)\n"
+        page = at("task", "show", task).out
+        assert "done · owner nobody · unverified" in page
+        assert '[x] report (text): Two pages.\n  [x] data (json): {"n": 1}\n' in page
+        assert "Result\n  Written.\n" in page
+        assert "[~] c1 Short.\n      attested" in page
+        failed = at.create("Hopeless")
+        assert at("task", "fail", failed, "No network.").out == "Failed #2 Hopeless (failed)\n"
+        assert "Result\n  failed error: No network.\n" in at("task", "show", failed).out
+        assert [line.split()[0] for line in at("task", "history").out.splitlines()[1:]] == ["2", "1"]
+
+
+def test_cancel_says_what_went_with_it() -> None:
+    with shop() as at:
+        task = at.create("Parent")
+        child = at("task", "subtask", task, "Child", "build", "--json").json["task_id"]
+        at("task", "subtask", child, "Grandchild", "general")
+        assert at("task", "cancel", task, "--message", "Not needed.").out == "Canceled #1, and with it #2, #3\n"
+        assert at("task", "cancel", at.create("Lone")).out == "Canceled #4\n"
+
+
+def test_a_task_is_changed_held_and_run_again() -> None:
+    with shop() as at:
+        task = at.create("Draft", "--draft", "--label", "old", "--set", "a=1")
+        assert at("task", "show", task).out.splitlines()[1] == "draft · owner nobody"
+        said = at("task", "update", task, "--status", "active", "--owner", "general", "--title", "Real", "--instructions", "Do.", "--clear", "labels")
+        assert said.out == "Updated #1 Real (pending)\n"
+        assert said.err == "Its agent will be told with its next request: 1-u1\n"
+        assert at("task", "show", task, "--json").json["labels"] == []
+        assert at("task", "pause", task).out == "Paused #1 Real (paused)\n"
+        assert at("task", "resume", task).out == "Resumed #1 Real (pending)\n"
+        assert at("task", "run", task).out == "Woke #1 Real (pending)\n"
+        assert [row.split()[0] for row in at("ready").out.splitlines()] == ["ID", "1"]
+        at("task", "cancel", task)
+        assert at("task", "rerun", task).out == "Created #2 Real (pending)\n"
+        stale = at("task", "update", "2", "--title", "X", "--expected-version", "99")
+        assert stale.code == 4
+
+
+def test_a_handoff_tells_of_the_successor() -> None:
+    with shop() as at:
+        task = at.create("Deploy", "--owner", "general")
+        at.start(task)
+        said = at("task", "update", task, "--owner", "build")
+        assert (said.out, said.err) == ("Updated #2 Deploy (pending)\n", "It takes the place of #1.\n")
+
+
+def test_the_plan_is_replaced_and_ticked_off() -> None:
+    with shop() as at:
+        task = at.create("Report")
+        assert at("task", "steps", task, "[x] Read", "[ ] Write", "Send").code == 0
+        assert at("task", "step", task, "1", "--done", "--details", "two pages", "--title", "Write it").code == 0
+        assert at("task", "step", task, "0", "--undone").code == 0
+        assert "Plan\n  0 [ ] Read\n  1 [x] Write it\n        two pages\n  2 [ ] Send\n" in at("task", "show", task).out
+
+
+def test_resources_guides_sessions_and_waivers() -> None:
+    with shop() as at:
+        task = at.create("Report", "--accept", "Short.")
+        assert at("task", "resource", "add", task, "notes.md").code == 0
+        assert at("task", "resource", "remove", task, "0").out == "Removed it from #1 Report (pending)\n"
+        assert at("guide", "add", "Flaky network", "Retry.\nThen wait.").out == f"Added guide {GUIDE}\n"
+        assert at("task", "guide", task, GUIDE).out == "Linked.\n"
+        assert f"{GUIDE}  (remit guide show {GUIDE})" in at("task", "show", task).out
+        assert at("guide", "show", GUIDE).out.splitlines()[3:] == ["Retry.", "Then wait."]
+        assert at("guide", "list").out.splitlines()[1].startswith(f"{GUIDE}  Flaky network  user:ann")
+        assert at("task", "waive", task, "c1", "It may be long.").out == "Waived it for #1 Report (pending)\n"
+        assert "[-] c1 Short." in at("task", "show", task).out
+        assert at("task", "assign", task, "session-7").code == 0
+        assert "session session-7" in at("task", "show", task).out
+
+
+def test_agents_are_listed_and_shown() -> None:
+    with shop() as at:
+        assert [row.split()[0] for row in at("agents", "list").out.splitlines()] == ["ID", "build", "explore", "general", "plan", "summary"]
+        assert at("agents", "show", "explore").out.startswith("explore\nSearches and reads the workspace")
+
+
+def test_a_watched_task_is_followed_to_its_end_and_the_exit_code_tells_which() -> None:
+    endings: dict[int, tuple[str, dict[str, Any]]] = {0: ("CompleteTask", {}), 1: ("FailTask", {"message": "No."}), 130: ("CancelTask", {})}
+    for code, (command, fields) in endings.items():
+        with shop() as at:
+            task = at.create("Deploy")
+            at.host.soon.append(at.host.desk.do("SendMessage", task_id=task, message="Hurry."))
+            at.host.soon.append(at.host.desk.do(command, task_id=task, **fields))
+            said = at("task", "watch", task)
+            lines = said.out.splitlines()
+            assert said.code == code
+            assert "#1 1 TaskCreated by user:ann: Deploy" in lines[0]
+            assert "#1 2 MessageSent by user:ann: update_id 1-u1, Hurry." in lines[1]
+            again = at("task", "watch", task, "--after", at("task", "events", task, "--json").json["events"][0]["position"])
+            assert (again.code, again.out) == (code, said.out.partition("\n")[2])
+
+
+def test_all_tasks_are_watched_until_stopped() -> None:
+    with shop() as at:
+        at.host.patience = 1
+        at.host.soon.append(at.host.desk.do("CreateTask", title="New"))
+        said = at("task", "watch", "--json")
+        assert (said.code, said.err) == (130, "")
+        assert (said.json["type"], said.json["data"]["title"]) == ("TaskCreated", "New")
+        at.create("Newer")
+        assert "TaskCreated by user:ann: Newer" in at("task", "watch", "--after", said.json["position"]).out
+
+
+def test_everything_moves_to_another_store(tmp_path: Path) -> None:
+    target = tmp_path / "dump.jsonl"
+    with shop() as at:
+        at.create("Moved")
+        assert at("export", "events", str(target)).out.endswith(f" events to {target}\n")
+        assert at("export", "events", str(tmp_path / "no" / "dump")).code == 2
+    with shop() as at:
+        assert at("import", str(target), "--json").json == {"what": "events", "source": str(target), "count": 1}
+        assert "Moved" in at("task", "list").out
+        assert at("import", str(tmp_path / "none")).code == 2
+
+
+def test_the_doctor_shows_what_is_in_force_and_verifies() -> None:
+    with shop() as at:
+        at.create("One")
+        said = at("doctor", "--verify", "--database-url", "memory:")
+        assert said.code == 0
+        assert "database_url  memory:  option" in said.out
+        assert "unknown setting colour in config.toml" in said.out
+        assert "tasks 1 pending" in said.out
+        assert "1 streams, 1 events, 1 rows\n  Everything holds together.\n" in said.out
+        assert "verified" not in at("doctor", "--json").json
+
+
+def test_the_workspace_the_token_and_the_servers() -> None:
+    with shop() as at:
+        assert at("--workspace", "/tmp/w", "init").out == "Workspace /tmp/w\n"
+        assert at("token", "show").out == "s3cret\n"
+        assert at("serve", "--host", "0.0.0.0", "--port", "9000", "--insecure").code == 0
+        assert (at.host.options["host"], at.host.options["port"]) == ("0.0.0.0", 9000)
+        assert at("mcp") == (0, "", "")
+        assert at.host.served == [("serve", True), ("mcp", None)]
+
+
+@pytest.mark.parametrize(
+    "argv", [("--workspace", "/w", "--url=http://x", "task", "list"), ("task", "--workspace", "/w", "list", "--url", "http://x")]
+)
+def test_where_to_look_is_said_before_or_after_the_command(argv: tuple[str, ...]) -> None:
+    with shop() as at:
+        assert at(*argv).code == 0
+        assert at.host.options == {"workspace": "/w", "url": "http://x", "database_url": None, "host": None, "port": None}
+
+
+def test_json_is_what_the_catalogue_returns() -> None:
+    with shop() as at:
+        _fill(at)
+        for argv, operation, fields in READS:
+            assert at(*argv, "--json").json == at.host.call(operation, fields)
+        assert at("--json", "task", "show", "1").json == at.host.call("get_task", {"task_id": "1"})
+        assert at("task", "show", "1", "--json", columns=80).out.startswith('{\n  "id": "1",\n')
+
+
+READS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
+    (("task", "list"), "list_tasks", {}),
+    (("task", "list", "--state", "running"), "list_tasks", {"state": "running"}),
+    (("task", "list", "--scope", "tree", "--parent", "1"), "list_tasks", {"scope": "tree", "parent": "1"}),
+    (("task", "show", "1"), "get_task", {"task_id": "1"}),
+    (("task", "events", "1"), "get_events", {"task_id": "1"}),
+    (("task", "updates", "1"), "list_updates", {"task_id": "1"}),
+    (("task", "history"), "list_history", {}),
+    (("ready",), "list_ready", {}),
+    (("inbox",), "list_interactions", {}),
+    (("interact", "list", "--status", "closed"), "list_interactions", {"status": "closed"}),
+    (("notifications",), "list_notifications", {}),
+    (("guide", "list"), "list_guides", {}),
+    (("guide", "show", GUIDE), "get_guide", {"guide_id": GUIDE}),
+    (("agents", "list"), "list_agents", {}),
+    (("agents", "show", "plan"), "get_agent", {"agent_id": "plan"}),
+)
+
+
+def test_every_operation_for_people_has_a_command() -> None:
+    from remit.catalog import FOR_EVERYONE
+
+    offered = {command.act for command in COMMANDS.values() if isinstance(command.act, str)} | {"respond"}
+    assert offered == {name for name, operation in FOR_EVERYONE.items() if not operation.alias_of}
+
+
+def _fill(at: Shop) -> None:
+    at("guide", "add", "Flaky network", "Retry.")
+    run = at.ask(at.create("Deploy", "--owner", "general"), "Which region?", ["eu", "us"])
+    at.do("NotifyUser", "agent:general", run, task_id="1", message="Half way.")
+    at("task", "message", "1", "Hurry.")
+    at.create("Ready", "--owner", "general")
+    at("task", "complete", at.create("Ended"))

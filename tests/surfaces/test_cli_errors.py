@@ -1,0 +1,178 @@
+"""What the command line says when something is wrong, and how it leaves."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.adapters.memory import MemoryEventStore
+from remit.errors import Busy, Forbidden, Internal, LimitExceeded, RemitError, TimedOut, Unauthenticated
+from remit.surfaces.cli.main import main
+from tests.surfaces.cli_host import shop
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "first"),
+    [
+        (("task", "show", "9"), 3, "error: There is no task 9."),
+        (("task", "create", ""), 2, "error: title: is blank; expected 1 to 256 characters."),
+        (("task", "create", "T", "--owner", "nobody-known"), 2, "error: owner: "),
+        (("task", "create", "T", "--priority", "hgh"), 2, "error: --priority: is 'hgh'; expected one of urgent, high"),
+        (("task", "create", "T", "--limits", "max_turns"), 2, "error: --limits: is 'max_turns'; expected NAME=NUMBER"),
+        (("task", "create", "T", "--limits", "max_turns=x"), 2, "error: --limits: is 'max_turns=x'; expected NAME=NUMBER"),
+        (("task", "create", "T", "--set", 'a={"b"'), 2, "error: --set: is no JSON"),
+        (("task", "create", "T", "--set", "=1"), 2, "error: --set: is '=1'; expected KEY=VALUE."),
+        (("task", "create", "T", "--output", "a:b"), 2, "error: --output: has the kind 'b'"),
+        (("task", "create", "T", "--depends-on", "1:sometime"), 2, "error: depends_on[0].on: is 'sometime'"),
+        (("task", "create", "T", "--instructions", "@/no/such/file"), 2, "error: --instructions: names /no/such/file, which cannot be used"),
+        (("task", "create", "T\ud800"), 2, "error: title: contains a lone surrogate"),
+        (("task", "resume", "1"), 4, "error: "),
+        (("task", "waive", "1", "c9", "No."), 3, "error: "),
+        (("guide", "show", "none"), 3, "error: There is no guide none."),
+        (("agents", "show", "none"), 3, "error: There is no agent none."),
+        (("task", "list", "--limit", "many"), 2, "error: --limit: is 'many'; expected a whole number."),
+        (("task", "list", "--cursor", "x"), 2, "error: cursor: is not one that this list gave"),
+    ],
+)
+def test_an_error_is_one_line_with_its_exit_code(argv: tuple[str, ...], code: int, first: str) -> None:
+    with shop() as at:
+        at.create("Here")
+        said = at(*argv)
+        assert (said.code, said.out) == (code, "")
+        assert said.err.startswith(first)
+        assert "Traceback" not in said.err
+        as_json = at(*argv, "--json")
+        assert (as_json.code, as_json.err) == (code, "")
+        assert as_json.json["error"]["code"] in ("INVALID_PARAM", "NOT_FOUND", "CONFLICT")
+
+
+def test_a_hint_stands_on_its_own_line_in_the_words_of_the_command_line() -> None:
+    with shop() as at:
+        assert at("task", "show", "9").err == "error: There is no task 9.\n'remit task list' and 'remit task history' show what there is.\n"
+
+
+def test_an_error_cannot_be_made_to_look_like_two() -> None:
+    with shop() as at:
+        assert at("task", "create", "T", "--instructions", "@/no\nerror: all is lost").err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", [Unauthenticated, Forbidden, LimitExceeded, Busy, TimedOut, Internal])
+def test_every_kind_of_error_has_its_exit_code(kind: type[RemitError], capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(_options: dict[str, Any]) -> Any:
+        raise kind("No.", hint="Try later.")
+
+    assert main(["task", "list"], refuse) == kind.exit_code
+    assert capsys.readouterr() == ("", "error: No.\nTry later.\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "guess"),
+    [
+        (("tsk",), "Did you mean: remit task?"),
+        (("task", "lst"), "Did you mean: remit task list?"),
+        (("lst",), "Did you mean: remit task list or remit guide list or remit agents list?"),
+        (("create",), "Did you mean: remit task create?"),
+        (("task", "resource", "ad"), "Did you mean: remit task resource add?"),
+        (("task", "zzz"), "See: remit task --help"),
+        (("task", "list", "--ownr", "build"), "Did you mean: --owner?"),
+        (("task", "create", "--titel=x"), "See: remit task create --help"),
+        (("task", "create", "T", "--instuctions=x"), "Did you mean: --instructions?"),
+        (("task", "list", "--zzz"), "See: remit task list --help"),
+        (("task", "list", "--status", "runing"), "(did you mean running?)"),
+        (("task", "show"), "The following arguments are required: TASK."),
+        (("task", "show", "1", "2"), "Unrecognized arguments: 2."),
+        (("task", "list", "--owner"), "Argument --owner: expected one argument."),
+        ((), "A command is missing."),
+        (("task",), "A command is missing."),
+        (("task", "--zzz"), "There is no option '--zzz' here."),
+        (("completion", "csh"), "expected one of bash, zsh, fish"),
+        (("export", "everything", "x"), "expected one of events, tasks"),
+    ],
+)
+def test_wrong_use_is_told_with_the_usage_and_a_guess(argv: tuple[str, ...], guess: str) -> None:
+    with shop() as at:
+        said = at(*argv)
+        assert (said.code, said.out) == (2, "")
+        assert guess in said.err
+        assert said.err.startswith(("usage: remit", "error: --status", "error: SHELL", "error: WHAT"))
+        assert at(*argv, "--json").json["error"]["code"] == "INVALID_PARAM"
+
+
+def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "image").write_bytes(b"\xff\xfe")
+    with shop() as at:
+        said = at("task", "create", "T", "--instructions", f"@{tmp_path / 'image'}")
+        assert (said.code, "which is no text; expected text in UTF-8" in said.err) == (2, True)
+        too_long = at("task", "create", "T", "--instructions", "-", stdin="x" * 2**21)
+        assert (too_long.code, "at most" in too_long.err) == (2, True)
+
+
+def test_a_fault_of_the_system_is_told_without_a_traceback() -> None:
+    def full(_options: dict[str, Any]) -> Any:
+        raise OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stderr", errors := _Kept())
+        assert main(["task", "list"], full) == 1
+    assert errors.text == "error: The system refused: [Errno 28] No space left on device.\n"
+
+
+class _Kept:
+    text = ""
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+
+def test_a_doctor_who_finds_something_says_so_in_the_exit_code() -> None:
+    with shop() as at:
+        at.create("One")
+        assert isinstance(at.host.core.store, MemoryEventStore)
+        at.host.core.store._tables["task"].clear()
+        said = at("doctor", "--verify")
+        assert (said.code, "fault task" in said.out) == (1, True)
+
+
+LIST_MANY = """
+import sys
+from tests.surfaces.cli_host import shop
+from remit.surfaces.cli.main import main
+with shop() as at:
+    for number in range(300):
+        at.create(f"Task {number} " + "x" * 200)
+    sys.stderr.write("filled\\n")
+    sys.exit(main(["task", "list", "--limit", "1000"], lambda options: at.host))
+"""
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", LIST_MANY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."}
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    # Nothing is written before the reader is gone, so every write meets a closed pipe.
+    process.stdout.close()
+    assert process.stderr.read() == "filled\n"
+    process.stderr.close()
+    assert process.wait() == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("argv", ["--help", "task list --help", "completion bash", "nonsense --json"])
+def test_an_output_that_is_full_is_told_without_a_traceback(argv: str) -> None:
+    code = f"import sys; from remit.surfaces.cli.main import main; sys.exit(main({argv.split()!r}, None))"
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, env=buffered, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: The system refused: [Errno 28] No space left on device.\n")
+
+
+def test_an_interrupt_is_quiet() -> None:
+    def interrupted(_options: dict[str, Any]) -> Any:
+        raise KeyboardInterrupt
+
+    assert main(["task", "list"], interrupted) == 130

@@ -1,0 +1,95 @@
+"""Help, the version, completion, and what starting costs."""
+
+import subprocess
+import sys
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from remit import __version__
+from remit.surfaces.cli.menu import COMMANDS, GROUPS
+from tests.surfaces.cli_host import shop
+
+SLOW = {"asyncio", "dataclasses", "inspect", "pydantic", "rich", "typer"}
+SLOW |= {"difflib", "textwrap", "shutil", "subprocess", "unicodedata", "datetime", "json"}
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_every_command_explains_itself(path: str) -> None:
+    with shop() as at:
+        said = at(*path.split(), "--help")
+        assert (said.code, said.err) == (0, "")
+        assert said.out.startswith(f"usage: remit {path}")
+        assert COMMANDS[path].summary.split(".")[0] in " ".join(said.out.split())
+        assert all(argument.help for argument in COMMANDS[path].arguments)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_group_lists_what_is_in_it(group: str) -> None:
+    with shop() as at:
+        said = at(*group.split(), "--help")
+        assert (said.code, said.err) == (0, "")
+        assert GROUPS[group] in said.out
+        assert at(*group.split(), "-h") == said
+        for path in COMMANDS:
+            if path.startswith(f"{group} ".lstrip()):
+                assert f"\n  {path.removeprefix(group).split()[0]} " in said.out
+
+
+def test_the_version_is_printed() -> None:
+    with shop() as at:
+        assert at("--version") == (0, f"remit {__version__}\n", "")
+
+
+def test_starting_loads_nothing_slow() -> None:
+    """Each of these costs more than parsing the whole command line."""
+    loaded = _modules("import sys, remit.surfaces.cli.main") - _modules("import sys")
+    assert not loaded & SLOW
+    assert {name for name in loaded if name.startswith("remit.") and not name.startswith("remit.surfaces")} == {"remit.errors"}
+
+
+def _modules(code: str) -> set[str]:
+    return set(subprocess.run([sys.executable, "-c", f"{code}; print(*sys.modules)"], check=True, capture_output=True, text=True).stdout.split())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_knows_every_command_and_option(shell: str, tmp_path: Path) -> None:
+    with shop() as at:
+        script = at("completion", shell).out
+    for path, command in COMMANDS.items():
+        assert f"'{path}'" in script
+        for argument in command.arguments:
+            assert not argument.name.startswith("-") or argument.name.lstrip("-") in script
+    file = tmp_path / "script"
+    file.write_text(script)
+    checker = which(shell)
+    if checker:
+        subprocess.run([checker, "-n", str(file)], check=True, capture_output=True)
+    else:
+        # zsh's part that bash can read too is the whole script but for its own expansions; fish's quotes must at least pair.
+        assert script.replace("'\\''", "").count("'") % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("remit ta", ["task"]),
+        ("remit task pa", ["pause"]),
+        ("remit task resource ", ["add", "remove"]),
+        ("remit task list --ow", ["--owner"]),
+        ("remit --json task guide --js", ["--json"]),
+        ("remit guide s", ["show"]),
+        ("remit completion z", ["zsh"]),
+        ("remit nonsense --zzz", []),
+    ],
+)
+def test_bash_completes(typed: str, expected: list[str], tmp_path: Path) -> None:
+    with shop() as at:
+        script = tmp_path / "script"
+        script.write_text(at("completion", "bash").out)
+    words = typed.split(" ")
+    quoted = " ".join(f"'{word}'" for word in words)
+    code = f'source {script}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _remit; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    found = subprocess.run(["bash", "--norc", "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert found == expected

@@ -1,0 +1,175 @@
+"""The real `remit` command in real processes: a workspace, a server, MCP on its standard streams, moving to another store."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from tests.postgres import PostgresForTests
+
+
+class Ran(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Shell:
+    """A folder in which commands are typed."""
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        self.folder = folder
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("REMIT_")}
+        self.env = clean | {"HOME": str(folder / "home"), "NO_COLOR": "1"} | variables
+
+    def remit(self, *arguments: str) -> Ran:
+        command = [sys.executable, "-m", "remit", *arguments]
+        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=60, check=False)
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def started(self, *arguments: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "remit", *arguments]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    made = Shell(tmp_path)
+    assert made.remit("init").code == 0
+    return made
+
+
+@contextmanager
+def serving(shell: Shell) -> Iterator[str]:
+    """The URL of a running `remit serve`, which must end well when it is told to."""
+    child = shell.started("serve", "--port", "0")
+    assert child.stderr is not None
+    found = re.search(r"http://127\.0\.0\.1:\d+", child.stderr.readline())
+    assert found is not None
+    try:
+        yield found[0]
+    finally:
+        child.send_signal(signal.SIGTERM)
+        _, rest = child.communicate(timeout=20)
+    assert "Traceback" not in rest
+
+
+def test_a_command_outside_a_workspace_says_how_to_make_one(tmp_path: Path) -> None:
+    ran = Shell(tmp_path).remit("task", "list")
+    assert (ran.code, ran.out) == (3, "")
+    assert "remit init" in ran.err
+
+
+def test_the_same_commands_work_through_a_server(shell: Shell) -> None:
+    shell.remit("task", "create", "Here", "--owner", "general")
+    with serving(shell) as url:
+        away = Shell(shell.folder, REMIT_URL=url)
+        assert away.remit("task", "create", "There", "--json").json["task_id"] == "2"
+        assert away.remit("task", "list", "--json").json == shell.remit("task", "list", "--json").json
+        missing = away.remit("task", "show", "9")
+        assert (missing.code, "There is no task 9." in missing.err) == (3, True)
+        stranger = Shell(shell.folder, REMIT_URL=url, REMIT_TOKEN="wrong").remit("task", "list")
+        assert (stranger.code, "token" in stranger.err) == (5, True)
+    gone = Shell(shell.folder, REMIT_URL=url).remit("task", "list")
+    assert gone.code == 7
+
+
+def test_a_server_only_listens_to_this_machine_unless_told_otherwise(shell: Shell) -> None:
+    ran = shell.remit("serve", "--host", "0.0.0.0", "--port", "0")
+    assert ran.code == 2
+    assert "--insecure" in ran.err
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_mcp_on_the_standard_streams(shell: Shell, mode: str) -> None:
+    shell.remit("task", "create", "Here")
+    server = StdioServerParameters(command=sys.executable, args=["-m", "remit", "mcp"], cwd=str(shell.folder), env=shell.env)
+    async with Client(stdio_client(server), mode=mode) as client:
+        made = await client.call_tool("create_task", {"title": "By MCP", "owner": "explore"})
+        assert made.structured_content is not None
+        assert made.structured_content["task_id"] == "2"
+        wrong = await client.call_tool("get_task", {"task_id": "9"})
+        assert wrong.is_error
+    assert shell.remit("task", "show", "2", "--json").json["title"] == "By MCP"
+
+
+def test_events_and_tasks_move_to_another_store(shell: Shell, tmp_path: Path, postgres: PostgresForTests) -> None:
+    shell.remit("task", "create", "One", "--owner", "general", "--step", "a")
+    shell.remit("task", "create", "Two")
+    shell.remit("task", "complete", "2", "--summary", "Done.")
+    shell.remit("guide", "add", "Disk is full", "--body", "Delete the caches.")
+    dump, folder = tmp_path / "all.jsonl", tmp_path / "files"
+    assert shell.remit("export", "events", str(dump)).code == 0
+    assert shell.remit("export", "tasks", str(folder), "--json").json["count"] == 2
+
+    other = Shell(shell.folder, REMIT_DATABASE_URL=postgres.new_database())
+    assert other.remit("import", str(dump)).code == 0
+    assert other.remit("task", "show", "1", "--json").json == shell.remit("task", "show", "1", "--json").json
+    assert other.remit("task", "create", "Three", "--json").json["task_id"] == "3"
+    assert other.remit("import", str(dump)).code == 4
+    checked = other.remit("doctor", "--verify", "--json").json
+    assert checked["verified"]["faults"] == []
+
+    third = Shell(shell.folder, REMIT_DATABASE_URL=f"sqlite:///{tmp_path / 'third.db'}")
+    assert third.remit("import", str(folder), "--json").json == {"what": "tasks", "source": str(folder), "count": 2}
+    assert third.remit("task", "history", "--json").json["tasks"][0]["title"] == "Two"
+    assert third.remit("import", str(tmp_path / "nothing")).code == 3
+
+
+def test_doctor_shows_where_settings_come_from_and_no_secret(shell: Shell, postgres: PostgresForTests) -> None:
+    url = postgres.new_database().replace("postgres@", "postgres:hunter2@")
+    ran = Shell(shell.folder, REMIT_DATABASE_URL=url, REMIT_TOKEN="hunter3").remit("doctor", "--json")
+    assert ran.code == 0, ran.err
+    settings = {item["name"]: item for item in ran.json["settings"]}
+    assert settings["database_url"]["origin"] == "REMIT_DATABASE_URL"
+    assert "hunter" not in ran.out
+
+
+def test_a_store_that_does_not_hold_together_fails_the_doctor(shell: Shell) -> None:
+    from remit.adapters.sqlite.driver import connect
+
+    shell.remit("task", "create", "One")
+    connection = connect(shell.folder / ".remit" / "remit.db")
+    connection.execute("UPDATE task SET title = 'Another'")
+    connection.close()
+    ran = shell.remit("doctor", "--verify")
+    assert ran.code == 1
+    assert "differs from a replay in title" in ran.out
+
+
+def test_what_a_killed_command_acknowledged_is_there(shell: Shell) -> None:
+    child = shell.started("mcp")
+    assert child.stdin is not None
+    assert child.stdout is not None
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    for message in (
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "create_task", "arguments": {"title": "Kept"}}},
+    ):
+        child.stdin.write(json.dumps(message) + "\n")
+        child.stdin.flush()
+    while json.loads(child.stdout.readline()).get("id") != 2:
+        pass
+    child.kill()
+    child.communicate()
+    assert shell.remit("task", "list", "--json").json["tasks"][0]["title"] == "Kept"
+    assert shell.remit("doctor", "--verify").code == 0

@@ -1,0 +1,190 @@
+"""No surface can do what another refuses: the same calls give the same data and the same errors on all of them."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from remit import Remit
+from remit.bootstrap import open_core, open_store
+from remit.bootstrap.api import operator
+from remit.bootstrap.host import WorkspaceHost
+from remit.catalog import FOR_EVERYONE, OPERATIONS, Caller, call
+from remit.client import RemitClient
+from remit.errors import RemitError
+from remit.surfaces.mcp import mcp_server
+from remit.surfaces.rest import rest_routes
+from tests.surfaces.http import TOKEN, site
+
+Call = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+Story = list[tuple[str, dict[str, Any]]]
+
+TASK = {"title": "Write the report", "owner": "build", "steps": ["Read", {"title": "Write", "details": "two pages"}], "outputs": ["report"]}
+STORY: Story = [
+    ("list_tasks", {}),
+    ("create_guide", {"title": "Disk is full", "body": "Delete the caches."}),
+    ("create_task", {**TASK, "acceptance": ["Short."], "priority": "high", "labels": ["a"], "tsgs": ["disk-is-full"], "metadata": {"x": [1, None]}}),
+    ("create_task", {"title": "Second", "depends_on": ["1"], "status": "draft", "idempotency_key": "k"}),
+    ("create_task", {"title": "Second", "depends_on": ["1"], "status": "draft", "idempotency_key": "k"}),
+    ("create_subtask", {"task_id": "1", "title": "Look", "owner": "explore", "step_index": 0}),
+    ("get_task", {"task_id": "#1"}),
+    ("update_task", {"task_id": "1", "instructions": "In English.", "outputs": ["report", {"name": "link", "kind": "url", "required": False}]}),
+    ("update_steps", {"task_id": "1", "steps": ["Read", "Write", "Send"]}),
+    ("update_step", {"task_id": "1", "index": 1, "done": True}),
+    ("add_resource", {"task_id": "1", "type": "url", "value": "https://example.org/x"}),
+    ("remove_resource", {"task_id": "1", "index": 0}),
+    ("attach_tsg", {"task_id": "2", "tsg_id": "disk-is-full"}),
+    ("assign_task", {"task_id": "3", "subagent_session_id": "s1"}),
+    ("send_message", {"task_id": "1", "message": "Hurry."}),
+    ("pause_task", {"task_id": "1"}),
+    ("resume_task", {"task_id": "1"}),
+    ("run_task", {"task_id": "1"}),
+    ("list_updates", {"task_id": "1"}),
+    ("list_tasks", {"scope": "tree", "parent": "3", "limit": 1}),
+    ("list_tasks", {"label": "a", "status": "active"}),
+    ("list_ready", {}),
+    ("list_interactions", {}),
+    ("list_notifications", {}),
+    ("list_guides", {}),
+    ("get_guide", {"guide_id": "disk-is-full"}),
+    ("list_agents", {}),
+    ("get_agent", {"agent_id": "explore"}),
+    ("waive_criterion", {"task_id": "1", "criterion_id": "c1", "reason": "Not needed."}),
+    ("mark_task_complete", {"task_id": "1", "outputs": {"report": "..."}, "summary": "Done."}),
+    ("fail_task", {"task_id": "3", "message": "No."}),
+    ("rerun_task", {"task_id": "3"}),
+    ("cancel_task", {"task_id": "2", "message": "Not needed."}),
+    ("list_history", {}),
+    ("get_events", {"task_id": "1", "after": 2, "limit": 3}),
+]
+REFUSED: Story = [
+    ("create_task", {}),
+    ("create_task", {"title": ""}),
+    ("create_task", {"title": "x" * 257, "priority": 9, "steps": [{"title": "y" * 61}]}),
+    ("create_task", {"title": "x", "owner": "nobody"}),
+    ("create_task", {"title": "x", "titel": "y"}),
+    ("create_task", {"title": "x", "metadata": json.loads("[" * 40 + "]" * 40)}),
+    ("create_task", {"title": "nul\0"}),
+    ("create_task", {"title": "x", "resources": [{"type": "file", "value": "relative"}]}),
+    ("create_task", {"title": "x", "depends_on": ["99"]}),
+    ("get_task", {"task_id": "99"}),
+    ("update_task", {"task_id": "1", "expected_version": 99, "title": "y"}),
+    ("complete_task", {"task_id": "1"}),
+    ("update_step", {"task_id": "1", "index": 9, "done": True}),
+    ("create_subtask", {"task_id": "1", "title": "x", "owner": "explore", "step_index": 7}),
+    ("resume_task", {"task_id": "1"}),
+    ("rerun_task", {"task_id": "1"}),
+    ("respond", {"interaction_id": "1-q1", "answer": "x"}),
+    ("get_guide", {"guide_id": "nope"}),
+    ("get_agent", {"agent_id": "nope"}),
+    ("list_tasks", {"cursor": "nonsense"}),
+    ("list_tasks", {"scope": "mine"}),
+    ("list_tasks", {"limit": 0}),
+    ("list_tasks", {"status": "doing"}),
+]
+
+
+@asynccontextmanager
+async def catalogue(_: Path) -> AsyncIterator[Call]:
+    async with open_core("memory:") as core:
+        yield lambda name, sent: call(core, name, sent, Caller(actor=operator()))
+
+
+@asynccontextmanager
+async def library(_: Path) -> AsyncIterator[Call]:
+    async with Remit.open(database_url="memory:") as remit:
+        yield lambda name, sent: getattr(remit, name)(**sent)
+
+
+@asynccontextmanager
+async def http(_: Path) -> AsyncIterator[Call]:
+    async with open_store("memory:") as store, site(store) as served, RemitClient(served.url, TOKEN) as client:
+        yield lambda name, sent: getattr(client, name)(**sent)
+
+
+@asynccontextmanager
+async def mcp(_: Path) -> AsyncIterator[Call]:
+    async with open_core("memory:") as core, Client(mcp_server(core, Caller(actor=operator()), "1")) as client:
+
+        async def through(name: str, sent: dict[str, Any]) -> dict[str, Any]:
+            result = await client.call_tool(name, sent)
+            found: Any = result.structured_content
+            return dict(found)
+
+        yield through
+
+
+@asynccontextmanager
+async def command_line(folder: Path) -> AsyncIterator[Call]:
+    """What `remit` stands on: reads that are answered at once, everything else through the catalogue."""
+    host = WorkspaceHost({"workspace": str(folder)})
+    host.init()
+    yield lambda name, sent: asyncio.to_thread(host.call, name, sent)
+
+
+SURFACES = {"library": library, "http": http, "mcp": mcp, "command line": command_line}
+
+
+async def told(surface: Callable[[Path], Any], folder: Path, story: Story) -> list[Any]:
+    """What each call of a story gives: its result, or its error as it goes over the wire; what differs by nature is masked."""
+    answers: list[Any] = []
+    async with surface(folder) as through:
+        for name, sent in story:
+            try:
+                answers.append(masked(await through(name, sent)))
+            except RemitError as error:
+                answers.append(masked(error.wire()))
+    return answers
+
+
+def masked(value: Any) -> Any:
+    text = json.dumps(value, sort_keys=True)
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "UID", text)
+    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", "NOW", text)
+    text = text.replace(operator(), "user:ann").replace("user:ann", "USER")
+    return json.loads(re.sub(r'"position": "\d+"', '"position": "P"', text))
+
+
+def test_the_story_calls_every_operation() -> None:
+    assert {name for name, _ in STORY + REFUSED} | {"complete_task", "respond"} == set(FOR_EVERYONE)
+
+
+@pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES.keys())
+async def test_the_same_calls_give_the_same_data(surface: Callable[[Path], Any], tmp_path: Path) -> None:
+    expected = await told(catalogue, tmp_path, STORY)
+    assert not any("error" in answer for answer in expected)
+    for (name, _), right, given in zip(STORY, expected, await told(surface, tmp_path, STORY), strict=True):
+        assert given == right, name
+
+
+@pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES.keys())
+async def test_the_same_mistakes_give_the_same_errors(surface: Callable[[Path], Any], tmp_path: Path) -> None:
+    story: Story = [("create_task", dict(TASK)), *REFUSED, ("list_tasks", {})]
+    expected = await told(catalogue, tmp_path, story)
+    assert all("error" in answer for answer in expected[1:-1])
+    for (name, sent), right, given in zip(story, expected, await told(surface, tmp_path, story), strict=True):
+        assert given == right, (name, sent)
+
+
+async def test_every_surface_offers_exactly_the_table() -> None:
+    own = {name for name, operation in FOR_EVERYONE.items() if not operation.alias_of}
+    async with open_core("memory:") as core:
+        routes = {route.name for route in rest_routes(core, Caller(actor="user:ann"))}
+        async with Client(mcp_server(core, Caller(actor="user:ann"), "1")) as client:
+            tools = {tool.name for tool in (await client.list_tools()).tools}
+    assert {name for name in routes if name in OPERATIONS} == own
+    assert tools == set(FOR_EVERYONE)
+    assert all(hasattr(surface, name) for surface in (Remit, RemitClient) for name in FOR_EVERYONE)
+    assert not any(hasattr(surface, name) for surface in (Remit, RemitClient) for name in OPERATIONS.keys() - FOR_EVERYONE.keys())
+
+
+def test_every_operation_has_a_command() -> None:
+    source = "\n".join(path.read_text() for path in Path("src/remit/surfaces/cli").glob("*.py"))
+    named = {name for name in FOR_EVERYONE if f'"{name}"' in source}
+    assert named | {"mark_task_complete"} == set(FOR_EVERYONE)

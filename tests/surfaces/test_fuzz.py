@@ -1,0 +1,93 @@
+"""Thousands of requests made from our own OpenAPI document: no server error, and nothing that the document does not say."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+
+from remit import __version__
+from remit.adapters.memory import MemoryEventStore
+from remit.surfaces.openapi import REQUESTS, document
+from tests.surfaces.http import BEARER, HOST, House
+
+SCHEMA = schemathesis.openapi.from_dict(document(__version__))
+OPERATIONS = {found.ok().definition.raw["operationId"]: found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)}
+EACH = 36
+"""Requests to each operation, of each kind: 35 operations make more than 2,000."""
+ENOUGH = 2_000
+
+PROMISES = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+FUZZ = settings(max_examples=EACH, derandomize=True, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(scope="module")
+def sent() -> Iterator[Counter[str]]:
+    """How many requests each operation got; enough, once all have had theirs."""
+    counted: Counter[str] = Counter()
+    yield counted
+    if counted.keys() == OPERATIONS.keys():
+        assert counted.total() >= ENOUGH
+
+
+@pytest.fixture
+def home() -> House:
+    """A guide, an ended task, and streams that end at once."""
+    opened = House(MemoryEventStore())
+    opened.stopping.set()
+    asyncio.run(_furnish(opened))
+    return opened
+
+
+async def _furnish(home: House) -> None:
+    await home.call("create_guide", **REQUESTS["create_guide"])
+    await home.create(**REQUESTS["create_task"])
+    await home.call("complete_task", task_id="1", outputs={"notes": "/tmp/notes"})
+
+
+def _aim(home: House, case: Case[Any]) -> None:
+    """Make it about something that is there, such as a task that nothing has happened to: an unknown id would hide all else."""
+    fresh = asyncio.run(home.create(steps=["One", "Two"], acceptance=["Good"], resources=[{"type": "url", "value": "https://example.com"}]))
+    known: dict[str, Any] = {"task_id": fresh, "guide_id": "flaky-tests", "agent_id": "general", "criterion_id": "c1", "index": 0, "owner": "general"}
+    for part in (case.path_parameters, case.body):
+        if isinstance(part, dict):
+            part.update({name: value for name, value in known.items() if name in part})
+
+
+def _send(home: House, case: Case[Any]) -> Any:
+    return case.call(base_url=f"http://{HOST}", headers={"Host": HOST, **BEARER})
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_what_the_document_allows_is_answered_as_it_says(name: str, home: House, sent: Counter[str]) -> None:
+    _fuzz(name, GenerationMode.POSITIVE, home, sent)
+
+
+@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.body or any(operation.iter_parameters())])
+def test_what_the_document_forbids_is_answered_as_it_says(name: str, home: House, sent: Counter[str]) -> None:
+    _fuzz(name, GenerationMode.NEGATIVE, home, sent)
+
+
+def _fuzz(name: str, mode: GenerationMode, home: House, sent: Counter[str]) -> None:
+    operation = OPERATIONS[name]
+    operation.app = operation.schema.app = home.door
+
+    @FUZZ
+    @given(case=operation.as_strategy(generation_mode=mode), known=st.booleans())
+    def run(case: Case[Any], known: bool) -> None:
+        sent[name] += 1
+        case.headers.pop("Authorization", None)
+        if known:
+            _aim(home, case)
+        case.validate_response(_send(home, case), checks=PROMISES)
+
+    run()
