@@ -28,10 +28,10 @@ layers: .venv/dev ## Check that the layers point down
 	$(BIN)/lint-imports --no-cache
 
 reference: .venv/dev ## Write docs/reference from the code
-	$(BIN)/python scripts/reference.py
+	$(BIN)/python -m scripts.reference
 
 check: lint types layers ## Everything that is not a test
-	$(BIN)/python scripts/reference.py --check
+	$(BIN)/python -m scripts.reference --check
 
 bench: .venv/bench ## Measure against bare code, as ratios in one run
 	$(BIN)/python -m bench

@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
     stale = {name: text for name, text in pages().items() if on_disk(name) != text}
     if "--check" in arguments:
         for name in stale:
-            print(f"docs/reference/{name} is out of date; run python scripts/reference.py", file=sys.stderr)
+            print(f"docs/reference/{name} is out of date; run make reference", file=sys.stderr)
         return 1 if stale else 0
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in stale.items():
@@ -42,7 +42,16 @@ def main(arguments: list[str]) -> int:
 
 def pages() -> dict[str, str]:
     """Every generated page by its file name."""
-    return {"states.md": states_page(), "events.md": events_page(), "errors.md": errors_page(), "commands.md": commands_page()}
+    from scripts.surface import commands_page, operations_page, settings_page
+
+    return {
+        "operations.md": operations_page(),
+        "states.md": states_page(),
+        "events.md": events_page(),
+        "errors.md": errors_page(),
+        "cli.md": commands_page(),
+        "settings.md": settings_page(),
+    }
 
 
 def on_disk(name: str) -> str | None:
@@ -56,13 +65,13 @@ def wire_name(kind: type[Any]) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower()
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     head = list(head)
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
 
 
-def _page(*parts: str) -> str:
+def page(*parts: str) -> str:
     return "\n\n".join((HEAD, *parts)) + "\n"
 
 
@@ -268,7 +277,7 @@ def states_page() -> str:
         " or the code of the refusal. The task has one criterion that code checks. `waiting` is split by what is waited for, `paused` by where"
         " the task comes from; `session` is an outside session that works on it."
     )
-    return _page(intro, *(f"## {title}\n\n{_table(['state', *samples], _rows(samples))}" for title, samples in GROUPS.items()))
+    return page(intro, *(f"## {title}\n\n{table(['state', *samples], _rows(samples))}" for title, samples in GROUPS.items()))
 
 
 def _rows(samples: Mapping[str, Sample]) -> list[list[str]]:
@@ -329,22 +338,23 @@ def _text_of(hint: Any) -> str:
     return next((mark for mark in get_args(marked)[1:] if isinstance(mark, str)), "")
 
 
-def _default(default: Any) -> str:
-    if default is MISSING:
+def default(value: Any) -> str:
+    """A field's default in words."""
+    if value is MISSING:
         return "required"
-    if default is None or default == () or is_record(default):
+    if value is None or value == () or is_record(value):
         return "none"
-    return f"`{str(default).lower() if isinstance(default, bool) else plain(default)}`"
+    return f"`{str(value).lower() if isinstance(value, bool) else plain(value)}`"
 
 
-def _fields(kind: type[Any], *, described: bool) -> str:
+def field_table(kind: type[Any], *, described: bool) -> str:
     hints = get_type_hints(kind, include_extras=True)
-    rows = [[f"`{name}`", words(hints[name]), _default(default), _text_of(hints[name])] for name, default in fields(kind).items()]
+    rows = [[f"`{name}`", words(hints[name]), default(value), _text_of(hints[name])] for name, value in fields(kind).items()]
     width = 4 if described else 3
-    return _table(["field", "type", "default", "what it is"][:width], (row[:width] for row in rows)) if rows else "No fields."
+    return table(["field", "type", "default", "what it is"][:width], (row[:width] for row in rows)) if rows else "No fields."
 
 
-def _parts_of(kinds: Iterable[type[Any]]) -> list[type[Any]]:
+def parts_of(kinds: Iterable[type[Any]]) -> list[type[Any]]:
     """The records that fields of these are made of, each once."""
     found: set[type[Any]] = set()
     hints = [hint for kind in kinds for hint in get_type_hints(kind, include_extras=True).values()]
@@ -358,41 +368,32 @@ def _parts_of(kinds: Iterable[type[Any]]) -> list[type[Any]]:
     return sorted(found, key=lambda kind: kind.__name__)
 
 
-def _doc(kind: type[Any]) -> str:
+def doc(kind: type[Any]) -> str:
     return cleandoc(kind.__doc__ or "")
 
 
-def _section(title: str, kind: type[Any], *, described: bool) -> str:
-    return f"{title}\n\n{_doc(kind)}\n\n{_fields(kind, described=described)}"
+def section(title: str, kind: type[Any], *, described: bool) -> str:
+    return f"{title}\n\n{doc(kind)}\n\n{field_table(kind, described=described)}"
 
 
 def events_page() -> str:
     """Every event that can be stored."""
     kinds = (*get_args(ev.Event), ev.GuideCreated, ev.KeyClaimed)
     intro = "# Events\n\nWhat is stored, for ever and under these names. A field at its default is left out of the stored data."
-    parts = [_section(f"## {kind.__name__}", kind, described=False) for kind in kinds]
-    values = [_section(f"### {kind.__name__}", kind, described=False) for kind in _parts_of(kinds)]
-    return _page(intro, *parts, "## Values", *values)
-
-
-def commands_page() -> str:
-    """Every operation, with its fields."""
-    kinds: tuple[type[Any], ...] = get_args(cmd.Operation)
-    intro = "# Operations\n\nWhat can be asked of remit, the same on every surface. Fields that are not listed are refused."
-    parts = [_section(f"## {wire_name(kind)}", kind, described=True) for kind in kinds]
-    values = [_section(f"### {kind.__name__}", kind, described=True) for kind in _parts_of(kinds)]
-    return _page(intro, *parts, "## Values", *values)
+    parts = [section(f"## {kind.__name__}", kind, described=False) for kind in kinds]
+    values = [section(f"### {kind.__name__}", kind, described=False) for kind in parts_of(kinds)]
+    return page(intro, *parts, "## Values", *values)
 
 
 def errors_page() -> str:
     """Every error, with its code, its HTTP status and its exit code."""
     shape = '`{"error": {"code", "message", "details"}}`'
     intro = f"# Errors\n\nOne shape everywhere: {shape}. An indented error is a kind of the one above it."
-    return _page(intro, _table(["error", "code", "HTTP", "exit", "what it means"], _error_rows(errors.RemitError, 0)))
+    return page(intro, table(["error", "code", "HTTP", "exit", "what it means"], _error_rows(errors.RemitError, 0)))
 
 
 def _error_rows(kind: type[errors.RemitError], depth: int) -> list[list[str]]:
-    row = [f"{'&nbsp;&nbsp;' * depth}{kind.__name__}", f"`{kind.code}`", str(kind.status), str(kind.exit_code), _doc(kind)]
+    row = [f"{'&nbsp;&nbsp;' * depth}{kind.__name__}", f"`{kind.code}`", str(kind.status), str(kind.exit_code), doc(kind)]
     return [row, *(line for child in _kinds_of(kind) for line in _error_rows(child, depth + 1))]
 
 

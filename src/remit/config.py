@@ -12,8 +12,14 @@ from typing import Any, NamedTuple
 from remit.errors import NotFound, invalid
 
 FOLDER = ".remit"
-DEFAULTS: dict[str, Any] = {"database_url": None, "url": None, "token": None, "host": "127.0.0.1", "port": 8420}
-"""Every setting and its default; the database of a workspace is its own file."""
+KNOWN: dict[str, tuple[Any, str]] = {
+    "database_url": (None, "The store; without it, the workspace's own SQLite file."),
+    "url": (None, "A server to go through instead of opening the store."),
+    "token": (None, "The operator's token; without it, the one in the workspace, made when it is first needed."),
+    "host": ("127.0.0.1", "The address that `remit serve` listens on."),
+    "port": (8420, "The port that `remit serve` listens on; 0 takes a free one."),
+}
+"""Every setting: its default, and what it is for."""
 SECRET = ("token",)
 
 
@@ -53,15 +59,15 @@ def load(workspace: Path | str | None = None, options: Mapping[str, Any] | None 
     env = os.environ if env is None else env
     named = workspace or env.get("REMIT_WORKSPACE") or None
     root = Path(named).absolute() if named else find_workspace(Path.cwd())
-    values = {name: Setting(value, "default") for name, value in DEFAULTS.items()}
+    values = {name: Setting(default, "default") for name, (default, _) in KNOWN.items()}
     unknown: list[str] = []
     for path in _files(root, env):
         for name, value in _read(path).items():
-            if name in DEFAULTS:
+            if name in KNOWN:
                 values[name] = Setting(_checked(name, value, str(path)), str(path))
             else:
                 unknown.append(f"{name} in {path}")
-    for name in DEFAULTS:
+    for name in KNOWN:
         variable = f"REMIT_{name.upper()}"
         if env.get(variable):
             values[name] = Setting(_checked(name, env[variable], variable), variable)

@@ -35,7 +35,7 @@ FOREVER = 3600.0
 async def seen(store: EventStore, after: str, count: int) -> list[Recorded]:
     """The first so many events that a follower sees after a position."""
     found: list[Recorded] = []
-    async with asyncio.timeout(DEADLINE), aclosing(follow(store, after)) as pages:  # type: ignore[type-var]  # it is a generator
+    async with asyncio.timeout(DEADLINE), aclosing(follow(store, after)) as pages:
         while len(found) < count:
             found += await anext(pages)
     return found

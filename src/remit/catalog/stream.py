@@ -1,6 +1,7 @@
 """Events as they happen, for surfaces that can show them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from remit.app.core import Core
@@ -8,13 +9,15 @@ from remit.app.follow import follow
 from remit.app.view import event_view
 
 
-async def follow_events(core: Core, after: str | None = None, task_id: str | None = None) -> AsyncIterator[list[dict[str, Any]]]:
+async def follow_events(core: Core, after: str | None = None, task_id: str | None = None) -> AsyncGenerator[list[dict[str, Any]], None]:
     """Events of all tasks, or of one, after a position and for as long as the caller listens; from now on without one.
 
     An empty page means that there may have been events, none of them for this caller.
     """
     stream = None if task_id is None else (await core.task(task_id))["id"]
     start = await core.store.tail() if after is None else after
-    async for page in follow(core.store, start):
-        shown = [event_view((*recorded.event, recorded.position)) for recorded in page if recorded.event.stream.isdigit()]
-        yield [event for event in shown if stream in (None, event["task_id"])]
+    # Closed with us, not by the garbage collector: it holds a watch on the store.
+    async with aclosing(follow(core.store, start)) as pages:
+        async for page in pages:
+            shown = [event_view((*recorded.event, recorded.position)) for recorded in page if recorded.event.stream.isdigit()]
+            yield [event for event in shown if stream in (None, event["task_id"])]

@@ -5,7 +5,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from typing import Any, cast
+from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
@@ -76,7 +76,7 @@ class EventStream:
             log.exception("An event stream ended early; its listener will resume.")
 
     def _pages(self) -> AsyncGenerator[list[dict[str, Any]], None]:
-        return cast("AsyncGenerator[list[dict[str, Any]], None]", follow_events(self._core, self._after, self._task_id))
+        return follow_events(self._core, self._after, self._task_id)
 
     async def _beat(self, send: Send) -> None:
         while True:

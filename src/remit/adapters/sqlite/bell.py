@@ -61,7 +61,8 @@ class Listener:
     def close(self) -> None:
         """Stop listening and remove the pipe."""
         self._closed = True
-        os.write(self._fd, b"x")
+        with suppress(BlockingIOError):  # full: the thread is about to read anyway
+            os.write(self._fd, b"x")
         self._thread.join()
         with suppress(FileNotFoundError):
             self._pipe.unlink()
