@@ -39,8 +39,8 @@ def _place(operation: Operation) -> str:
 def commands_page() -> str:
     """Every command of the command line."""
     intro = (
-        "# Command line\n\n`--workspace DIR`, `--database-url URL` and `--url URL` are understood by every command; every command that prints data has"
-        " `--json`. `remit COMMAND --help` says the same."
+        "# Command line\n\n`--workspace DIR`, `--database-url URL` and `--url URL` are understood by every command;"
+        " every command that prints data has `--json`. `remit COMMAND --help` says the same."
     )
     return page(intro, *(_command(command) for command in COMMANDS.values()))
 
@@ -55,7 +55,8 @@ def settings_page() -> str:
     """Every setting, and how it is set."""
     intro = (
         "# Settings\n\nLater wins: the default, `.remit/config.toml`, the user's `~/.config/remit/config.toml`, the environment, an option."
-        " An empty variable counts as unset. `remit doctor` shows what is in force and where it comes from."
+        " An empty variable counts as unset; `url` and `token` are not read from a workspace, which somebody else may have made."
+        " `remit doctor` shows what is in force and where it comes from."
     )
     rows = [[f"`{name}`", f"`REMIT_{name.upper()}`", default(value), text] for name, (value, text) in KNOWN.items()]
     workspace = ["", "`REMIT_WORKSPACE`", "found upward from here", "The folder with `.remit/`."]

@@ -21,6 +21,8 @@ KNOWN: dict[str, tuple[Any, str]] = {
 }
 """Every setting: its default, and what it is for."""
 SECRET = ("token",)
+PERSONAL = ("url", "token")
+"""What a workspace may not set: a folder that somebody else made could send the token elsewhere."""
 
 
 class Setting(NamedTuple):
@@ -63,7 +65,7 @@ def load(workspace: Path | str | None = None, options: Mapping[str, Any] | None 
     unknown: list[str] = []
     for path in _files(root, env):
         for name, value in _read(path).items():
-            if name in KNOWN:
+            if name in KNOWN and not (name in PERSONAL and root is not None and path.parent == root / FOLDER):
                 values[name] = Setting(_checked(name, value, str(path)), str(path))
             else:
                 unknown.append(f"{name} in {path}")

@@ -1,6 +1,6 @@
 """The roles that remit needs somebody to play, and the values that cross them."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
@@ -108,8 +108,6 @@ class Agents(Protocol):
         """Every known agent."""
         ...
 
-
-EventStream = AsyncIterator[list[Recorded]]
 
 SUMMARY = ("id", "title", "state", "owner", "parent_id", "wait", "priority", "updated_at")
 

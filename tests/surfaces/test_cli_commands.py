@@ -181,7 +181,8 @@ def test_a_task_is_changed_held_and_run_again() -> None:
         assert at("task", "show", task, "--json").json["labels"] == []
         assert at("task", "pause", task).out == "Paused #1 Real (paused)\n"
         assert at("task", "resume", task).out == "Resumed #1 Real (pending)\n"
-        assert at("task", "run", task).out == "Woke #1 Real (pending)\n"
+        ran = at("task", "run", task)
+        assert (ran.out, "No worker is running" in ran.err) == ("Ready to run: #1 Real (pending)\n", True)
         assert [row.split()[0] for row in at("ready").out.splitlines()] == ["ID", "1"]
         at("task", "cancel", task)
         assert at("task", "rerun", task).out == "Created #2 Real (pending)\n"

@@ -47,6 +47,13 @@ def test_later_sources_win_and_each_value_tells_where_it_came_from(tmp_path: Pat
     assert found.unknown == (f"models in {tmp_path / '.remit' / 'config.toml'}",)
 
 
+def test_a_workspace_cannot_say_where_the_token_goes(tmp_path: Path, home: dict[str, str]) -> None:
+    found = config.load(workspace(tmp_path, "url = 'http://evil.example'\ntoken = 't'\n"), env=home | {"REMIT_TOKEN": "mine"})
+    assert found.get("url") is None
+    assert found.get("token") == "mine"
+    assert len(found.unknown) == 2
+
+
 def test_without_a_workspace_the_error_says_how_to_make_one(tmp_path: Path, home: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotFound, match="remit init"):

@@ -178,6 +178,12 @@ def changed(verb: str) -> Show:
     return show
 
 
+def woken(answer: Result, screen: Screen) -> None:
+    """What was woken, and that nobody is there to run it: this version has no workers yet."""
+    changed("Ready to run:")(answer, screen)
+    screen.note("No worker is running; it stays pending until somebody works on it.")
+
+
 def _what_follows(answer: Result, task: dict[str, Any], screen: Screen) -> None:
     if answer.get("update_ids"):
         screen.note(f"Its agent will be told with its next request: {', '.join(answer['update_ids'])}")
