@@ -17,7 +17,7 @@ from tests.surfaces.http import house
 
 DOCUMENT = document("1.2.3")
 OFFERED = {name: operation for name, operation in FOR_EVERYONE.items() if operation.path and not operation.alias_of}
-ONLY_HTTP = {"follow_events", "healthz", "readyz", "openapi"}
+ONLY_HTTP = {"follow_events", "healthz", "readyz", "metrics", "openapi"}
 
 
 def _operations() -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -71,7 +71,7 @@ async def test_each_operation_is_at_its_path_of_the_contract(home: House) -> Non
 async def test_every_operation_has_one_route_and_an_alias_has_none(home: House) -> None:
     names = sorted(route.name for route in _routes(home))
     originals = [name for name, operation in FOR_EVERYONE.items() if operation.path and not operation.alias_of]
-    assert names == sorted([*originals, "api/events", "healthz", "readyz", "openapi.json"])
+    assert names == sorted([*originals, "api/events", "healthz", "metrics", "readyz", "openapi.json"])
 
 
 async def _prepared(home: House, name: str) -> dict[str, Any]:
@@ -317,3 +317,11 @@ async def test_a_store_that_does_not_hold_together_is_said_and_logged(home: Hous
 async def test_many_at_once_each_get_their_own_answer(home: House) -> None:
     answers = await asyncio.gather(*(home.ask("POST", "/api/tasks", {"title": f"Task {n}"}) for n in range(50)))
     assert sorted(answer.json["task"]["title"] for answer in answers) == sorted(f"Task {n}" for n in range(50))
+
+
+async def test_a_prometheus_server_can_read_the_figures() -> None:
+    async with house() as at:
+        await at.create()
+        answer = await at.ask("GET", "/metrics")
+        assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (200, "text/plain")
+        assert 'remit_tasks{state="pending"} 1' in answer.body.decode().splitlines()

@@ -48,7 +48,7 @@ async def ask(question: Asking[T], select: Callable[[str, Mapping[str, Any]], Aw
 def get_task(ref: str, *, now: str) -> Asking[dict[str, Any]]:
     """The whole task, active or ended, by id or uid; readiness is computed for an instant."""
     task_id, document = yield from _document(ref)
-    blocked_by = yield "blocked_by", {"id": task_id}
+    blocked_by = (yield "blocked_by", {"id": task_id}) if "depends_on" in document else []
     successor = (yield "successor", {"id": task_id}) if "archived_at" in document else []
     return task_view(document, [str(row[0]) for row in blocked_by], str(successor[0][0]) if successor else None, now)
 

@@ -1,4 +1,4 @@
-"""Events as they happen, for surfaces that can show them."""
+"""What there is to watch: events as they happen, and how many tasks are in which state."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -6,7 +6,13 @@ from typing import Any
 
 from remit.app.core import Core
 from remit.app.follow import follow
+from remit.app.query import counts
 from remit.app.view import event_view
+
+
+async def task_counts(core: Core) -> dict[str, int]:
+    """How many tasks there are in each state."""
+    return await core.ask(counts())
 
 
 async def follow_events(core: Core, after: str | None = None, task_id: str | None = None) -> AsyncGenerator[list[dict[str, Any]], None]:

@@ -201,12 +201,16 @@ def _server_paths() -> dict[str, Any]:
         "/api/events": {"get": events},
         "/healthz": {"get": _plain("healthz", "Say that the server runs; needs no token.", "", status) | {"security": []}},
         "/readyz": {"get": _plain("readyz", "Say that the store answers.", "", status)},
+        "/metrics": {"get": _plain("metrics", "Figures for a Prometheus server.", "", _METRICS, "text/plain")},
         "/openapi.json": {"get": _plain("openapi", "This document.", "", {"type": "object"})},
     }
 
 
-def _plain(name: str, text: str, tag: str, output: Schema) -> dict[str, Any]:
-    return {"operationId": name, "summary": text, "description": text, "tags": [TAGS[tag][0]], "responses": _responses(output, "application/json")}
+_METRICS: Schema = {"type": "string", "description": "Lines of the Prometheus text format.", "examples": ['remit_tasks{state="pending"} 1']}
+
+
+def _plain(name: str, text: str, tag: str, output: Schema, media: str = "application/json") -> dict[str, Any]:
+    return {"operationId": name, "summary": text, "description": text, "tags": [TAGS[tag][0]], "responses": _responses(output, media)}
 
 
 # Shared shapes: said once, and referred to wherever they are found.
@@ -367,6 +371,8 @@ def example(schema: Schema) -> Any:
         return {field: _word(f"{of}.{field}", field, part) for field, part in schema.get("properties", {}).items()}
     if schema.get("type") == "array":
         return [example(schema["items"])] if _key(schema["items"]) in _NAME_OF else []
+    if "examples" in schema:
+        return schema["examples"][0]
     if "anyOf" in schema:
         return None
     return schema["enum"][0] if "enum" in schema else {"integer": 0, "number": 0.0, "boolean": False}.get(schema.get("type", ""), "")

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, call
+from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, call, task_counts
 from remit.domain.record import fields
 from remit.domain.schema import field_schema
 from remit.domain.shape import describe
@@ -53,6 +53,7 @@ def rest_routes(core: Core, caller: Caller, *, stopping: asyncio.Event | None = 
         _route("/api/events", streams.all_tasks),
         _route("/healthz", _healthy),
         _route("/readyz", _Ready(core)),
+        _route("/metrics", _Metrics(core)),
         _route("/openapi.json", _described),
     ]
 
@@ -260,6 +261,18 @@ class _Ready:
             log.exception("The store does not answer.")
             raise Unavailable("The store does not answer.", hint="The server's log says more.") from error
         return _json({"status": "ok"})
+
+
+class _Metrics:
+    """Figures for a Prometheus server, in its text format."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def __call__(self, _: Request) -> Response:
+        lines = [f'remit_tasks{{state="{state}"}} {count}' for state, count in (await task_counts(self._core)).items()]
+        head = ["# HELP remit_tasks How many tasks there are in each state.", "# TYPE remit_tasks gauge"]
+        return Response("\n".join([*head, *lines, ""]), media_type="text/plain; version=0.0.4")
 
 
 async def _healthy(_: Request) -> Response:
