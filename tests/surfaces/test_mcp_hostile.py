@@ -39,7 +39,7 @@ ARGUMENTS = {
     "the prototype": '{"title": "x", "__proto__": {"owner": "general"}, "constructor": 1}',
     "someone else's name": '{"title": "x", "actor": "system:engine", "run_id": "1"}',
 }
-SECRETS = ("Traceback", 'File "', "site-packages", "/work/", "pydantic", "remit/")
+SECRETS = ("Traceback", 'File "', "site-packages", str(Path.cwd()), "pydantic", "remit/")
 
 
 def called(arguments: str, request_id: str = "7", tool: str = "create_task", meta: dict[str, Any] | None = None) -> bytes:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any, cast
 
 from remit.catalog import FOR_EVERYONE, Operation
@@ -44,25 +45,28 @@ def document(version: str) -> dict[str, Any]:
         if operation.path and not operation.alias_of:
             paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     _add_stream(paths[FOR_EVERYONE["get_events"].path]["get"])
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "remit",
-            "version": version,
-            "description": "Hand work to agents under a durable contract.",
-            "license": {"name": "MIT", "identifier": "MIT"},
-        },
-        "servers": [{"url": "/"}],
-        "security": [{"token": []}],
-        "tags": [{"name": name, "description": text} for name, text in TAGS.values() if text],
-        "paths": paths | _server_paths(),
-        "components": {
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "`remit token show` prints it."}},
-            "schemas": {name: _inside(schema) for name, schema in _NAMED.items()} | {"Error": _ERROR},
-            "examples": {name: {"value": example(schema)} for name, schema in _NAMED.items() if name not in _GIVEN},
-            "responses": {_name(status): _error_response(status) for status in _error_statuses()},
-        },
-    }
+    # A copy, since its parts are ours: whoever gets the document may change it, and tools that read OpenAPI do.
+    return deepcopy(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "remit",
+                "version": version,
+                "description": "Hand work to agents under a durable contract.",
+                "license": {"name": "MIT", "identifier": "MIT"},
+            },
+            "servers": [{"url": "/"}],
+            "security": [{"token": []}],
+            "tags": [{"name": name, "description": text} for name, text in TAGS.values() if text],
+            "paths": paths | _server_paths(),
+            "components": {
+                "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "`remit token show` prints it."}},
+                "schemas": {name: _inside(schema) for name, schema in _NAMED.items()} | {"Error": _ERROR},
+                "examples": {name: {"value": example(schema)} for name, schema in _NAMED.items() if name not in _GIVEN},
+                "responses": {_name(status): _error_response(status) for status in _error_statuses()},
+            },
+        }
+    )
 
 
 def _operation(operation: Operation) -> dict[str, Any]:
@@ -283,7 +287,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     },
     "create_subtask": {"title": "Read the log", "owner": "explore", "step_index": 0, "instructions": "List the changes since 1.4."},
     "update_task": {"instructions": "Leave out what only concerns tests.", "expected_version": 7},
-    "complete_task": {"summary": "The notes are written.", "outputs": {"notes": "/work/docs/notes-1.5.md"}},
+    "complete_task": {"summary": "The notes are written.", "outputs": {"notes": "/srv/docs/notes-1.5.md"}},
     "fail_task": {"message": "The log of this release is not in the repository."},
     "waive_criterion": {"reason": "There are no breaking changes in this release."},
     "cancel_task": {"message": "The release is off."},
