@@ -1,0 +1,59 @@
+"""What the command line stands on, without the command line: a workspace, its care, and what happens in it."""
+
+from pathlib import Path
+
+import pytest
+
+from remit.bootstrap.host import WorkspaceHost
+from remit.errors import Conflict, NotFound
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> WorkspaceHost:
+    made = WorkspaceHost({"workspace": str(tmp_path)})
+    assert made.init() == {"workspace": str(tmp_path), "created": True}
+    return made
+
+
+def test_a_workspace_is_examined_and_proved(host: WorkspaceHost) -> None:
+    host.call("create_task", {"title": "One"})
+    found = host.doctor(verify=True)
+    assert (found["store"]["kind"], found["store"]["tasks"]["pending"]) == ("sqlite", 1)
+    assert found["verified"] == {"streams": 1, "events": 1, "rows": 1, "faults": []}
+    assert "verified" not in host.doctor(verify=False)
+    assert len(host.token()) >= 32
+
+
+def test_events_and_tasks_leave_and_come_back(host: WorkspaceHost, tmp_path: Path) -> None:
+    host.call("create_task", {"title": "One"})
+    host.call("create_guide", {"title": "Disk is full", "body": "Delete the caches."})
+    dump, folder = tmp_path / "all.jsonl", tmp_path / "files"
+    assert host.export("events", dump)["count"] == 2
+    assert host.export("tasks", folder)["count"] == 1
+    for source in (dump, folder, folder / "tasks.json"):
+        other = WorkspaceHost({"workspace": str(tmp_path), "database_url": f"sqlite:///{tmp_path / source.name}.db"})
+        assert other.import_(source)["count"] >= 1
+        assert other.call("get_task", {"task_id": "1"})["title"] == "One"
+        with pytest.raises(Conflict, match="already has events"):
+            other.import_(source)
+    with pytest.raises(NotFound, match="no file or folder"):
+        host.import_(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotFound, match=r"no tasks\.json"):
+        host.import_(tmp_path / "empty")
+
+
+def test_events_are_followed_from_the_beginning(host: WorkspaceHost) -> None:
+    host.call("create_task", {"title": "One"})
+    pages = host.follow("1", "0")
+    assert [event["type"] for event in next(pages)] == ["TaskCreated"]
+    host.call("send_message", {"task_id": "1", "message": "Hello."})
+    assert [event["type"] for event in next(pages)] == ["MessageSent"]
+    pages.close()  # type: ignore[attr-defined]  # a generator: its store is closed with it
+
+
+def test_a_password_in_a_url_is_not_shown() -> None:
+    from remit.bootstrap.care import _without_password
+
+    assert _without_password("postgresql://ann:hunter2@db/x") == "postgresql://ann:***@db/x"
+    assert _without_password("postgresql://ann@db/x") == "postgresql://ann@db/x"
