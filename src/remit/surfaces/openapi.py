@@ -45,7 +45,7 @@ def document(version: str) -> dict[str, Any]:
         if operation.path and not operation.alias_of:
             paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     _add_stream(paths[FOR_EVERYONE["get_events"].path]["get"])
-    # A copy, since its parts are ours: whoever gets the document may change it, and tools that read OpenAPI do.
+    # A copy, since its parts are shared with the catalogue: whoever gets the document may change it.
     return deepcopy(
         {
             "openapi": "3.1.0",

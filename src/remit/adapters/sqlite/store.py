@@ -213,7 +213,7 @@ class Writer:
     def _prepare(self) -> None:
         deadline = time.monotonic() + driver.BUSY_SECONDS
         while not self._writes_ahead(deadline):
-            time.sleep(0.01)
+            time.sleep(0.01)  # SQLite has no way to wait for this one
         self._connection.execute("PRAGMA synchronous=FULL")
 
     def _writes_ahead(self, deadline: float) -> bool:

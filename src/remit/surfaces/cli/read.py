@@ -143,7 +143,7 @@ def resource(value: str, _name: str) -> dict[str, str]:
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", value):
         return {"type": "url", "value": value}
     # Not resolve(): a link is meant as it is named.
-    return {"type": "file", "value": os.path.abspath(Path(value).expanduser())}  # noqa: PTH100
+    return {"type": "file", "value": os.path.abspath(Path(value).expanduser())}  # noqa: PTH100 - resolve() would follow links
 
 
 def path(value: str, _name: str) -> Any:
