@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from remit.bootstrap import open_store
-from remit.ports import EventStore
+from remit.ports import Store
 from tests.postgres import PostgresForTests
 
 
@@ -31,7 +31,7 @@ def durable_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def store(any_url: str) -> AsyncIterator[EventStore]:
+async def store(any_url: str) -> AsyncIterator[Store]:
     """An empty store of each kind."""
     async with open_store(any_url) as opened:
         yield opened

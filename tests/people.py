@@ -7,12 +7,15 @@ from typing import Any
 from remit.adapters.clock import SystemClock
 from remit.app.agents import AgentRegistry
 from remit.app.query import Asking, ask
+from remit.app.scheduler import Scheduler
 from remit.app.service import Outcome, Service
 from remit.app.verify import verify
+from remit.app.worker import Worker
 from remit.bootstrap import open_store
 from remit.domain import command as cmd
 from remit.domain.wire import instant
-from remit.ports import EventStore
+from remit.ports import Claim, Store
+from remit.testing import Scripted
 
 ANN = "user:ann"
 
@@ -20,13 +23,23 @@ ANN = "user:ann"
 class Desk:
     """A store with somebody at it: says commands by name and reads the answers."""
 
-    def __init__(self, store: EventStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.service = Service(store, SystemClock(), AgentRegistry())
 
     async def do(self, command: str, actor: str = ANN, run_id: str | None = None, **fields: Any) -> Outcome:
         """Carry out a command by its name, such as CreateTask."""
-        return await self.service.do(getattr(cmd, command), fields, actor, run_id)
+        outcome = await self.service.do(getattr(cmd, command), fields, actor, run_id)
+        await self.carry_news()
+        return outcome
+
+    async def carry_news(self) -> None:
+        """Do what a worker does soon after: tell parents and dependents. Runs are left alone."""
+        clock = SystemClock()
+        clerk = Worker(self.store, self.service, clock, Scripted(), "clerk", Scheduler(self.store, self.service, clock, "0 6 * * *"))
+        while jobs := await self.store.claim(Claim("clerk", {}, room=0, signals=100, lease_seconds=60.0)):
+            for job in jobs:
+                await clerk.handle(job)
 
     async def create(self, title: str = "Write the report", **fields: Any) -> str:
         """The id of a new task."""

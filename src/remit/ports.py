@@ -1,15 +1,17 @@
 """The roles that remit needs somebody to play, and the values that cross them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
+from remit.domain.due import Job
 from remit.domain.event import Stored
 from remit.domain.project import Change
-from remit.domain.table import TABLES
+from remit.domain.table import BESIDE, TABLES
 
 Row = tuple[Any, ...]
+Topic = Literal["events", "jobs"]
 
 
 class Append(NamedTuple):
@@ -27,15 +29,79 @@ class Unit(NamedTuple):
     changes: tuple[Change, ...]
     dependents: tuple[tuple[int, int], ...] = ()
     """Tasks, and how many others may name them as a dependency."""
+    jobs: tuple[Job, ...] = ()
+    drops: tuple[str, ...] = ()
+    """Keys of queued jobs that are not wanted any more."""
+    lease: "Lease | None" = None
+    """The job that is being worked on; somebody else's means that nothing is written."""
+    ack: bool = False
+    """Whether that job is done with this unit."""
 
     @property
-    def first(self) -> Stored:
+    def first(self) -> Stored | None:
         """The event by which a store recognises a unit that it has already."""
-        return next(event for append in self.appends for event in append.events)
+        return next((event for append in self.appends for event in append.events), None)
+
+
+class Lease(NamedTuple):
+    """A claimed job and the worker that holds it."""
+
+    job: int
+    worker: str
+
+
+class Taken(NamedTuple):
+    """A job as a worker gets it; `tries` counts how often it was claimed."""
+
+    id: int
+    key: str
+    queue: str
+    tries: int
+    at: str | None = None
+
+
+class Claim(NamedTuple):
+    """What a worker asks of the queue: signals first, then as many runs as it has room for."""
+
+    worker: str
+    queues: Mapping[str, int]
+    """The agents' queues it serves, each with its limit in the whole fleet (0: none)."""
+    room: int
+    signals: int
+    lease_seconds: float
+    fleet: int = 0
+    """How many runs there may be at once in the whole fleet (0: any number)."""
+
+
+class WorkerRow(NamedTuple):
+    """A worker as others see it."""
+
+    worker: str
+    host: str
+    pid: int
+    version: str
+    agents: str
+    concurrency: int
+    since: str
+    running: int = 0
+    age_seconds: float = 0.0
+    """How long ago it was last heard of, by the store's own clock."""
+
+
+class Postponed(Exception):
+    """A job cannot be done here and now; it goes back into the queue."""
+
+    def __init__(self, why: str, delay_seconds: float) -> None:
+        super().__init__(why)
+        self.delay_seconds = delay_seconds
 
 
 class Stale(Exception):
     """A stream of the unit has moved on; nothing was written."""
+
+
+class LeaseLost(Exception):
+    """The job belongs to another worker by now; nothing was written."""
 
 
 class Recorded(NamedTuple):
@@ -53,7 +119,7 @@ class EventStore(Protocol):
         ...
 
     async def commit(self, unit: Unit) -> None:
-        """Store a unit durably. Stale if a stream moved on; a unit that is there already is not stored again."""
+        """Store a unit durably, with its jobs. Stale if a stream moved on, LeaseLost if its job did; what is there is not stored again."""
         ...
 
     async def select(self, query: str, params: Mapping[str, Any]) -> list[Row]:
@@ -68,8 +134,8 @@ class EventStore(Protocol):
         """The position after which every event of the future comes."""
         ...
 
-    def watch(self) -> AbstractAsyncContextManager["Watch"]:
-        """Be told when there may be something new."""
+    def watch(self, topic: Topic = "events") -> AbstractAsyncContextManager["Watch"]:
+        """Be told when there may be something new: any event, or a job that can be claimed."""
         ...
 
     async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
@@ -79,6 +145,38 @@ class EventStore(Protocol):
     async def close(self) -> None:
         """Finish what was accepted and let go."""
         ...
+
+
+class JobQueue(Protocol):
+    """Hands jobs to workers, one worker each, and takes back what the dead have left."""
+
+    async def claim(self, claim: Claim) -> list[Taken]:
+        """Jobs that are due, or whose worker has not been heard of for the time of a lease; now they are this worker's."""
+        ...
+
+    async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
+        """Say that a worker lives and works on these; those that are still its own."""
+        ...
+
+    async def give_back(self, lease: Lease, delay_seconds: float) -> None:
+        """Put a claimed job back into the queue."""
+        ...
+
+    async def leave(self, worker: str) -> None:
+        """Take a worker off the list."""
+        ...
+
+    async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
+        """Seconds until something can be claimed: 0 now, None while there is nothing."""
+        ...
+
+    async def workers(self) -> list[WorkerRow]:
+        """Everybody who was heard of lately, the longest at it first."""
+        ...
+
+
+class Store(EventStore, JobQueue, Protocol):
+    """Both on one database: that is what makes a commit and its jobs one."""
 
 
 class Watch(Protocol):
@@ -98,6 +196,18 @@ class Clock(Protocol):
 
     def uid(self) -> str:
         """A UUIDv7."""
+        ...
+
+    def next_slot(self, cron: str, after: datetime) -> datetime:
+        """The first instant of a cron expression after another."""
+        ...
+
+
+class Runner(Protocol):
+    """Carries out one activation of a task: reads it, writes under its fence, and yields or ends it."""
+
+    async def run(self, activation: Any) -> None:
+        """Work until the run has ended (`activation.over`); an error ends it as failed."""
         ...
 
 
@@ -142,6 +252,19 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "guides": (("after_id", "limit"), ("id", "title", "created_by", "created_at")),
     "guide": (("names",), ("id", "title", "body", "created_by", "created_at")),
     "counts": ((), ("state", "count")),
+    "ended_children": (("id",), ("id",)),
+    "held": (("id", "job"), ("hash", "doc", "worker")),
+    "queued": (("names",), ("key", "at", "worker")),
+    "live_runs": (("ids",), ("id", "run_id")),
+    "ticking": (("after", "limit"), ("id",)),
+    "jobless": (("after", "limit"), ("id",)),
+    "runless": (("after", "limit"), ("id", "run_id", "worker")),
+    "untold": (("after", "limit"), ("id",)),
+    "unreleased": (("after", "limit"), ("id",)),
+    "jobs": (("limit",), ("id", "key", "queue", "priority", "at", "worker", "tries")),
+    "job_count": ((), ("queue", "queued", "claimed")),
+    "calls": (("id",), BESIDE["call"].columns),
+    "call": (("id", "call"), BESIDE["call"].columns),
     "streams": (("after_id", "limit"), ("stream",)),
     "events_of": (("streams",), Stored._fields),
     **{f"rows_{name}": (("names" if name == "guide" else "ids",), table.columns) for name, table in TABLES.items()},

@@ -169,7 +169,14 @@ class World:
         for stream, happened in decided.events.items():
             for event in happened:
                 self.happen(stream, event, actor)
+        self.tell(decided)
         return self.tasks[decided.task_id] if decided.task_id else next(iter(self.tasks.values()))
+
+    def tell(self, decided: ask.Plan) -> None:
+        """What the queue does soon after a task has ended: its parent learns of it."""
+        ended = [stream for stream in decided.events if stream in self.tasks and self.tasks[stream].state.terminal]
+        for parent in sorted({self.tasks[task_id].parent_id or "" for task_id in ended} - {""}):
+            self.do(cmd.SettleSubtasks(task_id=parent), SCHEDULER)
 
     def by_run(self, command: cmd.Command) -> Task:
         """Carry out what the live run of a task says."""
@@ -236,6 +243,8 @@ def _answer(need: ask.Need, world: World) -> Any:
             return {ref: tasks.get(ref) or by_uid.get(ref) for ref in refs}
         case ask.Dependents(task_id=task_id):
             return tuple(task for task in tasks.values() if any(item.task_id == task_id for item in task.depends_on))
+        case ask.EndedChildren(task_id=task_id):
+            return frozenset(task.id for task in tasks.values() if task.parent_id == task_id and task.state.terminal)
         case ask.KnownGuides(ids=guide_ids):
             return frozenset(guide_ids) & world.guides
         case ask.KnownAgents():

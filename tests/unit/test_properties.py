@@ -57,6 +57,7 @@ def play(world: World, move: Move) -> Plan | None:
     for stream, happened in decided.events.items():
         for event in happened:
             world.happen(stream, event, move.actor)
+    world.tell(decided)
     if move.run_id is not None:
         mine = before[move.run_id.rpartition("-r")[0]]
         assert decided.events == {} or (mine.run is not None and mine.run.id == move.run_id), "a stale run wrote something"

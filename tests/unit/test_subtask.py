@@ -150,10 +150,23 @@ def test_a_successor_has_the_grant_of_its_predecessor() -> None:
         (cmd.CancelTask(task_id="2", message="Enough"), ("canceled", None, "Enough")),
     ],
 )
-def test_a_subtask_tells_its_parent_in_the_same_plan_how_it_ended(end: cmd.Operation, settled: tuple[str, str | None, str | None]) -> None:
+def test_a_parent_is_told_how_its_subtask_ended(end: cmd.Operation, settled: tuple[str, str | None, str | None]) -> None:
     world = World()
     world.add(under=world.add())
-    assert world.plan(end).events["1"] == (ev.SubtaskSettled(child_id="2", state=settled[0], summary=settled[1], failure_reason=settled[2]),)
+    world.do(end)
+    assert world.entries[-1].event == ev.SubtaskSettled(child_id="2", state=settled[0], summary=settled[1], failure_reason=settled[2])
+
+
+def test_a_parent_is_told_of_each_end_once_and_of_several_at_once() -> None:
+    world = World()
+    parent = world.add()
+    children = [world.add(under=parent) for _ in range(3)]
+    for child in children[:2]:
+        world.happen(child, ev.TaskCompleted(verification="none"), "user:ann")
+    told = world.plan(cmd.SettleSubtasks(task_id=parent)).events[parent]
+    assert [event.child_id for event in told if isinstance(event, ev.SubtaskSettled)] == children[:2]
+    world.do(cmd.SettleSubtasks(task_id=parent))
+    assert world.plan(cmd.SettleSubtasks(task_id=parent)).events == {}
 
 
 def test_the_end_of_a_wake_child_wakes_a_parent_that_waits_for_it() -> None:

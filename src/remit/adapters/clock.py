@@ -1,12 +1,19 @@
-"""The real clock, and ids that sort by time."""
+"""The real clock and calendar, and ids that sort by time."""
 
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 from uuid_utils import uuid7
 
+from remit.errors import invalid
+
 
 class SystemClock:
-    """Time from the system, names from UUIDv7."""
+    """Time from the system, names from UUIDv7, cron expressions in a place's own time."""
+
+    def __init__(self, timezone: str | None = None) -> None:
+        self.timezone = timezone or local_timezone()
 
     def now(self) -> datetime:
         """This instant, in UTC."""
@@ -15,3 +22,30 @@ class SystemClock:
     def uid(self) -> str:
         """A UUIDv7."""
         return str(uuid7())
+
+    def next_slot(self, cron: str, after: datetime) -> datetime:
+        """The first instant of a cron expression after another; days on which clocks are set neither lose nor double one."""
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+        from cronsim import CronSim, CronSimError
+
+        try:
+            return next(CronSim(cron, after.astimezone(ZoneInfo(self.timezone)))).astimezone(UTC)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            if isinstance(error, CronSimError):
+                raise _no_cron(cron) from error
+            raise invalid("timezone", f"is {self.timezone!r}, which is no known time zone", "a name such as Europe/Berlin or UTC") from error
+        except (CronSimError, StopIteration) as error:
+            raise _no_cron(cron) from error
+
+
+def local_timezone() -> str:
+    """The name of this machine's time zone."""
+    if name := os.environ.get("TZ", "").lstrip(":"):
+        return name
+    _, found, name = str(Path("/etc/localtime").resolve()).partition("zoneinfo/")
+    return name if found else "UTC"
+
+
+def _no_cron(cron: str) -> Exception:
+    return invalid("schedule.cron", f"is {cron!r}, which is no cron expression or never comes", "five fields such as 0 6-21 * * *")

@@ -1,15 +1,20 @@
 """A store in plain dictionaries, for tests: the reference that the real ones are compared with."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
+from remit.domain.due import SIGNALS
 from remit.domain.event import Stored
 from remit.domain.project import Change, Key
-from remit.domain.table import TABLES
+from remit.domain.table import BESIDE, TABLES
+from remit.domain.wire import instant
 from remit.errors import Conflict
-from remit.ports import QUERIES, Recorded, Row, Stale, Unit
+from remit.ports import QUERIES, Claim, Lease, LeaseLost, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
 
 Record = dict[str, Any]
 
@@ -20,7 +25,8 @@ class MemoryEventStore:
     def __init__(self) -> None:
         self._events: list[Stored] = []
         self._streams: dict[str, list[Stored]] = {}
-        self._tables: dict[str, dict[Key, tuple[Any, ...]]] = {name: {} for name in TABLES}
+        self._tables: dict[str, dict[Key, tuple[Any, ...]]] = {name: {} for name in TABLES | BESIDE}
+        self._jobs = MemoryJobs()
         self._last_id = 0
         self._bells: set[asyncio.Event] = set()
 
@@ -31,14 +37,43 @@ class MemoryEventStore:
 
     async def commit(self, unit: Unit) -> None:
         """Store a unit; nothing can come in between since nothing is awaited."""
-        if not self._fits(unit):
-            stream = self._streams.get(unit.first.stream, [])
-            if len(stream) >= unit.first.version and stream[unit.first.version - 1].id == unit.first.id:
+        held = unit.lease is None or self._jobs.holds(unit.lease)
+        if not held or not self._fits(unit):
+            first = unit.first
+            stream = self._streams.get(first.stream, []) if first else []
+            if first and len(stream) >= first.version and stream[first.version - 1].id == first.id:
                 return
-            raise Stale
+            raise Stale if held else LeaseLost
         for append in unit.appends:
             self._append(append.events)
         self._write(unit.changes)
+        self._jobs.write(unit, {needs for _, needs in self._tables["task_dependency"]})
+        self._ring()
+
+    async def claim(self, claim: Claim) -> list[Taken]:
+        """Jobs for a worker."""
+        return self._jobs.claim(claim)
+
+    async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
+        """Say that a worker lives; those of its jobs that are still its own."""
+        return self._jobs.beat(row, jobs)
+
+    async def give_back(self, lease: Lease, delay_seconds: float) -> None:
+        """Put a claimed job back into the queue."""
+        self._jobs.give_back(lease, delay_seconds)
+        self._ring()
+
+    async def leave(self, worker: str) -> None:
+        """Take a worker off the list."""
+        self._jobs.rows.pop(worker, None)
+
+    async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
+        """Seconds until something can be claimed."""
+        return self._jobs.next_in(queues, lease_seconds)
+
+    async def workers(self) -> list[WorkerRow]:
+        """Everybody who was heard of."""
+        return self._jobs.workers()
 
     async def select(self, query: str, params: Mapping[str, Any]) -> list[Row]:
         """The rows of a named query."""
@@ -55,7 +90,7 @@ class MemoryEventStore:
         return str(len(self._events))
 
     @asynccontextmanager
-    async def watch(self) -> AsyncGenerator["MemoryWatch", None]:
+    async def watch(self, topic: Topic = "events") -> AsyncGenerator["MemoryWatch", None]:  # noqa: ARG002 - one bell for both
         """Be told of commits."""
         bell = asyncio.Event()
         self._bells.add(bell)
@@ -84,6 +119,8 @@ class MemoryEventStore:
         for event in events:
             self._events.append(event)
             self._streams.setdefault(event.stream, []).append(event)
+
+    def _ring(self) -> None:
         for bell in self._bells:
             bell.set()
 
@@ -95,7 +132,7 @@ class MemoryEventStore:
                 self._tables[table][key] = values
 
     def _records(self, table: str) -> Iterator[Record]:
-        columns = TABLES[table].columns
+        columns = (TABLES | BESIDE)[table].columns
         return (dict(zip(columns, values, strict=True)) for _, values in sorted(self._tables[table].items()))
 
     def _task(self, task_id: int) -> Record | None:
@@ -132,6 +169,23 @@ class MemoryEventStore:
             "guides": lambda p: [record for record in self._records("guide") if record["id"] > p["after_id"]][: p["limit"]],
             "guide": lambda p: (record for record in self._records("guide") if record["id"] in p["names"]),
             "counts": lambda _: self._counts(),
+            "ended_children": lambda p: (r for r in self._records("task") if r["parent_id"] == p["id"] and r["archived_at"] is not None),
+            "held": lambda p: [{**(self._task(p["id"]) or {}), "worker": self._jobs.worker(p["job"])}],
+            "queued": lambda p: (job._asdict() for job in self._jobs.jobs.values() if job.key in p["names"]),
+            "live_runs": lambda p: ({"id": r["task_id"], **r} for r in self._records("run") if r["task_id"] in p["ids"] and r["outcome"] is None),
+            "ticking": lambda p: [r for r in self._records("task") if r["state"] == "waiting" and '"tick"' in r["wait"] and r["id"] > p["after"]],
+            "jobless": lambda _: (
+                r for r in self._ready({"priority": -1, "after": 0, "now": "9", "limit": None}) if not self._jobs.has(f"run/{r['id']}")
+            ),
+            "runless": lambda _: (
+                {"id": r["task_id"], **r} for r in self._records("run") if r["outcome"] is None and not self._jobs.has(f"run/{r['task_id']}")
+            ),
+            "untold": lambda _: self._untold(),
+            "unreleased": lambda _: self._unreleased(),
+            "jobs": lambda _: (job._asdict() for job in self._jobs.jobs.values()),
+            "job_count": lambda _: self._jobs.count(),
+            "calls": lambda p: (record for record in self._records("call") if record["task_id"] == p["id"]),
+            "call": lambda p: (record for record in self._records("call") if (record["task_id"], record["call_id"]) == (p["id"], p["call"])),
             "streams": lambda p: [{"stream": name} for name in sorted(self._streams) if name > p["after_id"]][: p["limit"]],
             "events_of": lambda p: [event._asdict() for name in sorted(p["streams"]) for event in self._streams.get(name, ())],
         }
@@ -187,6 +241,20 @@ class MemoryEventStore:
                 unmet.append(record["needs"])
         return unmet
 
+    def _untold(self) -> list[Record]:
+        ended = {record["parent_id"] for record in self._records("task") if record["archived_at"] is not None}
+        live = (record for record in self._records("task") if record["archived_at"] is None and record["id"] in ended)
+        return [record for record in live if not self._jobs.has(f"tell/{record['id']}")]
+
+    def _unreleased(self) -> list[Record]:
+        found: set[int] = set()
+        for record in self._records("task_dependency"):
+            waiting, other = self._task(record["task_id"]), self._task(record["needs"])
+            if waiting and other and other["state"] in ("failed", "canceled") and record["rule"] == "done":
+                fresh = waiting["archived_at"] is None and waiting["started_at"] is None
+                found |= {other["id"]} if fresh and not self._jobs.has(f"release/{other['id']}") else set()
+        return [{"id": task_id} for task_id in sorted(found)]
+
     def _path(self, params: Mapping[str, Any]) -> list[Record]:
         path: list[Record] = []
         record = self._task(params["id"])
@@ -224,3 +292,116 @@ class MemoryWatch:
         """Return after a commit."""
         await self._bell.wait()
         self._bell.clear()
+
+
+class _Job(NamedTuple):
+    id: int
+    key: str
+    queue: str
+    priority: int
+    at: str | None
+    worker: str | None = None
+    beat: float = 0.0
+    tries: int = 0
+
+
+class MemoryJobs:
+    """The queue, as plainly as it can be said."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, _Job] = {}
+        self.rows: dict[str, tuple[WorkerRow, float]] = {}
+        self._last = 0
+
+    def has(self, key: str) -> bool:
+        """True if there is a job with a key, claimed or not."""
+        return any(job.key == key for job in self.jobs.values())
+
+    def holds(self, lease: Lease) -> bool:
+        """True while a job is this worker's."""
+        return lease.job in self.jobs and self.jobs[lease.job].worker == lease.worker
+
+    def worker(self, number: int) -> str | None:
+        """Who has a job."""
+        return self.jobs[number].worker if number in self.jobs else None
+
+    def write(self, unit: Unit, needed: set[Any]) -> None:
+        """What a commit does to the queue."""
+        if unit.ack and unit.lease:
+            del self.jobs[unit.lease.job]
+        for key in unit.drops:
+            self._drop(key)
+        for job in unit.jobs:
+            if job.if_needed_by_others is None or job.if_needed_by_others in needed:
+                same = next((known.id for known in self.jobs.values() if known.key == job.key and known.worker is None), None)
+                self._last += same is None
+                number = same or self._last
+                self.jobs[number] = _Job(number, job.key, job.queue, job.priority, job.at)
+
+    def claim(self, asked: Claim) -> list[Taken]:
+        """Signals, what the dead have left, and runs by priority."""
+        now = time.monotonic()
+        taken = self._ready([SIGNALS])[: asked.signals]
+        expired = [job for job in self.jobs.values() if job.worker and job.beat < now - asked.lease_seconds and job.queue in (SIGNALS, *asked.queues)]
+        taken += [job for job in expired if job.queue == SIGNALS]
+        runs = [job for job in expired if job.queue != SIGNALS][: asked.room]
+        claimed = Counter(job.queue for job in self.jobs.values() if job.worker and job.queue != SIGNALS)
+        for job in self._ready(list(asked.queues)):
+            limit = asked.queues[job.queue]
+            full = (limit and claimed[job.queue] >= limit) or (asked.fleet and claimed.total() >= asked.fleet)
+            if len(runs) < asked.room and not full:
+                claimed[job.queue] += 1
+                runs.append(job)
+        for job in taken + runs:
+            self.jobs[job.id] = job._replace(worker=asked.worker, beat=now, tries=job.tries + 1)
+        return [Taken(job.id, job.key, job.queue, job.tries + 1, job.at) for job in taken + runs]
+
+    def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
+        """Renew a worker's leases."""
+        now = time.monotonic()
+        self.rows[row.worker] = (row, now)
+        kept = {number for number in jobs if self.holds(Lease(number, row.worker))}
+        self.jobs |= {number: self.jobs[number]._replace(beat=now) for number in kept}
+        return kept
+
+    def give_back(self, lease: Lease, delay_seconds: float) -> None:
+        """Put a claimed job back."""
+        if self.holds(lease):
+            job = self.jobs[lease.job]
+            self._drop(job.key)
+            at = instant(datetime.now(UTC) + timedelta(seconds=delay_seconds)) if delay_seconds else None
+            self.jobs[job.id] = job._replace(worker=None, at=at)
+
+    def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
+        """Seconds until something can be claimed."""
+        if self._ready(queues):
+            return 0.0
+        there = [job for job in self.jobs.values() if job.queue in queues]
+        waits = [(datetime.fromisoformat(job.at) - datetime.now(UTC)).total_seconds() for job in there if job.at and not job.worker]
+        waits += [job.beat + lease_seconds - time.monotonic() for job in there if job.worker]
+        return max(0.0, min(waits)) if waits else None
+
+    def workers(self) -> list[WorkerRow]:
+        """Everybody who was heard of."""
+        now = time.monotonic()
+        return [row._replace(age_seconds=now - beat) for row, beat in sorted(self.rows.values(), key=lambda known: (known[0].since, known[0].worker))]
+
+    def count(self) -> list[dict[str, Any]]:
+        """How many jobs each queue has."""
+        queues = sorted({job.queue for job in self.jobs.values()})
+        return [
+            {
+                "queue": queue,
+                "queued": sum(job.queue == queue and job.worker is None for job in self.jobs.values()),
+                "claimed": sum(job.queue == queue and job.worker is not None for job in self.jobs.values()),
+            }
+            for queue in queues
+        ]
+
+    def _drop(self, key: str) -> None:
+        self.jobs = {number: job for number, job in self.jobs.items() if job.key != key or job.worker is not None}
+
+    def _ready(self, queues: Sequence[str]) -> list[_Job]:
+        now = instant(datetime.now(UTC))
+        due = [job for job in self.jobs.values() if job.worker is None and job.queue in queues and (job.at is None or job.at <= now)]
+        return sorted(due, key=lambda job: (job.priority, job.id))

@@ -8,7 +8,7 @@ SQLite understands.
 import re
 from collections.abc import Mapping
 
-from remit.domain.table import TABLES
+from remit.domain.table import BESIDE, TABLES
 
 EVENT = "id, stream, version, type, at, actor, data, hash"
 _SUMMARY = "t.id, t.title, t.state, t.owner, t.parent_id, t.wait, t.priority, t.updated_at"
@@ -69,6 +69,26 @@ SELECT: Mapping[str, str] = {
     "guides": "SELECT id, title, created_by, created_at FROM guide WHERE id > :after_id ORDER BY id LIMIT :limit",
     "guide": "SELECT id, title, body, created_by, created_at FROM guide WHERE id IN [names] ORDER BY id",
     "counts": "SELECT state, COUNT(*) FROM task GROUP BY state ORDER BY state",
+    "ended_children": "SELECT id FROM task {task_parent} WHERE parent_id = :id AND archived_at IS NOT NULL ORDER BY id",
+    "held": "SELECT t.hash, t.doc, (SELECT worker FROM job WHERE id = :job) FROM task t WHERE t.id = :id",
+    "queued": "SELECT key, at, worker FROM job WHERE key IN [names] ORDER BY id",
+    "live_runs": "SELECT task_id, run_id FROM run WHERE outcome IS NULL AND task_id IN [ids] ORDER BY task_id",
+    "ticking": """SELECT id FROM task WHERE state = 'waiting' AND wait LIKE '%"tick"%' AND id > :after ORDER BY id LIMIT :limit""",
+    "jobless": f"""SELECT t.id FROM task t WHERE t.state = 'pending' AND t.id > :after AND t.owner IS NOT NULL AND t.session_id IS NULL
+        AND NOT EXISTS (SELECT 1 FROM task_dependency d JOIN task p ON p.id = d.needs WHERE {_UNMET})
+        AND NOT EXISTS (SELECT 1 FROM job j WHERE j.key = 'run/' || t.id) ORDER BY t.id LIMIT :limit""",
+    "runless": """SELECT r.task_id, r.run_id, r.worker FROM run r WHERE r.outcome IS NULL AND r.task_id > :after
+        AND NOT EXISTS (SELECT 1 FROM job j WHERE j.key = 'run/' || r.task_id AND j.worker IS NOT NULL) ORDER BY r.task_id LIMIT :limit""",
+    "untold": """SELECT DISTINCT p.id FROM task p JOIN task c ON c.parent_id = p.id WHERE p.archived_at IS NULL AND p.id > :after
+        AND c.archived_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM job j WHERE j.key = 'tell/' || p.id) ORDER BY p.id LIMIT :limit""",
+    "unreleased": """SELECT DISTINCT p.id FROM task p JOIN task_dependency d ON d.needs = p.id JOIN task t ON t.id = d.task_id
+        WHERE p.id > :after AND p.archived_at IS NOT NULL AND p.state <> 'done' AND d.rule = 'done' AND t.archived_at IS NULL AND t.started_at IS NULL
+        AND NOT EXISTS (SELECT 1 FROM job j WHERE j.key = 'release/' || p.id) ORDER BY p.id LIMIT :limit""",
+    "jobs": "SELECT id, key, queue, priority, at, worker, tries FROM job ORDER BY id LIMIT :limit",
+    "job_count": """SELECT queue, SUM(CASE WHEN worker IS NULL THEN 1 ELSE 0 END), SUM(CASE WHEN worker IS NULL THEN 0 ELSE 1 END)
+        FROM job GROUP BY queue ORDER BY queue""",
+    "calls": f"SELECT {', '.join(BESIDE['call'].columns)} FROM call WHERE task_id = :id ORDER BY started_at, call_id",
+    "call": f"SELECT {', '.join(BESIDE['call'].columns)} FROM call WHERE task_id = :id AND call_id = :call",
     "streams": "SELECT DISTINCT stream FROM event WHERE stream > :after_id ORDER BY stream LIMIT :limit",
     "events_of": f"SELECT {EVENT} FROM event WHERE stream IN [streams] ORDER BY stream, version",
     **{
@@ -79,8 +99,9 @@ SELECT: Mapping[str, str] = {
 }
 
 _TYPES = {
-    **dict.fromkeys(("before", "limit", "parent", "root", "id", "after", "priority", "task", "number"), "bigint"),
-    **dict.fromkeys(("owner", "state", "parent_session", "label", "before_at", "now", "stream", "interaction", "after_at", "after_id"), "text"),
+    **dict.fromkeys(("before", "limit", "parent", "root", "id", "after", "priority", "task", "number", "job"), "bigint"),
+    **dict.fromkeys(("owner", "state", "parent_session", "label", "before_at", "now", "stream", "interaction"), "text"),
+    **dict.fromkeys(("after_at", "after_id", "call"), "text"),
     **dict.fromkeys(("streams", "uids", "states", "statuses", "names"), "text[]"),
     "ids": "bigint[]",
 }

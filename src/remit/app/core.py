@@ -8,7 +8,7 @@ from remit.app.service import Outcome, Service
 from remit.domain.command import Command
 from remit.domain.record import record
 from remit.domain.wire import instant
-from remit.ports import Clock, EventStore
+from remit.ports import Clock, Store
 
 T = TypeVar("T")
 
@@ -24,10 +24,10 @@ class Caller:
 class Core:
     """One store with everything that works on it."""
 
-    def __init__(self, store: EventStore, clock: Clock, agents: AgentRegistry) -> None:
+    def __init__(self, store: Store, clock: Clock, agents: AgentRegistry) -> None:
         self.store, self.agents = store, agents
         self.service = Service(store, clock, agents)
-        self._clock = clock
+        self.clock = clock
 
     async def do(self, command: Command, caller: Caller) -> Outcome:
         """Carry out a command."""
@@ -43,4 +43,4 @@ class Core:
 
     def now(self) -> str:
         """This instant as it is stored."""
-        return instant(self._clock.now())
+        return instant(self.clock.now())

@@ -2,7 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, NamedTuple, assert_never
 
 from remit.codec import GENESIS, opened, seal, task_of
@@ -11,12 +13,16 @@ from remit.domain import event as ev
 from remit.domain import plan as ask
 from remit.domain.create import NewIds
 from remit.domain.decide import Context
+from remit.domain.due import CRON, RUN, Job, backoff, can_run, changes_run, earliest, others, run_job, waits_for_slot
 from remit.domain.evolve import evolve
+from remit.domain.plan import met
 from remit.domain.project import Change, guide_row, rows
+from remit.domain.run import fenced
 from remit.domain.shape import check, parse
 from remit.domain.value import TASK_ID, Actor, Task
-from remit.errors import Unacknowledged, Unavailable
-from remit.ports import Agents, Append, Clock, EventStore, Stale, Unit
+from remit.domain.wire import instant
+from remit.errors import NotFound, RemitError, StaleRun, Unacknowledged, Unavailable
+from remit.ports import Agents, Append, Clock, EventStore, Lease, LeaseLost, Stale, Unit
 
 RACES = 200
 """How often a command is decided anew because somebody else was faster."""
@@ -43,9 +49,19 @@ class Outcome(NamedTuple):
         return tuple(entry.stream for entry in self.entries if isinstance(entry.event, ev.TaskCanceled))
 
 
-class _Loaded(NamedTuple):
+class Loaded(NamedTuple):
+    """A task and the hash that its next event is chained to."""
+
     task: Task
     head: bytes
+
+
+class Held:
+    """The job that a worker carries out, and the task as its own last write left it, which saves reading it again."""
+
+    def __init__(self, lease: Lease, task_id: str = "", *, ack: bool = False) -> None:
+        self.lease, self.task_id, self.ack = lease, task_id, ack
+        self.seen: dict[str, Loaded] = {}
 
 
 class Service:
@@ -58,38 +74,135 @@ class Service:
         """Check what a caller sent and carry it out."""
         return await self.execute(parse(kind, fields), actor, run_id)
 
-    async def execute(self, command: cmd.Command, actor: str, run_id: str | None = None) -> Outcome:
-        """Carry out a command for somebody; a worker names its run, and a stale one changes nothing."""
+    async def execute(
+        self, command: cmd.Command, actor: str, run_id: str | None = None, held: Held | None = None, beside: Sequence[Change] = ()
+    ) -> Outcome:
+        """Carry out a command for somebody; a worker names its run and the job it holds, and a stale one changes nothing.
+
+        Rows that are kept beside the events land with them.
+        """
         check(Actor, actor, "actor")
+        if held is not None and held.seen:
+            outcome = await self._from_memory(command, Context(actor=actor, now=self._clock.now(), run_id=run_id), held, beside)
+            if outcome is not None:
+                return outcome
         for _ in range(RACES):
             try:
-                return await self._attempt(command, Context(actor=actor, now=self._clock.now(), run_id=run_id))
+                return await self._attempt(command, Context(actor=actor, now=self._clock.now(), run_id=run_id), {}, held, beside)
             except Stale:
                 continue
+            except LeaseLost as error:
+                raise _robbed() from error
         raise Unavailable(f"{type(command).__name__} lost {RACES} races in a row.", hint="Try again.")
 
-    async def _attempt(self, command: cmd.Command, context: Context) -> Outcome:
-        seen: dict[str, _Loaded] = {}
-        decided = await self._decide(command, context, seen)
-        if not decided.events:
-            return Outcome(decided.task_id, await self._task(decided.task_id, seen), ())
-        appends: list[Append] = [Append(stream, seen[stream].task.version, ()) for stream in sorted(decided.guards - decided.events.keys())]
-        changes: list[Change] = []
-        entries: list[ev.Entry] = []
-        tasks: dict[str, Task] = {}
-        for stream, events in decided.events.items():
-            written = _written(stream, events, seen.get(stream), context, self._clock)
-            appends.append(written.append)
-            changes += written.changes
-            entries += written.entries
-            if written.task is not None:
-                tasks[stream] = written.task
-        dependents = tuple((int(task_id), count) for task_id, count in decided.dependents)
-        await self._commit(Unit(tuple(appends), tuple(changes), dependents))
-        task = tasks.get(decided.task_id) or await self._task(decided.task_id, seen)
-        return Outcome(decided.task_id, task, tuple(entries))
+    async def keep(self, held: Held, run_id: str, changes: Sequence[Change]) -> None:
+        """Write rows that are kept beside the events, under a run's fence."""
+        seen = held.seen.copy()
+        for _ in range(RACES):
+            task = await self._task(held.task_id, seen)
+            assert task is not None
+            try:
+                fenced(task, run_id)
+                return await self._commit(Unit((Append(task.id, task.version, ()),), tuple(changes), lease=held.lease))
+            except Stale:
+                seen = {}
+            except LeaseLost as error:
+                raise _robbed() from error
+        raise Unavailable(f"Rows of task {held.task_id} lost {RACES} races in a row.", hint="Try again.")
 
-    async def _decide(self, command: cmd.Command, context: Context, seen: dict[str, _Loaded]) -> ask.Plan:
+    async def fresh(self, held: Held, run_id: str) -> Task:
+        """The task of a run as it is now; an error if the run, or the job it works on, is not its worker's any more."""
+        ((head, document, worker),) = await self._store.select("held", {"id": int(held.task_id), "job": held.lease.job})
+        if worker != held.lease.worker:
+            raise _robbed()
+        known = held.seen.get(held.task_id)
+        if known is None or known.head != head:
+            known = Loaded(task_of(document), head)
+            held.seen = {held.task_id: known}
+        fenced(known.task, run_id)
+        return known.task
+
+    async def load(self, task_id: str) -> Task:
+        """A task as it is now."""
+        task = await self._task(task_id, {})
+        if task is None:
+            raise NotFound(f"There is no task {task_id}.")
+        return task
+
+    async def acknowledge(self, lease: Lease) -> None:
+        """Take a job off the queue that needs nothing more."""
+        with suppress(LeaseLost):
+            await self._commit(Unit((), (), lease=lease, ack=True))
+
+    async def put(self, *jobs: Job, done: Lease | None = None) -> None:
+        """Put jobs into the queue that follow from no command, and take off the one that they follow from."""
+        try:
+            await self._commit(Unit((), (), jobs=jobs, lease=done, ack=done is not None))
+        except LeaseLost as error:
+            raise _robbed() from error
+
+    async def _from_memory(self, command: cmd.Command, context: Context, held: Held, beside: Sequence[Change]) -> Outcome | None:
+        """Decide on the task as this worker's own last write left it; nothing if that turns out to be too old, or to lead nowhere."""
+        try:
+            outcome = await self._attempt(command, context, held.seen.copy(), held, beside)
+        except LeaseLost as error:
+            raise _robbed() from error
+        except Stale:
+            return None
+        except (Unavailable, Unacknowledged):
+            raise
+        except RemitError:
+            return None
+        return outcome if outcome.entries else None
+
+    async def _attempt(self, command: cmd.Command, context: Context, seen: dict[str, Loaded], held: Held | None, beside: Sequence[Change]) -> Outcome:
+        decided = await self._decide(command, context, seen)
+        if not decided.events and not decided.wakes and not beside and not (held and held.ack):
+            return Outcome(decided.task_id, await self._task(decided.task_id, seen), ())
+        draft = _Draft([Append(stream, seen[stream].task.version, ()) for stream in sorted(decided.guards - decided.events.keys())])
+        for stream, events in decided.events.items():
+            draft.add(_written(stream, events, seen.get(stream), context, self._clock))
+        for stream, loaded in draft.tasks.items():
+            await self._follow_up(seen[stream].task if stream in seen else None, loaded.task, decided.events[stream], context, seen, draft)
+        draft.jobs += [self._woken(command, seen[stream].task, context.now) for stream in sorted(decided.wakes)]
+        draft.changes += beside
+        dependents = tuple((int(task_id), count) for task_id, count in decided.dependents)
+        await self._commit(draft.unit(dependents, held))
+        if held is not None and held.task_id in draft.tasks:
+            held.seen = {held.task_id: draft.tasks[held.task_id]}
+        done = draft.tasks.get(decided.task_id)
+        return Outcome(decided.task_id, done.task if done else await self._task(decided.task_id, seen), tuple(draft.entries))
+
+    async def _follow_up(
+        self, before: Task | None, after: Task, events: Sequence[Any], context: Context, seen: dict[str, Loaded], draft: "_Draft"
+    ) -> None:
+        """The jobs that follow from what a task has become; what it depends on must not change meanwhile."""
+        draft.jobs += others(before, after, events)
+        if (cron := waits_for_slot(before, after)) is not None:
+            draft.jobs.append(Job(key=CRON + after.id, at=instant(self._clock.next_slot(cron, context.now))))
+        if not changes_run(before, after, events):
+            return
+        ready = can_run(after)
+        if ready and after.started_at is None and after.depends_on:
+            needed = await self._load([item.task_id for item in after.depends_on], seen)
+            draft.appends += [Append(other.id, other.version, ()) for other in needed.values() if other is not None and other.id not in draft.tasks]
+            ready = all(met(item, needed[item.task_id]) for item in after.depends_on)
+        if ready:
+            draft.jobs.append(run_job(after, backoff(after, events, context.now) or self._earliest(after, context.now)))
+        elif after.run is None:
+            draft.drops.append(RUN + after.id)
+
+    def _woken(self, command: cmd.Command, task: Task, now: datetime) -> Job:
+        """The job of a task that can run from now on; whoever says run_task does not wait for a schedule."""
+        return run_job(task, None if isinstance(command, cmd.RunTask) else self._earliest(task, now))
+
+    def _earliest(self, task: Task, now: datetime) -> datetime | None:
+        """When a task may run: what its schedule says, and for one that has a calendar and was never run, its first slot."""
+        if task.schedule is not None and task.schedule.cron is not None and task.started_at is None:
+            return self._clock.next_slot(task.schedule.cron, earliest(task, now) or now)
+        return earliest(task, now)
+
+    async def _decide(self, command: cmd.Command, context: Context, seen: dict[str, Loaded]) -> ask.Plan:
         deciding = ask.plan(command, context)
         answer: Any = None
         while True:
@@ -100,12 +213,14 @@ class Service:
                 return plan
             answer = await self._answer(need, seen)
 
-    async def _answer(self, need: ask.Need, seen: dict[str, _Loaded]) -> Any:
+    async def _answer(self, need: ask.Need, seen: dict[str, Loaded]) -> Any:
         match need:
             case ask.Load(refs=refs):
                 return await self._load(refs, seen)
             case ask.Dependents(task_id=task_id):
                 return await self._dependents(task_id, seen)
+            case ask.EndedChildren(task_id=task_id):
+                return frozenset(str(row[0]) for row in await self._store.select("ended_children", {"id": int(task_id)}))
             case ask.KnownGuides(ids=ids):
                 return frozenset(row[0] for row in await self._store.select("guide", {"names": list(ids)}))
             case ask.KnownAgents():
@@ -120,24 +235,24 @@ class Service:
             case _:
                 assert_never(need)
 
-    async def _load(self, refs: Iterable[str], seen: dict[str, _Loaded]) -> dict[str, Task | None]:
+    async def _load(self, refs: Iterable[str], seen: dict[str, Loaded]) -> dict[str, Task | None]:
         """Tasks by id or uid, each read once per attempt."""
         refs = tuple(refs)
         known: dict[str, str] = {ref: ref for ref in refs if re.fullmatch(TASK_ID, ref)}
         if ids := [int(ref) for ref in known if ref not in seen]:
             for task_id, head, document in await self._store.select("tasks", {"ids": ids}):
-                seen[str(task_id)] = _Loaded(task_of(document), head)
+                seen[str(task_id)] = Loaded(task_of(document), head)
         if uids := [ref for ref in refs if ref not in known]:
             for task_id, uid, head, document in await self._store.select("tasks_by_uid", {"uids": uids}):
-                seen[str(task_id)] = _Loaded(task_of(document), head)
+                seen[str(task_id)] = Loaded(task_of(document), head)
                 known[uid] = str(task_id)
         return {ref: seen[known[ref]].task if known.get(ref) in seen else None for ref in refs}
 
-    async def _dependents(self, task_id: str, seen: dict[str, _Loaded]) -> tuple[Task, ...]:
+    async def _dependents(self, task_id: str, seen: dict[str, Loaded]) -> tuple[Task, ...]:
         found = await self._load([str(row[0]) for row in await self._store.select("dependents", {"id": int(task_id)})], seen)
         return tuple(task for task in found.values() if task is not None)
 
-    async def _task(self, task_id: str, seen: dict[str, _Loaded]) -> Task | None:
+    async def _task(self, task_id: str, seen: dict[str, Loaded]) -> Task | None:
         return (await self._load([task_id], seen))[task_id] if task_id else None
 
     async def _claim(self, stream: str) -> Any:
@@ -165,9 +280,45 @@ class _Written(NamedTuple):
     changes: list[Change]
     entries: list[ev.Entry]
     task: Task | None
+    head: bytes
 
 
-def _written(stream: str, events: Iterable[Any], loaded: _Loaded | None, context: Context, clock: Clock) -> _Written:
+class _Draft:
+    """What a plan adds up to, piece by piece."""
+
+    def __init__(self, appends: list[Append]) -> None:
+        self.appends = appends
+        self.changes: list[Change] = []
+        self.entries: list[ev.Entry] = []
+        self.tasks: dict[str, Loaded] = {}
+        self.jobs: list[Job] = []
+        self.drops: list[str] = []
+
+    def add(self, written: _Written) -> None:
+        """Take what one stream's events mean."""
+        self.appends.append(written.append)
+        self.changes += written.changes
+        self.entries += written.entries
+        if written.task is not None:
+            self.tasks[written.append.stream] = Loaded(written.task, written.head)
+
+    def unit(self, dependents: tuple[tuple[int, int], ...], held: Held | None) -> Unit:
+        """The whole, to be committed; a job is done when its run is over."""
+        if held is None:
+            return Unit(self._guarded(), tuple(self.changes), dependents, tuple(self.jobs), tuple(self.drops))
+        over = held.task_id in self.tasks and self.tasks[held.task_id].task.run is None
+        return Unit(self._guarded(), tuple(self.changes), dependents, tuple(self.jobs), tuple(self.drops), held.lease, held.ack or over)
+
+    def _guarded(self) -> tuple[Append, ...]:
+        """One append for each stream; a mere guard gives way to events."""
+        return tuple({append.stream: append for append in sorted(self.appends, key=lambda append: bool(append.events))}.values())
+
+
+def _robbed() -> StaleRun:
+    return StaleRun("The job of this run belongs to another worker by now.", hint="Stop: whatever it did since is not kept.")
+
+
+def _written(stream: str, events: Iterable[Any], loaded: Loaded | None, context: Context, clock: Clock) -> _Written:
     """What a stream's events mean for the store: sealed events, and the rows that follow from them."""
     before, head = loaded or (None, GENESIS)
     first = before.version if before else 0
@@ -182,4 +333,4 @@ def _written(stream: str, events: Iterable[Any], loaded: _Loaded | None, context
             task = evolve(task, entry)
             steps.append((entry, task))
     changes = rows(before, steps, head) if stream.isdigit() else [guide_row(entry) for entry in entries if isinstance(entry.event, ev.GuideCreated)]
-    return _Written(Append(stream, first, tuple(sealed)), changes, entries, task)
+    return _Written(Append(stream, first, tuple(sealed)), changes, entries, task, head)

@@ -9,13 +9,13 @@ from remit.app.agents import AgentRegistry
 from remit.app.core import Core
 from remit.app.service import Service
 from remit.errors import invalid
-from remit.ports import EventStore
+from remit.ports import Store
 
 EXPECTED = "sqlite:///path/to/remit.db, postgresql://user@host/name, or memory:"
 
 
 @asynccontextmanager
-async def open_store(url: str) -> AsyncGenerator[EventStore, None]:
+async def open_store(url: str) -> AsyncGenerator[Store, None]:
     """The store that a database URL names, brought to the newest schema; closed at the end of the block."""
     kind, _, _ = url.partition(":")
     if kind in ("postgresql", "postgres"):

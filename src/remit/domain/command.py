@@ -424,6 +424,20 @@ class SettleSubtask:
 
 
 @record
+class SettleSubtasks:
+    """Tell a parent of every subtask that has ended since it was last told."""
+
+    task_id: TaskId
+
+
+@record
+class ReleaseDependents:
+    """See who waited for a task that has ended: they are ready, or can never be."""
+
+    task_id: TaskId
+
+
+@record
 class CheckCriterion:
     """Record what a check of a criterion found."""
 
@@ -517,4 +531,4 @@ Signal = (
 )
 """What remit's own engine asks."""
 
-Command = Operation | Signal
+Command = Operation | Signal | SettleSubtasks | ReleaseDependents

@@ -40,6 +40,13 @@ class Dependents:
 
 
 @record
+class EndedChildren:
+    """The subtasks of a task that have ended, by id."""
+
+    task_id: str
+
+
+@record
 class KnownGuides:
     """Which of these guides exist."""
 
@@ -70,7 +77,7 @@ class Fresh:
     """Ids for a new task; asked for last, so that a refused request uses none up."""
 
 
-Need = Load | Dependents | KnownGuides | KnownAgents | ClaimedKey | Answer | Fresh
+Need = Load | Dependents | EndedChildren | KnownGuides | KnownAgents | ClaimedKey | Answer | Fresh
 
 
 @record
@@ -84,6 +91,8 @@ class Plan:
     events: Mapping[str, tuple[ev.Event | ev.GuideCreated | ev.KeyClaimed, ...]]
     guards: frozenset[str] = frozenset()
     dependents: tuple[tuple[str, int], ...] = ()
+    wakes: frozenset[str] = frozenset()
+    """Guarded tasks that can run from now on although nothing of them has changed."""
 
 
 T = TypeVar("T")
@@ -112,6 +121,10 @@ def _decided(command: cmd.Command, context: Context) -> Asking[Plan]:
             return (yield from _rerun(command))
         case cmd.Respond():
             return (yield from _respond(command, context))
+        case cmd.SettleSubtasks():
+            return (yield from _settle_all(command, context))
+        case cmd.ReleaseDependents():
+            return (yield from _release(command, context))
         case _:
             task = yield from _task(command.task_id)
             return (yield from _change(task, command, context))
@@ -161,7 +174,8 @@ def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
             yield from _must_be_ready(task, context, now=isinstance(command, cmd.RunTask))
             if isinstance(command, cmd.RunTask) and task.schedule is not None and task.schedule.not_before is not None:
                 events = [*events, ev.ScheduleChanged(schedule=replace(task.schedule, not_before=None))]
-            return _plan(task.id, {task.id: events})
+            now = isinstance(command, cmd.RunTask) and task.state is State.PENDING
+            return replace(_plan(task.id, {task.id: events}, frozenset({task.id})), wakes=frozenset({task.id}) if now else frozenset())
         case cmd.DeliverUpdates(session_id=str()) if task.state is State.PENDING and task.started_at is None:
             if (yield from _blocked_by(task)):
                 decide(task, command, context)
@@ -178,7 +192,6 @@ def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
     if _canceled(changes[task.id]):
         below = yield from _below(task)
         changes |= {child.id: [ev.TaskCanceled(reason="parent")] for child in below if not child.state.terminal}
-    yield from _tell_parent(task, changes, context)
     return _plan(task.id, changes, guards)
 
 
@@ -202,20 +215,25 @@ def _canceled(events: Iterable[object]) -> bool:
     return any(isinstance(event, ev.TaskCanceled) for event in events)
 
 
-def _tell_parent(task: Task, changes: Changes, context: Context) -> Asking[None]:
-    """A task that ends tells its parent in the same commit, so that no wake can be lost."""
-    if task.parent_id is None or not any(isinstance(event, ev.TaskCompleted | ev.TaskFailed | ev.TaskCanceled) for event in changes[task.id]):
-        return
-    parent: Task = yield from _task(task.parent_id, "parent_id")
-    ended = fold(task, changes[task.id], context)
-    told = cmd.SettleSubtask(
-        task_id=parent.id,
-        child_id=task.id,
-        state=cast("Any", ended.state.value),
-        summary=ended.summary,
-        failure_reason=ended.failure_reason,
-    )
-    changes[parent.id] = decide(parent, told, replace(context, run_id=None))
+def _settle_all(command: cmd.SettleSubtasks, context: Context) -> Asking[Plan]:
+    """What a parent learns of its ended subtasks, all at once: a thousand that end together are a few commits, not a thousand."""
+    parent = yield from _task(command.task_id)
+    if parent.state.terminal:
+        return Plan(task_id=parent.id, events={})
+    ended: frozenset[str] = yield EndedChildren(task_id=parent.id)
+    news = tuple(child.id for child in parent.children if child.settled is None and child.wait != "none" and child.id in ended)
+    found: Mapping[str, Task | None] = yield Load(refs=news)
+    told: Events = []
+    for child_id in news:
+        child = found[child_id]
+        assert child is not None
+        told += decide(fold(parent, told, context), _settled(parent, child), context)
+    return _plan(parent.id, {parent.id: told})
+
+
+def _settled(parent: Task, child: Task) -> cmd.SettleSubtask:
+    state = cast("Any", child.state.value)
+    return cmd.SettleSubtask(task_id=parent.id, child_id=child.id, state=state, summary=child.summary, failure_reason=child.failure_reason)
 
 
 # New tasks.
@@ -354,6 +372,23 @@ def _blocked_by(task: Task) -> Asking[list[str]]:
 def met(dependency: Dependency, other: Task | None) -> bool:
     """True once a dependency no longer holds its task back."""
     return other is not None and (other.state is State.DONE or (dependency.on == "settled" and other.state.terminal))
+
+
+def _release(command: cmd.ReleaseDependents, context: Context) -> Asking[Plan]:
+    """Whoever waited for a task that ended is ready once nothing else holds it, and fails if this could never be met."""
+    done = yield from _task(command.task_id)
+    dependents: tuple[Task, ...] = yield Dependents(task_id=done.id)
+    changes: Changes = {}
+    ready: set[str] = set()
+    for task in dependents:
+        if task.started_at is not None or task.state.terminal:
+            continue
+        if any(item.task_id == done.id and not met(item, done) for item in task.depends_on):
+            message = f"Task {done.id}, which had to be done first, is {done.state.value}."
+            changes[task.id] = decide(task, cmd.AbortTask(task_id=task.id, reason="dependency", message=message), context)
+        elif not (yield from _blocked_by(task)):
+            ready.add(task.id)
+    return replace(_plan(done.id, changes, frozenset(ready)), wakes=frozenset(ready))
 
 
 # Successors.

@@ -59,3 +59,8 @@ TABLES = {
     "run": Table(2, ("task_id", "number", "run_id", "worker", "started_at", "ended_at", "outcome", "error")),
     "guide": Table(1, ("id", "title", "body", "created_by", "created_at")),
 }
+
+BESIDE = {
+    "call": Table(2, ("task_id", "call_id", "run_id", "tool", "arguments", "repeatable", "started_at", "ended_at", "status", "result")),
+}
+"""What is kept beside the events, written in the same transactions: it follows from no event, so a replay does not make it."""

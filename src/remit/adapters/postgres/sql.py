@@ -11,4 +11,25 @@ NEW_IDS = "SELECT nextval('task_id') FROM generate_series(1, $1)"
 SET_COUNTER = "SELECT setval('task_id', GREATEST($1, (SELECT last_value FROM task_id)))"
 ANY_EVENT = "SELECT EXISTS (SELECT 1 FROM event)"
 EVENT_COLUMNS = tuple(sql.EVENT.split(", "))
-COMMIT = f"SELECT commit_units({', '.join(f'${n}' for n in range(1, 1 + 4 + 3 + 3 + 9 + 1 + len(TABLES['task'].columns) + 4))})"
+COMMIT = f"SELECT commit_units({', '.join(f'${n}' for n in range(1, 1 + 4 + 3 + 3 + 9 + 1 + len(TABLES['task'].columns) + 4 + 4 + 2 + 6))})"
+CLAIM = "SELECT id, key, queue, tries, at FROM claim_jobs($1, $2, $3, $4, $5, $6, $7) ORDER BY priority, id"
+HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())
+    ON CONFLICT (worker) DO UPDATE SET running = excluded.running, beat = excluded.beat, agents = excluded.agents"""
+BEAT = """UPDATE job SET beat = clock_timestamp() WHERE worker = $1 AND id IN (SELECT id FROM job WHERE id = ANY($2) ORDER BY id FOR UPDATE)
+    RETURNING id"""
+FORGET = "DELETE FROM worker WHERE beat < clock_timestamp() - interval '1 hour'"
+GIVE_BACK = """WITH newer AS (DELETE FROM job WHERE worker IS NULL AND key = (SELECT key FROM job WHERE id = $1 AND worker = $2))
+    SELECT pg_notify('remit_job', '')"""
+RETURN = """UPDATE job SET worker = NULL, beat = NULL, later = ($3::float8 > 0)::int, at = CASE WHEN $3::float8 > 0
+    THEN to_char((clock_timestamp() + make_interval(secs => $3)) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') END
+    WHERE id = $1 AND worker = $2"""
+LEAVE = "DELETE FROM worker WHERE worker = $1"
+WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, running, EXTRACT(EPOCH FROM clock_timestamp() - beat)::float8
+    FROM worker ORDER BY since, worker"""
+NEXT_IN = """SELECT CASE
+    WHEN EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND later = 0 AND queue = ANY($1)) THEN 0
+    ELSE LEAST(
+        (SELECT EXTRACT(EPOCH FROM MIN(at)::timestamptz - clock_timestamp()) FROM job WHERE worker IS NULL AND later = 1 AND queue = ANY($1)),
+        (SELECT EXTRACT(EPOCH FROM MIN(beat) - clock_timestamp()) + $2 FROM job WHERE worker IS NOT NULL AND queue = ANY($1))
+    ) END::float8"""

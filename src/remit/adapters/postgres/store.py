@@ -10,12 +10,12 @@ from typing import Any, NamedTuple, TypeVar
 import asyncpg
 
 from remit.adapters.postgres import sql
-from remit.adapters.postgres.schema import CHANNEL, SCHEMA, migrate, must_follow_own_clock
+from remit.adapters.postgres.schema import CHANNELS, SCHEMA, migrate, must_follow_own_clock
 from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.domain.table import TABLES
 from remit.errors import Conflict, Internal, RemitError, Unacknowledged, Unavailable
-from remit.ports import Recorded, Row, Stale, Unit
+from remit.ports import Claim, Lease, LeaseLost, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
 
 T = TypeVar("T")
 
@@ -27,6 +27,7 @@ SAFETY_SECONDS = 1.0
 """How long a watcher may sleep although it missed a notice."""
 STORED = (0, 1)
 """Stored now, or before when only the acknowledgement got lost."""
+LEASE_LOST = 3
 
 SETTINGS = {
     "search_path": SCHEMA,
@@ -63,7 +64,7 @@ class _Request(NamedTuple):
 
     @property
     def streams(self) -> set[str]:
-        return {append.stream for append in self.unit.appends}
+        return {append.stream for append in self.unit.appends} | ({f"job {self.unit.lease.job}"} if self.unit.lease else set())
 
 
 @asynccontextmanager
@@ -105,7 +106,7 @@ class PostgresEventStore:
         self._waiting: list[_Request] = []
         self._work = asyncio.Event()
         self._watched = asyncio.Event()
-        self._bells: set[asyncio.Event] = set()
+        self._bells: dict[str, set[asyncio.Event]] = {topic: set() for topic in CHANNELS}
         self._closed = False
 
     async def new_ids(self, count: int) -> list[int]:
@@ -120,6 +121,40 @@ class PostgresEventStore:
         self._waiting.append(_Request(unit, reply))
         self._work.set()
         await reply
+
+    async def claim(self, claim: Claim) -> list[Taken]:
+        """Jobs for a worker."""
+        limits = list(claim.queues.values())
+        asked = (claim.worker, list(claim.queues), limits, claim.room, claim.signals, claim.lease_seconds, claim.fleet)
+        return [Taken(*row) for row in await self._fetch(sql.CLAIM, *asked)]
+
+    async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
+        """Say that a worker lives; those of its jobs that are still its own."""
+        await self._fetch(sql.HELLO, *row[:8])
+        await self._fetch(sql.FORGET)
+        return {kept[0] for kept in await self._fetch(sql.BEAT, row.worker, list(jobs))} if jobs else set()
+
+    async def give_back(self, lease: Lease, delay_seconds: float) -> None:
+        """Put a claimed job back into the queue; a newer one with its key gives way to it."""
+        try:
+            async with self._pool.acquire() as connection, connection.transaction():
+                await connection.execute(sql.GIVE_BACK, lease.job, lease.worker)
+                await connection.execute(sql.RETURN, lease.job, lease.worker, delay_seconds)
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise translated(error) from error
+
+    async def leave(self, worker: str) -> None:
+        """Take a worker off the list."""
+        await self._fetch(sql.LEAVE, worker)
+
+    async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
+        """Seconds until something can be claimed, by the clock of the server."""
+        ((seconds,),) = await self._fetch(sql.NEXT_IN, list(queues), lease_seconds)
+        return None if seconds is None else max(0.0, float(seconds))
+
+    async def workers(self) -> list[WorkerRow]:
+        """Everybody who was heard of lately."""
+        return [WorkerRow(*row) for row in await self._fetch(sql.WORKERS)]
 
     async def select(self, query: str, params: Mapping[str, Any]) -> list[Row]:
         """The rows of a named query."""
@@ -143,15 +178,15 @@ class PostgresEventStore:
         return f"{rows[0][0]}.{rows[0][1]}" if rows else ""
 
     @asynccontextmanager
-    async def watch(self) -> AsyncGenerator["PostgresWatch", None]:
+    async def watch(self, topic: Topic = "events") -> AsyncGenerator["PostgresWatch", None]:
         """Be told of commits of any process."""
         bell = asyncio.Event()
-        self._bells.add(bell)
+        self._bells[topic].add(bell)
         self._watched.set()
         try:
             yield PostgresWatch(bell)
         finally:
-            self._bells.discard(bell)
+            self._bells[topic].discard(bell)
 
     async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
         """Take over a whole history into an empty store, in one transaction."""
@@ -194,23 +229,27 @@ class PostgresEventStore:
         gone = asyncio.Event()
         connection = await self._connect()
 
-        def noticed(*_: Any) -> None:
-            self._ring()
+        topics = {channel: topic for topic, channel in CHANNELS.items()}
+
+        def noticed(_connection: Any, _pid: int, channel: str, _payload: Any) -> None:
+            self._ring(topics[channel])
 
         def ended(*_: Any) -> None:
             gone.set()
 
         try:
             connection.add_termination_listener(ended)
-            await connection.add_listener(CHANNEL, noticed)
+            for channel in topics:
+                await connection.add_listener(channel, noticed)
             self._ring()
             await gone.wait()
         finally:
             connection.terminate()
 
-    def _ring(self) -> None:
-        for bell in self._bells:
-            bell.set()
+    def _ring(self, *topics: str) -> None:
+        for topic in topics or CHANNELS:
+            for bell in self._bells[topic]:
+                bell.set()
 
     def _take(self) -> list[_Request]:
         """What can be committed together: units that touch the same stream follow one another."""
@@ -245,7 +284,7 @@ class PostgresEventStore:
         except Exception as error:  # noqa: BLE001 - the loop outlives any surprise, else every caller waits for ever
             surprise = Unacknowledged(f"The commit ended in a surprise: {_why(error)}.", hint="Try again.")
             return _settle(batch, [surprise] * len(batch))
-        return _settle(batch, [None if fate in STORED else Stale() for fate in fates])
+        return _settle(batch, [None if fate in STORED else LeaseLost() if fate == LEASE_LOST else Stale() for fate in fates])
 
     async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:
         try:
@@ -312,7 +351,7 @@ def _arguments(units: Sequence[Unit]) -> list[list[Any]]:
         for append in unit.appends
     ]
     dependents = [(number, *pair) for number, unit in enumerate(units) for pair in unit.dependents]
-    firsts = [(unit.first.stream, unit.first.version, unit.first.id) for unit in units]
+    firsts = [unit.first[1:3] + unit.first[:1] if unit.first else (None, None, None) for unit in units]
     events = [(number, *event) for number, unit in enumerate(units) for append in unit.appends for event in append.events]
     tasks = [(number, *change.values) for number, unit in enumerate(units) for change in unit.changes if change.table == "task" and change.values]
     others = [
@@ -321,6 +360,9 @@ def _arguments(units: Sequence[Unit]) -> list[list[Any]]:
         for change in unit.changes
         if change.table != "task"
     ]
+    leases = [(number, *unit.lease, unit.ack) for number, unit in enumerate(units) if unit.lease]
+    drops = [(number, key) for number, unit in enumerate(units) for key in unit.drops]
+    jobs = [(number, *job) for number, unit in enumerate(units) for job in unit.jobs]
     return [
         *_columns(guards, 4),
         *_columns(dependents, 3),
@@ -328,6 +370,9 @@ def _arguments(units: Sequence[Unit]) -> list[list[Any]]:
         *_columns(events, 1 + len(sql.EVENT_COLUMNS)),
         *_columns(tasks, 1 + len(TABLES["task"].columns)),
         *_columns(others, 4),
+        *_columns(leases, 4),
+        *_columns(drops, 2),
+        *_columns(jobs, 6),
     ]
 
 
@@ -344,4 +389,4 @@ async def _load(connection: Any, events: list[Stored], changes: list[Change]) ->
         await connection.copy_records_to_table(name, records=records, columns=table.columns)
     if highest := max((int(event.stream) for event in events if event.stream.isdigit()), default=0):
         await connection.fetchval(sql.SET_COUNTER, highest)
-    await connection.execute("SELECT pg_notify($1, '')", CHANNEL)
+    await connection.execute("SELECT pg_notify($1, '')", CHANNELS["events"])

@@ -1,14 +1,16 @@
 """Reading the embedded store, without asyncio: what commands that only read start from."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from remit.adapters.sqlite import sql
 from remit.adapters.sqlite.driver import connect, sqlite3, translated
 from remit.adapters.sqlite.schema import must_be_current
 from remit.errors import NotFound
+
+T = TypeVar("T")
 
 
 class SqliteReader:
@@ -33,6 +35,13 @@ class SqliteReader:
     def tail(self) -> int:
         """The last position."""
         return int(self._fetch(sql.TAIL, {})[0][0])
+
+    def look(self, question: Callable[[Any], T]) -> T:
+        """The answer to a question that needs more than one statement."""
+        try:
+            return question(self._connection)
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
 
     def close(self) -> None:
         """Let go of the file."""

@@ -1,7 +1,7 @@
 """The statements of the embedded store, by name."""
 
 from remit.adapters import sql
-from remit.domain.table import TABLES
+from remit.domain.table import BESIDE, TABLES, Table
 
 SELECT = {name: sql.for_sqlite(statement) for name, statement in sql.SELECT.items()}
 FEED = f"SELECT {sql.EVENT}, pos FROM event WHERE pos > :after ORDER BY pos LIMIT :limit"
@@ -15,12 +15,46 @@ EVENT_AT = "SELECT id FROM event WHERE stream = ? AND version = ?"
 INSERT_EVENT = f"INSERT INTO event ({sql.EVENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-def _put(name: str) -> str:
-    key, columns = TABLES[name]
+PUT_JOB = """INSERT INTO job (key, queue, priority, at, later) VALUES (:key, :queue, :priority, :at, :at IS NOT NULL)
+    ON CONFLICT (key) WHERE worker IS NULL DO UPDATE
+    SET queue = excluded.queue, priority = excluded.priority, at = excluded.at, later = excluded.later"""
+NEEDED = "SELECT EXISTS (SELECT 1 FROM task_dependency WHERE needs = ?)"
+DROP_JOB = "DELETE FROM job WHERE key = ? AND worker IS NULL"
+HOLDS = "SELECT EXISTS (SELECT 1 FROM job WHERE id = ? AND worker = ?)"
+ACK = "DELETE FROM job WHERE id = ? AND worker = ?"
+PROMOTE = "UPDATE job SET later = 0 WHERE worker IS NULL AND later = 1 AND at <= :now"
+EXPIRED = """SELECT id, key, queue, tries, at FROM job WHERE worker IS NOT NULL AND (beat < :now - :lease OR beat > :now + 1)
+    AND queue IN (SELECT value FROM json_each(:queues)) ORDER BY beat"""
+QUEUED = """SELECT id, key, queue, tries, at FROM job INDEXED BY job_ready
+    WHERE worker IS NULL AND later = 0 AND queue IN (SELECT value FROM json_each(:queues)) ORDER BY priority, id"""
+SIGNALLED = """SELECT id, key, queue, tries, at FROM job INDEXED BY job_ready_queue
+    WHERE worker IS NULL AND later = 0 AND queue = :queue ORDER BY priority, id LIMIT :limit"""
+CLAIMED = "SELECT queue, COUNT(*) FROM job WHERE worker IS NOT NULL GROUP BY queue"
+TAKE = "UPDATE job SET worker = ?, beat = ?, tries = tries + 1 WHERE id = ?"
+BEAT = "UPDATE job SET beat = :now WHERE worker = :worker AND id IN (SELECT value FROM json_each(:jobs)) RETURNING id"
+GIVE_BACK = """UPDATE OR REPLACE job SET worker = NULL, beat = NULL, at = :at, later = :at IS NOT NULL WHERE id = :job AND worker = :worker"""
+HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (worker) DO UPDATE SET running = excluded.running, beat = excluded.beat, agents = excluded.agents"""
+FORGET = "DELETE FROM worker WHERE beat < :now - :age OR beat > :now + 1"
+LEAVE = "DELETE FROM worker WHERE worker = ?"
+WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, running, :now - beat FROM worker
+    WHERE beat <= :now + 1 ORDER BY since, worker"""
+READY = """SELECT EXISTS (SELECT 1 FROM job INDEXED BY job_ready_queue
+    WHERE worker IS NULL AND later = 0 AND queue IN (SELECT value FROM json_each(:queues)))"""
+NEXT_AT = "SELECT MIN(at) FROM job WHERE worker IS NULL AND later = 1 AND queue IN (SELECT value FROM json_each(:queues))"
+NEXT_BEAT = "SELECT MIN(beat) FROM job WHERE worker IS NOT NULL AND queue IN (SELECT value FROM json_each(:queues))"
+
+
+def _put(name: str, table: Table) -> str:
+    key, columns = table
     rest = columns[key:]
     update = f"DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in rest)}" if rest else "DO NOTHING"
     return f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) ON CONFLICT ({', '.join(columns[:key])}) {update}"
 
 
-PUT = {name: _put(name) for name in TABLES}
-DROP = {name: f"DELETE FROM {name} WHERE {' AND '.join(f'{column} = ?' for column in columns[:key])}" for name, (key, columns) in TABLES.items()}
+def _drop(name: str, table: Table) -> str:
+    return f"DELETE FROM {name} WHERE {' AND '.join(f'{column} = ?' for column in table.columns[: table.key])}"
+
+
+PUT = {name: _put(name, table) for name, table in (TABLES | BESIDE).items()}
+DROP = {name: _drop(name, table) for name, table in (TABLES | BESIDE).items()}

@@ -3,13 +3,13 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from remit.adapters.sqlite import driver, sql
+from remit.adapters.sqlite import driver, queue, sql
 from remit.adapters.sqlite.bell import Bell
 from remit.adapters.sqlite.driver import connect, sqlite3, translated
 from remit.adapters.sqlite.read import SqliteReader
@@ -17,7 +17,9 @@ from remit.adapters.sqlite.schema import migrate
 from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.errors import Conflict, Unavailable
-from remit.ports import Recorded, Row, Stale, Unit
+from remit.ports import Claim, Lease, LeaseLost, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
+
+Work = Callable[[Any], Any]
 
 BATCH = 256
 SAFETY_SECONDS = 1.0
@@ -25,11 +27,12 @@ SAFETY_SECONDS = 1.0
 
 
 class _Request(NamedTuple):
-    """Something for the writer thread: ids to reserve, or a unit to commit, and whom to tell."""
+    """Something for the writer thread, and whom to tell: ids to reserve, a unit to commit, or work on the queue."""
 
-    ids: int
-    unit: Unit | None
     reply: "asyncio.Future[Any]"
+    ids: int = 0
+    unit: Unit | None = None
+    work: "Work | None" = None
 
 
 class SqliteEventStore:
@@ -50,12 +53,39 @@ class SqliteEventStore:
 
     async def new_ids(self, count: int) -> list[int]:
         """Numbers that nobody was given before, ascending."""
-        last: int = await self._ask(count, None)
+        last: int = await self._ask(ids=count)
         return list(range(last - count + 1, last + 1))
 
     async def commit(self, unit: Unit) -> None:
         """Store a unit durably, together with whatever else is waiting."""
-        await self._ask(0, unit)
+        await self._ask(unit=unit)
+
+    async def claim(self, claim: Claim) -> list[Taken]:
+        """Jobs for a worker."""
+        taken: list[Taken] = await self._ask(work=lambda connection: queue.claim(connection, claim))
+        return taken
+
+    async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
+        """Say that a worker lives; those of its jobs that are still its own."""
+        kept: set[int] = await self._ask(work=lambda connection: queue.beat(connection, row, jobs))
+        return kept
+
+    async def give_back(self, lease: Lease, delay_seconds: float) -> None:
+        """Put a claimed job back into the queue."""
+        await self._ask(work=lambda connection: queue.give_back(connection, lease, delay_seconds))
+        self._bell.ring()
+
+    async def leave(self, worker: str) -> None:
+        """Take a worker off the list."""
+        await self._ask(work=lambda connection: connection.execute(sql.LEAVE, (worker,)) and None)
+
+    async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
+        """Seconds until something can be claimed."""
+        return self._reader.look(lambda connection: queue.next_in(connection, queues, lease_seconds))
+
+    async def workers(self) -> list[WorkerRow]:
+        """Everybody who was heard of lately."""
+        return self._reader.look(queue.workers)
 
     async def select(self, query: str, params: Mapping[str, Any]) -> list[Row]:
         """The rows of a named query; an indexed read is cheaper than a hop to a thread."""
@@ -70,7 +100,7 @@ class SqliteEventStore:
         return str(self._reader.tail())
 
     @asynccontextmanager
-    async def watch(self) -> AsyncGenerator["SqliteWatch", None]:
+    async def watch(self, topic: Topic = "events") -> AsyncGenerator["SqliteWatch", None]:  # noqa: ARG002 - one bell for both
         """Be told of commits of any process."""
         watch = SqliteWatch(asyncio.get_running_loop())
         listener = self._bell.listen(watch.heard)
@@ -92,11 +122,11 @@ class SqliteEventStore:
             await asyncio.to_thread(self._thread.join)
             self._reader.close()
 
-    async def _ask(self, ids: int, unit: Unit | None) -> Any:
+    async def _ask(self, *, ids: int = 0, unit: Unit | None = None, work: Work | None = None) -> Any:
         if self._closed:
             raise Unavailable(f"The store {self.path} is closed.")
         reply = asyncio.get_running_loop().create_future()
-        self._queue.put(_Request(ids, unit, reply))
+        self._queue.put(_Request(reply, ids, unit, work))
         return await reply
 
     def _work(self) -> None:
@@ -186,6 +216,8 @@ class Writer:
             answers += self._reserve(wanted)
         if units := [request for request in batch if request.unit is not None]:
             answers += self._commit(units)
+        if asked := [request for request in batch if request.work is not None]:
+            answers += self._serve(asked)
         return answers
 
     def load(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
@@ -261,17 +293,34 @@ class Writer:
             last = self._connection.execute(sql.NEW_IDS, {"count": sum(request.ids for request in wanted)}).fetchone()[0]
 
         try:
-            self._connection.execute("PRAGMA synchronous=NORMAL")
-            try:
-                self._transaction(reserve)
-            finally:
-                self._connection.execute("PRAGMA synchronous=FULL")
+            self._lightly(reserve)
         except Exception as error:  # noqa: BLE001 - it becomes the answer of those who asked
             return [(request.reply, error) for request in wanted]
         answers: Answers = []
         for request in reversed(wanted):
             answers.append((request.reply, last))
             last -= request.ids
+        return answers
+
+    def _lightly(self, action: Callable[[], None]) -> None:
+        """A transaction that a power cut may take back, but nothing that comes after it alone."""
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        try:
+            self._transaction(action)
+        finally:
+            self._connection.execute("PRAGMA synchronous=FULL")
+
+    def _serve(self, requests: list[_Request]) -> Answers:
+        """Claims and heartbeats: whoever lost one by a power cut is dead too, and the job is claimed again."""
+        answers: Answers = []
+
+        def serve() -> None:
+            answers.extend((request.reply, request.work(self._connection)) for request in requests if request.work)
+
+        try:
+            self._lightly(serve)
+        except Exception as error:  # noqa: BLE001 - it becomes the answer of those who asked
+            return [(request.reply, error) for request in requests]
         return answers
 
     def _commit(self, requests: list[_Request]) -> Answers:
@@ -289,14 +338,25 @@ class Writer:
             return [answer for request in requests for answer in self._commit([request])]
         return answers
 
-    def _write(self, unit: Unit) -> Stale | None:
+    def _write(self, unit: Unit) -> Stale | LeaseLost | None:
         """Check every stream of a unit, then write it: nothing else can write in between."""
-        if not self._fits(unit):
-            return None if self._has(unit) else Stale()
+        held = unit.lease is None or self._connection.execute(sql.HOLDS, unit.lease).fetchone()[0]
+        if not held or not self._fits(unit):
+            return None if self._has(unit) else Stale() if held else LeaseLost()
         for append in unit.appends:
             self._connection.executemany(sql.INSERT_EVENT, append.events)
         self._write_rows(unit.changes)
+        self._write_jobs(unit)
         return None
+
+    def _write_jobs(self, unit: Unit) -> None:
+        if unit.ack and unit.lease:
+            self._connection.execute(sql.ACK, unit.lease)
+        for key in unit.drops:
+            self._connection.execute(sql.DROP_JOB, (key,))
+        for job in unit.jobs:
+            if job.if_needed_by_others is None or self._connection.execute(sql.NEEDED, (job.if_needed_by_others,)).fetchone()[0]:
+                self._connection.execute(sql.PUT_JOB, {"key": job.key, "queue": job.queue, "priority": job.priority, "at": job.at})
 
     def _fits(self, unit: Unit) -> bool:
         current = all(self._version(append.stream) == append.expected for append in unit.appends)
@@ -310,6 +370,8 @@ class Writer:
     def _has(self, unit: Unit) -> bool:
         """True if this very unit was stored before and only its acknowledgement was lost."""
         first = unit.first
+        if first is None:
+            return False
         found = self._connection.execute(sql.EVENT_AT, (first.stream, first.version)).fetchone()
         return found is not None and found[0] == first.id
 

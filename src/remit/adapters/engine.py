@@ -1,0 +1,282 @@
+"""The engine: PgQueuer's own QueueManager over the queue of our store, whichever database that is.
+
+PgQueuer claims, dispatches and beats; what it would do to its own tables goes to the store's `JobQueue` port instead, so
+that a job is enqueued and acknowledged in the transaction of the events it belongs to. It never deletes a job here: a
+handler that fails or is cancelled leaves its job claimed, and the lease runs out.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+from pgqueuer.core.qm import QueueManager
+from pgqueuer.core.tm import TaskManager
+from pgqueuer.domain.errors import RetryRequested
+from pgqueuer.domain.models import HealthCheckEvent, Job, TableChangedEvent
+from pgqueuer.domain.settings import DBSettings
+from pgqueuer.domain.types import Channel, HealthCheckId, JobId, QueueEntrypoint
+from pgqueuer.ports import RepositoryPort
+
+from remit.domain.due import SIGNALS
+from remit.errors import RemitError
+from remit.ports import Claim, JobQueue, Lease, Postponed, Store, Taken, WorkerRow
+
+DEQUEUE_SECONDS = 1.0
+"""How long an idle worker sleeps at most, in case a notice got lost."""
+SIGNALS_AT_ONCE = 32
+CHANNEL = Channel("remit")
+LOST = "its lease is lost"
+log = logging.getLogger("remit.engine")
+
+Handler = Callable[[Taken], Awaitable[None]]
+
+
+class Engine:
+    """One worker process's share of the queue: claims what it may, hands it to a handler, and keeps its leases."""
+
+    def __init__(self, store: Store, row: WorkerRow, handler: Handler, limits: Mapping[str, int], *, lease_seconds: float, fleet: int = 0) -> None:
+        self._store, self._row, self._handler, self._lease_seconds = store, row, handler, lease_seconds
+        self._queue = _Queue(store, row, limits, lease_seconds, fleet)
+        self._manager = QueueManager(cast("RepositoryPort", self._queue), CHANNEL)  # of which it calls what is below
+        self._manager.min_dequeue_poll_interval = timedelta(seconds=0.05)
+        for queue in (SIGNALS, *limits):
+            self._manager.entrypoint(queue, accepts_context=False)(self._dispatch)
+
+    async def run(self) -> None:
+        """Work until told to stop; what is under way then is waited for."""
+        beating = asyncio.create_task(self._beat())
+        listening = asyncio.create_task(self._listen())
+        try:
+            await self._store.beat(self._row, [])
+            await self._manager.run(
+                dequeue_timeout=timedelta(seconds=DEQUEUE_SECONDS),
+                heartbeat_timeout=timedelta(seconds=self._lease_seconds),
+                log_aggregation_interval=timedelta(0),
+            )
+        finally:
+            beating.cancel()
+            listening.cancel()
+            await asyncio.gather(beating, listening, return_exceptions=True)
+            try:
+                await self._store.leave(self._row.worker)
+            except RemitError:
+                log.debug("the store is gone; the worker's row goes with time")
+
+    def stop(self) -> None:
+        """Claim nothing more."""
+        self._manager.shutdown.set()
+
+    @property
+    def running(self) -> int:
+        """How many runs are under way here."""
+        return self._queue.running
+
+    async def _dispatch(self, job: Job) -> None:
+        current = asyncio.current_task()
+        assert current is not None
+        taken = self._queue.taken[job.id]
+        self._queue.working[job.id] = current
+        try:
+            await self._handler(taken)
+        except Postponed as later:
+            log.info("%s is put off: %s", taken.key, later)
+            raise RetryRequested(timedelta(seconds=later.delay_seconds)) from None
+        except asyncio.CancelledError as stopped:
+            if stopped.args != (LOST,):
+                raise
+            log.warning("%s is another worker's by now", taken.key)
+            current.uncancel()
+        except Exception:
+            log.exception("%s failed in a way nobody foresaw", taken.key)
+            raise RetryRequested(timedelta(seconds=min(2.0**taken.tries, 60.0))) from None
+        finally:
+            self._queue.over(job.id)
+
+    async def _beat(self) -> None:
+        """Renew every lease well before it ends; stop what is no longer ours, and everything once nobody can be told that we live."""
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(self._lease_seconds / 4)
+            jobs = list(self._queue.working)
+            asked = time.monotonic()
+            try:
+                async with asyncio.timeout(self._lease_seconds / 2):
+                    kept = await self._store.beat(self._row._replace(running=self.running), jobs)
+                last = asked
+            except (RemitError, TimeoutError, OSError):
+                if time.monotonic() - last < self._lease_seconds * 0.9:
+                    continue
+                kept = set()
+            for job in jobs:
+                if job not in kept and job in self._queue.working:
+                    self._queue.working[job].cancel(LOST)
+
+    async def _listen(self) -> None:
+        """Ring the manager's bell whenever there may be a job."""
+        async with self._store.watch("jobs") as bell:
+            while True:
+                await bell.wait()
+                self._queue.driver.ring()
+
+
+class _Queue:
+    """What PgQueuer asks of a repository, answered by the store's queue."""
+
+    def __init__(self, store: JobQueue, row: WorkerRow, limits: Mapping[str, int], lease_seconds: float, fleet: int) -> None:
+        self._store, self._row, self._limits, self._lease_seconds, self._fleet = store, row, limits, lease_seconds, fleet
+        self.driver = _Driver()
+        self.qbe = _Environment()
+        self.taken: dict[int, Taken] = {}
+        self.working: dict[int, asyncio.Task[object]] = {}
+        self._next: float | None = None
+
+    @property
+    def running(self) -> int:
+        """How many runs were claimed and are not over."""
+        return sum(job.queue != SIGNALS for job in self.taken.values())
+
+    @property
+    def room(self) -> int:
+        """How many more runs may be claimed."""
+        return max(0, self._row.concurrency - self.running)
+
+    def over(self, job: int) -> None:
+        """Forget a job; where every slot was taken, look for another one at once."""
+        full = self.room == 0
+        self.working.pop(job, None)
+        self.taken.pop(job, None)
+        if full and self.room:
+            self.driver.ring()
+
+    async def dequeue(
+        self,
+        batch_size: int,  # noqa: ARG002 - how much is claimed at once depends on the room there is
+        entrypoints: Mapping[QueueEntrypoint, Any],  # noqa: ARG002 - the queues are our own, with their limits
+        queue_manager_id: UUID,
+        global_concurrency_limit: int | None,  # noqa: ARG002
+        heartbeat_timeout: timedelta,  # noqa: ARG002
+    ) -> list[Job]:
+        """Claim what is due and fits; a look comes first, since most wakes of many workers find nothing."""
+        self.driver.rung = False
+        try:
+            self._next = await self._store.next_in(self._queues(), self._lease_seconds)
+            if self._next != 0.0:
+                return []
+            claim = Claim(self._row.worker, self._limits, self.room, SIGNALS_AT_ONCE, self._lease_seconds, self._fleet)
+            jobs = await self._store.claim(claim)
+        except RemitError as error:
+            log.warning("the queue cannot be read: %s", error)
+            self._next = DEQUEUE_SECONDS
+            return []
+        fresh = [job for job in jobs if job.id not in self.taken]
+        self.taken |= {job.id: job for job in fresh}
+        now = datetime.now(UTC)
+        return [_job(job, queue_manager_id, now) for job in fresh]
+
+    def _queues(self) -> list[str]:
+        return [SIGNALS, *(self._limits if self.room else ())]
+
+    async def eligible_queued_work(self, entrypoints: Sequence[QueueEntrypoint]) -> int:  # noqa: ARG002
+        """More than nothing while something is due that limits of the fleet keep us from."""
+        return int(self._next == 0.0)
+
+    async def queued_work(self, entrypoints: Sequence[QueueEntrypoint]) -> int:  # noqa: ARG002
+        """Nothing: the look before the last claim has said it all."""
+        return 0
+
+    async def next_deferred_eta(self, entrypoints: Sequence[QueueEntrypoint]) -> timedelta | None:  # noqa: ARG002
+        """How long until something is due."""
+        return None if self._next is None else timedelta(seconds=self._next)
+
+    async def retry_job(self, job: Job, delay: timedelta, traceback_record: Any) -> None:  # noqa: ARG002
+        """Put a job back."""
+        await self._store.give_back(Lease(int(job.id), self._row.worker), delay.total_seconds())
+
+    async def update_heartbeat(self, job_ids: Sequence[JobId]) -> None:
+        """Nothing: the engine renews all leases together, and minds the answer."""
+
+    async def log_jobs(self, job_status: Sequence[Any]) -> None:
+        """Nothing: a job is acknowledged in the transaction of what it did, or stays claimed."""
+
+    async def notify_health_check(self, health_check_event_id: HealthCheckId) -> None:
+        """Answer at once: the store's own watch reconnects by itself."""
+        self.driver.say(HealthCheckEvent(channel=CHANNEL, sent_at=datetime.now(UTC), type="health_check_event", id=health_check_event_id))
+
+    async def has_table(self, table: str) -> bool:  # noqa: ARG002
+        """True: the store has brought its schema up to date before it was opened."""
+        return True
+
+    async def table_has_column(self, table: str, column: str) -> bool:  # noqa: ARG002
+        """True, as above."""
+        return True
+
+    async def table_has_index(self, table: str, index: str) -> bool:  # noqa: ARG002
+        """True, as above."""
+        return True
+
+    async def has_user_defined_enum(self, key: str, enum: str) -> bool:  # noqa: ARG002
+        """True, as above."""
+        return True
+
+
+class _Environment:
+    settings = DBSettings()
+
+
+class _Driver:
+    """The manager's ear: tells it of jobs, once until it has looked."""
+
+    def __init__(self) -> None:
+        self.shutdown = asyncio.Event()
+        self.tm = TaskManager()
+        self.rung = False
+        self._ear: Callable[[str], None] | None = None
+
+    def ring(self) -> None:
+        """Say that there may be a job."""
+        if not self.rung:
+            self.rung = True
+            self.say(TableChangedEvent(channel=CHANNEL, sent_at=datetime.now(UTC), type="table_changed_event", operation="insert", table="job"))
+
+    def say(self, event: Any) -> None:
+        """Hand an event to the manager."""
+        if self._ear is not None:
+            self._ear(event.model_dump_json())
+
+    async def add_listener(self, channel: str, callback: Callable[[Any], None]) -> None:  # noqa: ARG002
+        """Remember whom to tell."""
+        self._ear = callback
+
+    async def __aenter__(self) -> "_Driver":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._ear = None
+
+
+def _job(taken: Taken, worker: UUID, now: datetime) -> Job:
+    """A job as PgQueuer has it; what matters to us is its number and its queue."""
+    return Job.model_construct(
+        id=JobId(taken.id),
+        priority=0,
+        created=now,
+        updated=now,
+        heartbeat=now,
+        execute_after=now,
+        status="picked",
+        entrypoint=QueueEntrypoint(taken.queue),
+        payload=None,
+        attempts=taken.tries,
+        queue_manager_id=worker,
+        slot=None,
+        headers=None,
+    )
+
+
+def worker_name(host: str, pid: int) -> str:
+    """A name that no other worker has or had."""
+    return f"{host}-{pid}-{uuid4().hex[:8]}"

@@ -1,0 +1,94 @@
+"""The queue of the embedded store: jobs that are claimed, kept and given back.
+
+Leases are measured on the machine's monotonic clock, which all processes on it share: a wall clock that is set changes
+nothing. After a reboot that clock begins again, so a heartbeat from its future is one of the dead.
+"""
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from remit.adapters.sqlite import sql
+from remit.domain.due import SIGNALS
+from remit.domain.wire import instant
+from remit.ports import Claim, Lease, Taken, WorkerRow
+
+FORGET_SECONDS = 3600.0
+
+
+def claim(connection: Any, asked: Claim) -> list[Taken]:
+    """Jobs for a worker, in one transaction: nobody else can claim in between, so the limits are exact."""
+    now = time.monotonic()
+    connection.execute(sql.PROMOTE, {"now": _wall()})
+    queues = json.dumps([SIGNALS, *asked.queues])
+    taken = [Taken(*row) for row in connection.execute(sql.SIGNALLED, {"queue": SIGNALS, "limit": asked.signals})]
+    expired = (Taken(*row) for row in connection.execute(sql.EXPIRED, {"now": now, "lease": asked.lease_seconds, "queues": queues}).fetchall())
+    room = asked.room
+    for job in expired:
+        if job.queue == SIGNALS or room > 0:
+            taken.append(job)
+            room -= job.queue != SIGNALS
+    if room > 0 and asked.queues:
+        taken += _runs(connection, asked, room)
+    connection.executemany(sql.TAKE, [(asked.worker, now, job.id) for job in taken])
+    return [job._replace(tries=job.tries + 1) for job in taken]
+
+
+def _runs(connection: Any, asked: Claim, room: int) -> list[Taken]:
+    """The most urgent runs that no limit stands against."""
+    left: dict[str, int] = {}
+    if asked.fleet or any(asked.queues.values()):
+        claimed: dict[str, int] = dict(connection.execute(sql.CLAIMED).fetchall())
+        left = {queue: limit - claimed.get(queue, 0) for queue, limit in asked.queues.items() if limit}
+        if asked.fleet:
+            room = min(room, asked.fleet - sum(count for queue, count in claimed.items() if queue != SIGNALS))
+    taken: list[Taken] = []
+    free = [queue for queue in asked.queues if left.get(queue, 1) > 0]
+    for row in connection.execute(sql.QUEUED, {"queues": json.dumps(free)}):
+        if len(taken) >= room:
+            break
+        job = Taken(*row)
+        if job.queue in left:
+            if left[job.queue] <= 0:
+                continue
+            left[job.queue] -= 1
+        taken.append(job)
+    return taken
+
+
+def beat(connection: Any, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
+    """Renew a worker's leases; those it still has."""
+    now = time.monotonic()
+    connection.execute(sql.HELLO, (*row[:8], now))
+    connection.execute(sql.FORGET, {"now": now, "age": FORGET_SECONDS})
+    return {kept[0] for kept in connection.execute(sql.BEAT, {"now": now, "worker": row.worker, "jobs": json.dumps(list(jobs))}).fetchall()}
+
+
+def give_back(connection: Any, lease: Lease, delay_seconds: float) -> None:
+    """Put a claimed job back; a newer one with its key gives way to it."""
+    at = instant(datetime.now(UTC) + timedelta(seconds=delay_seconds)) if delay_seconds else None
+    connection.execute(sql.GIVE_BACK, {"at": at, "job": lease.job, "worker": lease.worker})
+
+
+def next_in(connection: Any, queues: Sequence[str], lease_seconds: float) -> float | None:
+    """Seconds until a job is ready, due, or left by the dead."""
+    wanted = {"queues": json.dumps(list(queues))}
+    if connection.execute(sql.READY, wanted).fetchone()[0]:
+        return 0.0
+    waits: list[float] = []
+    if at := connection.execute(sql.NEXT_AT, wanted).fetchone()[0]:
+        waits.append((datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds())
+    if (oldest := connection.execute(sql.NEXT_BEAT, wanted).fetchone()[0]) is not None:
+        waits.append(oldest + lease_seconds - time.monotonic())
+    return max(0.0, min(waits)) if waits else None
+
+
+def workers(connection: Any) -> list[WorkerRow]:
+    """Everybody who was heard of lately."""
+    return [WorkerRow(*row) for row in connection.execute(sql.WORKERS, {"now": time.monotonic()})]
+
+
+def _wall() -> str:
+    return instant(datetime.now(UTC))

@@ -1,0 +1,122 @@
+"""One activation of a task: what a runner sees of it, and the only way it can write."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+from remit.app.service import Held, Outcome, Service
+from remit.domain import command as cmd
+from remit.domain.project import Change
+from remit.domain.record import record, replace
+from remit.domain.table import BESIDE
+from remit.domain.value import State, Task
+from remit.domain.wire import dumps, instant
+from remit.errors import StaleRun
+from remit.ports import Clock, EventStore
+
+CallStatus = Literal["started", "done", "failed", "unknown"]
+
+
+@record
+class CallRecord:
+    """A tool call as it is kept: begun, ended, or begun and never seen to end."""
+
+    task_id: int
+    call_id: str
+    run_id: str
+    tool: str
+    arguments: str
+    repeatable: int
+    started_at: str
+    ended_at: str | None = None
+    status: CallStatus = "started"
+    result: str | None = None
+
+    def row(self) -> Change:
+        """The row to write."""
+        values = tuple(getattr(self, column) for column in BESIDE["call"].columns)
+        return Change("call", values[:2], values)
+
+
+class Activation:
+    """A live run of a task, under its fence: every write is refused once the run is over or its lease is somebody else's."""
+
+    def __init__(self, service: Service, store: EventStore, clock: Clock, held: Held, task: Task, stopping: asyncio.Event) -> None:
+        assert task.run is not None
+        self._service, self._store, self._clock, self._held = service, store, clock, held
+        self.task = task
+        self.run_id = task.run.id
+        self.stopping = stopping
+        self.actor = f"agent:{task.owner}"
+
+    async def do(self, command: cmd.Command, *beside: CallRecord) -> Outcome:
+        """Carry out a command as this run; calls that it completes are recorded with it."""
+        outcome = await self._service.execute(command, self.actor, self.run_id, self._held, [call.row() for call in beside])
+        if outcome.task is not None and outcome.task.id == self.task.id:
+            self.task = outcome.task
+        return outcome
+
+    @property
+    def over(self) -> bool:
+        """True once the run has ended by a write of its own."""
+        return self.task.run is None or self.task.run.id != self.run_id
+
+    async def look(self) -> Task:
+        """The task as it is now; an error if this run is not its live one any more. Asked before every model call and every effect."""
+        self.task = await self._service.fresh(self._held, self.run_id)
+        return self.task
+
+    async def may_go_on(self) -> bool:
+        """False when the run should give the task back at this boundary: it is paused, or the worker is about to stop."""
+        return (await self.look()).state is not State.PAUSED and not self.stopping.is_set()
+
+    async def release(self) -> None:
+        """Give the task back unharmed."""
+        await self.do(cmd.ReleaseRun(task_id=self.task.id))
+
+    async def call(self, call_id: str, tool: str, arguments: Any, action: Callable[[], Awaitable[str]], *, repeatable: bool) -> CallRecord:
+        """Carry out a tool call that is recorded before and after, at most once unless it is repeatable.
+
+        A call that has ended is not made again. One that was begun by an earlier run and never ended is made again if that
+        is harmless, and otherwise comes back as unknown: whoever asked must look what became of it.
+        """
+        known = await self.known_call(call_id)
+        if known is not None and known.status != "started":
+            return known
+        if known is not None and known.run_id != self.run_id and not repeatable:
+            return await self._ended(known, "unknown", None)
+        begun = self.begun(call_id, tool, arguments, repeatable=repeatable)
+        await self._service.keep(self._held, self.run_id, [begun.row()])
+        try:
+            result, status = await action(), "done"
+        except StaleRun:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a tool does becomes data
+            result, status = f"{type(error).__name__}: {error}", "failed"
+        return await self._ended(begun, "done" if status == "done" else "failed", result)
+
+    async def known_call(self, call_id: str) -> CallRecord | None:
+        """What is recorded of a call."""
+        rows = await self._store.select("call", {"id": int(self.task.id), "call": call_id})
+        return CallRecord(**dict(zip(BESIDE["call"].columns, rows[0], strict=True))) if rows else None
+
+    def begun(self, call_id: str, tool: str, arguments: Any, *, repeatable: bool) -> CallRecord:
+        """A call of this run that begins now."""
+        return CallRecord(
+            task_id=int(self.task.id),
+            call_id=call_id,
+            run_id=self.run_id,
+            tool=tool,
+            arguments=dumps(arguments),
+            repeatable=int(repeatable),
+            started_at=instant(self._clock.now()),
+        )
+
+    def ended(self, begun: CallRecord, status: CallStatus, result: str | None) -> CallRecord:
+        """A call that ends now."""
+        return replace(begun, run_id=self.run_id, ended_at=instant(self._clock.now()), status=status, result=result)
+
+    async def _ended(self, begun: CallRecord, status: CallStatus, result: str | None) -> CallRecord:
+        ended = self.ended(begun, status, result)
+        await self._service.keep(self._held, self.run_id, [ended.row()])
+        return ended

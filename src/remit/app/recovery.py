@@ -1,0 +1,87 @@
+"""What is left behind when something went wrong that cannot go wrong: found, and put right from the events."""
+
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+from remit.app.service import Service
+from remit.domain import command as cmd
+from remit.domain.due import RELEASE, TELL, Job, run_job
+from remit.errors import Conflict
+from remit.ports import Store
+
+SYSTEM = "system:recovery"
+PAGE = 500
+
+
+class Findings(NamedTuple):
+    """Ids of tasks, by what is wrong with them."""
+
+    runnable_without_job: tuple[str, ...] = ()
+    stale_runs: tuple[str, ...] = ()
+    parents_not_told: tuple[str, ...] = ()
+    dependents_not_told: tuple[str, ...] = ()
+    undelivered_updates: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many there are of all kinds."""
+        return sum(len(found) for found in self)
+
+
+class Recovery:
+    """Compares the queue with the tasks; the queue follows from the events and can always be made anew."""
+
+    def __init__(self, store: Store, service: Service) -> None:
+        self._store, self._service = store, service
+
+    async def examine(self) -> Findings:
+        """What is wrong; looked at twice, since a healthy store changes while one looks."""
+        first, second = await self._look(), await self._look()
+        return Findings(*(tuple(item for item in now if item in before) for before, now in zip(first, second, strict=True)))
+
+    async def repair(self, findings: Findings | None = None) -> Findings:
+        """Put right what is wrong; all of it is safe to do twice."""
+        found = findings or await self.examine()
+        for task_id in found.runnable_without_job:
+            await self._service.put(run_job(await self._service.load(task_id)))
+        for task_id in found.stale_runs:
+            task = await self._service.load(task_id)
+            if task.run is not None:
+                await self._service.execute(cmd.LoseRun(task_id=task_id, run_id=task.run.id), SYSTEM)
+        await self._service.put(*(Job(key=TELL + task_id) for task_id in found.parents_not_told))
+        await self._service.put(*(Job(key=RELEASE + task_id) for task_id in found.dependents_not_told))
+        for task_id in found.undelivered_updates:
+            await self._wake(task_id)
+        return found
+
+    async def _wake(self, task_id: str) -> None:
+        try:
+            await self._service.execute(cmd.Tick(task_id=task_id), SYSTEM)
+        except Conflict:
+            return
+
+    async def _look(self) -> Findings:
+        return Findings(
+            runnable_without_job=tuple([str(row[0]) async for row in self._rows("jobless")]),
+            stale_runs=tuple([str(row[0]) async for row in self._rows("runless")]),
+            parents_not_told=tuple([str(row[0]) async for row in self._rows("untold") if await self._has_news(str(row[0]))]),
+            dependents_not_told=tuple([str(row[0]) async for row in self._rows("unreleased")]),
+            undelivered_updates=tuple([str(row[0]) async for row in self._rows("ticking") if await self._has_updates(str(row[0]))]),
+        )
+
+    async def _has_news(self, task_id: str) -> bool:
+        ended = {str(row[0]) for row in await self._store.select("ended_children", {"id": int(task_id)})}
+        children = (await self._service.load(task_id)).children
+        return any(child.id in ended and child.settled is None and child.wait != "none" for child in children)
+
+    async def _has_updates(self, task_id: str) -> bool:
+        return bool((await self._service.load(task_id)).queued)
+
+    async def _rows(self, query: str) -> AsyncIterator[tuple[Any, ...]]:
+        after = 0
+        while rows := await self._store.select(query, {"after": after, "limit": PAGE}):
+            for row in rows:
+                yield row
+            after = rows[-1][0]
+            if len(rows) < PAGE:
+                return

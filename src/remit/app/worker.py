@@ -1,0 +1,134 @@
+"""What a worker does with a job: activate a task, or carry a piece of news from one task to another."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from remit.app.activation import Activation
+from remit.app.scheduler import Scheduler
+from remit.app.service import Held, Service
+from remit.domain import command as cmd
+from remit.domain.due import CRON, RELEASE, RUN, TELL, TICK, TIMER
+from remit.domain.value import Task
+from remit.errors import Conflict, NotFound, RemitError, StaleRun, Unacknowledged, Unavailable, UnknownEvent
+from remit.ports import Clock, Lease, Postponed, Runner, Store, Taken
+
+SYSTEM = "system:engine"
+LOOK_SECONDS = 0.1
+"""How often at most live runs are compared with the store while it changes."""
+GONE = "its run is over"
+"""Why a run was stopped from outside."""
+log = logging.getLogger("remit.worker")
+
+
+class Worker:
+    """Carries out jobs, one at a time each; knows nothing of how they are claimed."""
+
+    def __init__(self, store: Store, service: Service, clock: Clock, runner: Runner, name: str, scheduler: Scheduler) -> None:
+        self._store, self._service, self._clock, self._runner, self._scheduler = store, service, clock, runner, scheduler
+        self.name = name
+        self.stopping = asyncio.Event()
+        self.live: dict[str, tuple[str, asyncio.Task[object]]] = {}
+        """The runs that are live here: their task, and what carries them out."""
+
+    async def handle(self, job: Taken) -> None:
+        """Carry out a job to the point where it is off the queue; Postponed if that must wait."""
+        lease = Lease(job.id, self.name)
+        try:
+            await self._handle(job, lease)
+        except (StaleRun, NotFound):
+            await self._service.acknowledge(lease)
+        except asyncio.CancelledError as stopped:
+            current = asyncio.current_task()
+            if stopped.args != (GONE,) or current is None:
+                raise
+            current.uncancel()
+            await self._service.acknowledge(lease)
+        except UnknownEvent as error:
+            raise Postponed(f"{job.key} was written by a newer remit: {error}", 5.0) from error
+        except (Unavailable, Unacknowledged) as error:
+            raise Postponed(f"{job.key}: {error}", 1.0) from error
+
+    async def _handle(self, job: Taken, lease: Lease) -> None:
+        if job.key.startswith(RUN):
+            return await self._activate(job.key.removeprefix(RUN), lease)
+        if job.key == TICK:
+            return await self._scheduler.tick(lease, job.at, self.stopping)
+        if job.key.startswith(CRON):
+            return await self._scheduler.tick_one(job.key.removeprefix(CRON), lease)
+        await self._service.execute(_news(job.key), SYSTEM, held=Held(lease, ack=True))
+        return None
+
+    async def _activate(self, task_id: str, lease: Lease) -> None:
+        """Start a run of a task and let the runner have it; whatever happens, the run ends."""
+        held = Held(lease, task_id)
+        task = await self._started(task_id, held)
+        if task is None:
+            return await self._service.acknowledge(lease)
+        run = Activation(self._service, self._store, self._clock, held, task, self.stopping)
+        async with self._listed(run):
+            try:
+                await self._runner.run(run)
+                if not run.over:
+                    await run.do(cmd.FailRun(task_id=task_id, error="The runner returned without ending its run."))
+            except (StaleRun, Unavailable, Unacknowledged, UnknownEvent):
+                raise
+            except Exception as error:
+                log.exception("run %s failed", run.run_id)
+                await run.do(cmd.FailRun(task_id=task_id, error=f"{type(error).__name__}: {error}"[:10_000]))
+        return None
+
+    async def _started(self, task_id: str, held: Held) -> Task | None:
+        """The task with a new run of ours, or nothing if there is nothing to run; what the dead have left is counted first."""
+        left = (await self._service.load(task_id)).run
+        if left is not None:
+            await self._service.execute(cmd.LoseRun(task_id=task_id, run_id=left.id), SYSTEM, held=Held(held.lease))
+        try:
+            outcome = await self._service.execute(cmd.StartRun(task_id=task_id, worker=self.name), SYSTEM, held=held)
+        except Conflict as refused:
+            log.debug("task %s is not started: %s", task_id, refused)
+            return None
+        return outcome.task
+
+    @asynccontextmanager
+    async def _listed(self, run: Activation) -> AsyncIterator[None]:
+        current = asyncio.current_task()
+        assert current is not None
+        self.live[run.run_id] = (run.task.id, current)
+        try:
+            yield
+        finally:
+            self.live.pop(run.run_id, None)
+
+    async def watch(self) -> None:
+        """Stop, at once, every run that the store does not call live any more: its task was canceled, ended or taken over."""
+        async with self._store.watch() as bell:
+            while True:
+                await bell.wait()
+                await self._compare()
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _compare(self) -> None:
+        if not self.live:
+            return
+        mine = dict(self.live)
+        with suppress(RemitError):
+            rows = await self._store.select("live_runs", {"ids": [int(task_id) for task_id, _ in mine.values()]})
+            alive = {run_id for _, run_id in rows}
+            for run_id, (_, running) in mine.items():
+                if run_id not in alive and run_id in self.live:
+                    running.cancel(GONE)
+
+
+_NEWS: dict[str, Callable[[str], cmd.Command]] = {
+    TELL: lambda ref: cmd.SettleSubtasks(task_id=ref),
+    RELEASE: lambda ref: cmd.ReleaseDependents(task_id=ref),
+    TIMER: lambda ref: cmd.FireTimer(task_id=ref.rpartition("-t")[0], timer_id=ref),
+}
+
+
+def _news(key: str) -> cmd.Command:
+    """The command that a signal stands for."""
+    kind, slash, ref = key.partition("/")
+    return _NEWS[kind + slash](ref)

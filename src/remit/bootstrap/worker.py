@@ -1,0 +1,117 @@
+"""A worker: the engine, the scheduler and the runner on one store, in this process."""
+
+import asyncio
+import os
+import random
+import signal
+import socket
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from remit import __version__
+from remit.adapters.engine import Engine, worker_name
+from remit.app.core import Core
+from remit.app.recovery import Recovery
+from remit.app.scheduler import Scheduler
+from remit.app.worker import Worker
+from remit.domain.due import AGENT
+from remit.domain.record import record
+from remit.domain.wire import instant
+from remit.errors import RemitError
+from remit.ports import Runner, WorkerRow
+
+CRON = "0 6-21 * * *"
+RECONCILE_SECONDS = 60.0
+
+
+@record
+class WorkerOptions:
+    """How a worker works."""
+
+    agents: tuple[str, ...] = ()
+    """The agents it works for; without any, all."""
+    concurrency: int = 8
+    heartbeat_seconds: float = 10.0
+    """How long a worker may be silent before others take over its runs."""
+    fleet_limit: int = 0
+    agent_limits: Mapping[str, int] = {}
+    cron: str = CRON
+
+
+class RunningWorker:
+    """A worker at work in this process."""
+
+    def __init__(self, core: Core, runner: Runner, options: WorkerOptions) -> None:
+        self.name = worker_name(socket.gethostname(), os.getpid())
+        agents = options.agents or tuple(sorted(core.agents.ids()))
+        self._core = core
+        self._scheduler = Scheduler(core.store, core.service, core.clock, options.cron)
+        self._recovery = Recovery(core.store, core.service)
+        self._worker = Worker(core.store, core.service, core.clock, runner, self.name, self._scheduler)
+        row = WorkerRow(
+            worker=self.name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=__version__,
+            agents=",".join(agents),
+            concurrency=options.concurrency,
+            since=instant(core.clock.now()),
+        )
+        limits = {f"{AGENT}{agent}": options.agent_limits.get(agent, 0) for agent in agents}
+        self._engine = Engine(core.store, row, self._worker.handle, limits, lease_seconds=options.heartbeat_seconds, fleet=options.fleet_limit)
+
+    async def run(self) -> None:
+        """Work until stopped; runs under way then give their tasks back at their next boundary."""
+        async with asyncio.TaskGroup() as group:
+            helpers = [group.create_task(self._worker.watch()), group.create_task(self._reconcile())]
+            try:
+                await self._engine.run()
+            finally:
+                for helper in helpers:
+                    helper.cancel()
+
+    def stop(self) -> None:
+        """Claim nothing more, and hand over at the next boundary."""
+        self._worker.stopping.set()
+        self._engine.stop()
+
+    @property
+    def running(self) -> int:
+        """How many runs are under way here."""
+        return self._engine.running
+
+    async def _reconcile(self) -> None:
+        """See at the start, and now and then, that no runnable task was forgotten."""
+        while True:
+            with suppress(RemitError):  # the store is away; the next look will do
+                await self._scheduler.ensure()
+                await self._recovery.repair()
+            await asyncio.sleep(RECONCILE_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - so that workers do not all look at once
+
+
+@asynccontextmanager
+async def working(core: Core, runner: Runner, options: WorkerOptions) -> AsyncGenerator[RunningWorker, None]:
+    """A worker for the time of the block; at its end runs are handed over."""
+    worker = RunningWorker(core, runner, options)
+    running = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        await running
+
+
+async def work(core: Core, runner: Runner, options: WorkerOptions, signals: Sequence[int] = (signal.SIGTERM, signal.SIGINT)) -> None:
+    """Work until a signal comes; the second one ends the process at once and leaves its tasks to others."""
+    worker = RunningWorker(core, runner, options)
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        worker.stop()
+        for number in signals:
+            loop.remove_signal_handler(number)
+            signal.signal(number, lambda *_: os._exit(130))
+
+    for number in signals:
+        loop.add_signal_handler(number, stop)
+    await worker.run()

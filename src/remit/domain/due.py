@@ -1,0 +1,82 @@
+"""What has to happen next because of what just happened: the jobs that a commit puts into the queue.
+
+A task that can run has one job, a task that waits has none. What another task must merely learn of is a job too.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from remit.domain import event as ev
+from remit.domain.value import State, Task
+from remit.domain.wire import instant
+
+SIGNALS = "signals"
+"""The queue of jobs that are no runs; it needs no slot."""
+AGENT = "agent/"
+RUN, TELL, RELEASE, TIMER, CRON, TICK = "run/", "tell/", "release/", "timer/", "cron/", "tick"
+MAX_DELAY_SECONDS = 60.0
+
+
+class Job(NamedTuple):
+    """Something to do, once, not before an instant; while one with its key is queued there is no second."""
+
+    key: str
+    queue: str = SIGNALS
+    priority: int = 0
+    at: str | None = None
+    if_needed_by_others: int | None = None
+    """Put it only if some task depends on this one."""
+
+
+def can_run(task: Task | None) -> bool:
+    """True for a task that a worker may pick up, whatever it depends on."""
+    return task is not None and task.state is State.PENDING and task.owner is not None and task.session_id is None
+
+
+def run_job(task: Task, at: datetime | None = None) -> Job:
+    """The job that activates a task."""
+    return Job(key=RUN + task.id, queue=f"{AGENT}{task.owner}", priority=task.priority, at=instant(at) if at else None)
+
+
+def changes_run(before: Task | None, after: Task, events: Iterable[Any]) -> bool:
+    """True if a task's own job must be looked at again."""
+    if can_run(after) != can_run(before):
+        return True
+    if not can_run(after) or before is None:
+        return False
+    if before.run is not None:
+        return True
+    moved = (before.priority, before.owner, before.schedule, before.depends_on) != (after.priority, after.owner, after.schedule, after.depends_on)
+    return moved or any(isinstance(event, ev.TimerFired) for event in events)
+
+
+def earliest(task: Task, now: datetime) -> datetime | None:
+    """When a task may run again: not before its schedule says so, and later each time a run has failed."""
+    if task.schedule is not None and task.schedule.not_before is not None and task.schedule.not_before > now:
+        return task.schedule.not_before
+    return None
+
+
+def backoff(task: Task, events: Iterable[Any], now: datetime) -> datetime | None:
+    """How long a task rests after a run that failed by itself; a lost worker is not its fault."""
+    if not any(isinstance(event, ev.RunFailed | ev.RunTimedOut) for event in events):
+        return None
+    return now + timedelta(seconds=min(2.0 ** (task.attempts - 1), MAX_DELAY_SECONDS))
+
+
+def waits_for_slot(before: Task | None, after: Task) -> str | None:
+    """The cron expression by which a task that has just begun to wait for its turn will get it, if it has one of its own."""
+    ticks = after.wait is not None and any(item.kind == "tick" for item in after.wait.on)
+    ticked = before is not None and before.wait is not None and before.run is None
+    return after.schedule.cron if ticks and not ticked and after.schedule is not None else None
+
+
+def others(before: Task | None, after: Task, events: Iterable[Any]) -> tuple[Job, ...]:
+    """Whom to tell: the parent and the dependents of a task that ended; and the timers it set."""
+    jobs = [Job(key=TIMER + event.timer_id, at=instant(event.due_at)) for event in events if isinstance(event, ev.TimerSet)]
+    if after.state.terminal and not (before is not None and before.state.terminal):
+        jobs.append(Job(key=RELEASE + after.id, if_needed_by_others=int(after.id)))
+        if after.parent_id is not None:
+            jobs.append(Job(key=TELL + after.parent_id))
+    return tuple(jobs)

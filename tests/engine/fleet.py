@@ -1,0 +1,70 @@
+"""Workers in this process, and ways to wait for what they do."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from remit.adapters.clock import SystemClock
+from remit.app.agents import AgentRegistry
+from remit.app.core import Core
+from remit.bootstrap import open_store
+from remit.bootstrap.worker import RunningWorker, WorkerOptions, working
+from remit.domain import command as cmd
+from remit.domain.shape import parse
+from remit.domain.value import Task
+from remit.ports import Runner
+from remit.testing import Scripted
+
+ANN = "user:ann"
+PATIENCE_SECONDS = 20.0
+
+
+class Fleet:
+    """A store, and as many workers on it as a test wants."""
+
+    def __init__(self, core: Core, stack: AsyncExitStack) -> None:
+        self.core, self._stack = core, stack
+
+    async def hire(self, runner: Runner | None = None, **options: Any) -> RunningWorker:
+        """One more worker; it leaves at the end of the test."""
+        chosen = WorkerOptions(**{"heartbeat_seconds": 2.0, **options})
+        return await self._stack.enter_async_context(working(self.core, runner or Scripted(), chosen))
+
+    async def do(self, command: str, actor: str = ANN, **fields: Any) -> str:
+        """Carry out a command; the id of its task."""
+        return (await self.core.service.execute(parse(getattr(cmd, command), fields), actor)).task_id
+
+    async def create(self, *script: list[Any], **fields: Any) -> str:
+        """A new task for the scripted runner."""
+        return await self.do("CreateTask", **{"title": "Work", "owner": "general", "metadata": {"script": list(script)}, **fields})
+
+    async def task(self, task_id: str) -> Task:
+        """A task as it is now."""
+        return await self.core.service.load(task_id)
+
+    async def until(self, task_id: str, what: Callable[[Task], bool]) -> Task:
+        """Wait, without polling, until a task is as it should be."""
+        async with asyncio.timeout(PATIENCE_SECONDS), self.core.store.watch() as bell:
+            while not what(task := await self.task(task_id)):
+                await bell.wait()
+            return task
+
+    async def ended(self, task_id: str) -> Task:
+        """Wait for the end of a task."""
+        return await self.until(task_id, lambda task: task.state.terminal)
+
+    async def events(self, task_id: str) -> list[str]:
+        """The names of a task's events."""
+        return [row[3] for row in await self.core.store.select("events", {"stream": task_id, "after": 0, "limit": 10_000})]
+
+    async def jobs(self) -> list[str]:
+        """The keys of all jobs but the tick."""
+        return [row[1] for row in await self.core.store.select("jobs", {"limit": 100_000}) if row[1] != "tick"]
+
+
+@asynccontextmanager
+async def fleet(url: str) -> AsyncIterator[Fleet]:
+    """A fleet without workers on the store that a URL names."""
+    async with open_store(url) as store, AsyncExitStack() as stack:
+        yield Fleet(Core(store, SystemClock("UTC"), AgentRegistry()), stack)

@@ -1,0 +1,84 @@
+"""What the engine does with tasks, told through public operations, on every store."""
+
+from remit.domain.value import State
+from tests.engine.fleet import fleet
+
+
+async def test_a_created_task_is_run_to_its_end(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire()
+        task = await team.ended(await team.create(["say", "Hello"], ["finish", "All good"]))
+        assert (task.state, task.summary) == (State.DONE, "All good")
+        assert await team.events(task.id) == ["TaskCreated", "TaskStarted", "RunStarted", "UserNotified", "CompletionClaimed", "TaskCompleted"]
+        assert await team.jobs() == []
+
+
+async def test_a_question_holds_no_job_and_its_answer_resumes_the_task(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire()
+        task_id = await team.create(["ask", "Which one?"], ["finish", "That one"])
+        waiting = await team.until(task_id, lambda task: task.state is State.WAITING)
+        assert await team.jobs() == []
+        await team.do("Respond", interaction_id=waiting.questions[0].id, answer="The red one")
+        task = await team.ended(task_id)
+        assert (task.state, task.counts.runs) == (State.DONE, 2)
+
+
+async def test_a_parent_that_blocks_on_a_child_cannot_starve_it(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire(concurrency=1)
+        inner = {"title": "Inner", "metadata": {"script": [["finish", "inner done"]]}}
+        middle = {"title": "Middle", "metadata": {"script": [["block", inner], ["finish", "middle done"]]}}
+        task = await team.ended(await team.create(["block", middle], ["finish", "outer done"]))
+        assert (task.state, task.summary) == (State.DONE, "outer done")
+        assert [child.settled for child in task.children] == ["done"]
+
+
+async def test_children_wake_their_parent_once_each(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire()
+        children = [{"title": f"Child {n}", "metadata": {"script": [["finish", f"{n}"]]}} for n in range(20)]
+        task = await team.ended(await team.create(["children", children], ["finish", "all told"]))
+        assert task.state is State.DONE
+        assert (await team.events(task.id)).count("SubtaskSettled") == 20
+        assert await team.jobs() == []
+
+
+async def test_a_timer_wakes_its_task(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire()
+        task = await team.ended(await team.create(["timer", 0.05], ["finish", "later"]))
+        assert (await team.events(task.id)).count("TimerFired") == 1
+
+
+async def test_a_run_that_fails_is_tried_again_and_a_poison_task_ends(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire()
+        task = await team.ended(await team.create(["raise", "Out of luck"], limits={"max_attempts": 2}))
+        assert (task.state, task.reason, task.failure_reason) == (State.FAILED, "error", "RuntimeError: Out of luck")
+        assert (await team.events(task.id)).count("RunFailed") == 2
+
+
+async def test_dependencies_dispatch_themselves(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire()
+        first = await team.create(["sleep", 0.05], ["finish", "one"])
+        second = await team.create(["finish", "two"])
+        third = await team.create(["finish", "three"], depends_on=[first, second])
+        fourth = await team.create(["finish", "four"], depends_on=[third])
+        assert (await team.ended(fourth)).state is State.DONE
+        seen = [await team.task(task_id) for task_id in (first, third, fourth)]
+        assert [task.started_at > before.archived_at for before, task in zip(seen, seen[1:], strict=False)] == [True, True]  # type: ignore[operator]
+
+
+async def test_a_failed_dependency_fails_or_releases_by_its_rule(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire()
+        broken = await team.create(["raise", "No"], limits={"max_attempts": 1}, status="draft")
+        strict = await team.create(depends_on=[broken])
+        behind = await team.create(depends_on=[strict])
+        lenient = await team.create(depends_on=[{"task_id": broken, "on": "settled"}])
+        await team.do("UpdateTask", task_id=broken, status="active")
+        assert (await team.ended(strict)).reason == "dependency"
+        assert (await team.ended(behind)).reason == "dependency"
+        assert (await team.ended(lenient)).state is State.DONE
