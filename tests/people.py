@@ -29,9 +29,7 @@ class Desk:
 
     async def do(self, command: str, actor: str = ANN, run_id: str | None = None, **fields: Any) -> Outcome:
         """Carry out a command by its name, such as CreateTask."""
-        outcome = await self.service.do(getattr(cmd, command), fields, actor, run_id)
-        await self.carry_news()
-        return outcome
+        return await self.service.do(getattr(cmd, command), fields, actor, run_id)
 
     async def carry_news(self) -> None:
         """Do what a worker does soon after: tell parents and dependents. Runs are left alone."""

@@ -7,7 +7,7 @@ imported here that would slow a command down.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from remit.errors import NotFound, invalid
 
@@ -18,11 +18,23 @@ KNOWN: dict[str, tuple[Any, str]] = {
     "token": (None, "The operator's token; without it, the one in the workspace, made when it is first needed."),
     "host": ("127.0.0.1", "The address that `remit serve` listens on."),
     "port": (8420, "The port that `remit serve` listens on; 0 takes a free one."),
+    "concurrency": (8, "How many runs a worker process has at once."),
+    "heartbeat_seconds": (10.0, "How long a worker may be silent before others take over its runs."),
+    "fleet_concurrency": (0, "How many runs all workers together have at once; 0 sets no limit."),
+    "scheduler.cron": ("0 6-21 * * *", "When tasks that wait for their turn get it."),
+    "scheduler.timezone": (None, "The time zone of cron expressions, such as Europe/Berlin; without it, this machine's."),
+    "runner": (None, "What carries out runs instead of remit's own agents, as module:name."),
 }
 """Every setting: its default, and what it is for."""
 SECRET = ("token",)
-PERSONAL = ("url", "token")
-"""What a workspace may not set: a folder that somebody else made could send the token elsewhere."""
+PERSONAL = ("url", "token", "runner")
+"""What a workspace may not set: a folder that somebody else made could send the token elsewhere, or run code of its own."""
+NUMBERS: dict[str, tuple[type[int] | type[float], float, float, str]] = {
+    "port": (int, 0, 65535, "a port: a number from 0 to 65535"),
+    "concurrency": (int, 1, 10_000, "a whole number from 1 to 10,000"),
+    "heartbeat_seconds": (float, 0.2, 3600, "a number of seconds from 0.2 to 3,600"),
+    "fleet_concurrency": (int, 0, 1_000_000, "a whole number, 0 for no limit"),
+}
 
 
 class Setting(NamedTuple):
@@ -70,7 +82,7 @@ def load(workspace: Path | str | None = None, options: Mapping[str, Any] | None 
             else:
                 unknown.append(f"{name} in {path}")
     for name in KNOWN:
-        variable = f"REMIT_{name.upper()}"
+        variable = f"REMIT_{name.upper().replace('.', '_')}"
         if env.get(variable):
             values[name] = Setting(_checked(name, env[variable], variable), variable)
         if options and options.get(name) is not None:
@@ -123,20 +135,29 @@ def _read(path: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(path.read_text())
+        found = tomllib.loads(path.read_text())
     except (ValueError, OSError) as error:
         raise invalid(str(path), f"cannot be read ({error})", "a TOML file") from error
+    scheduler = found.pop("scheduler", {})
+    if not isinstance(scheduler, dict):
+        raise invalid(f"scheduler in {path}", "is no table", "a table [scheduler] with cron and timezone")
+    return found | {f"scheduler.{name}": value for name, value in cast("dict[str, Any]", scheduler).items()}
 
 
 def _checked(name: str, value: Any, origin: str) -> Any:
-    if name == "port":
-        try:
-            value = int(value)
-        except (TypeError, ValueError):
-            value = -1
-        if not 0 <= value <= 65535:
-            raise invalid(origin, "is no port", "a number from 0 to 65535")
-        return value
+    if name in NUMBERS:
+        return _number(name, value, origin)
     if not isinstance(value, str):
         raise invalid(f"{name} in {origin}", "is not text", "text")
     return value
+
+
+def _number(name: str, value: Any, origin: str) -> float:
+    kind, low, high, expected = NUMBERS[name]
+    try:
+        number = kind(value)
+    except (TypeError, ValueError):
+        number = -1
+    if isinstance(value, bool) or not low <= number <= high:
+        raise invalid(f"{name} in {origin}" if origin != name else name, f"is {value!r}", expected)
+    return number

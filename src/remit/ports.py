@@ -58,6 +58,9 @@ class Taken(NamedTuple):
     queue: str
     tries: int
     at: str | None = None
+    head: bytes | None = None
+    document: str | None = None
+    """The task that a run is about, as it was when the job was claimed: that saves reading it."""
 
 
 class Claim(NamedTuple):
@@ -155,7 +158,7 @@ class JobQueue(Protocol):
         ...
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
-        """Say that a worker lives and works on these; those that are still its own."""
+        """Say that a worker lives and works on these; those of them that another worker has by now."""
         ...
 
     async def give_back(self, lease: Lease, delay_seconds: float) -> None:

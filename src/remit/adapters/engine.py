@@ -105,15 +105,14 @@ class Engine:
             asked = time.monotonic()
             try:
                 async with asyncio.timeout(self._lease_seconds / 2):
-                    kept = await self._store.beat(self._row._replace(running=self.running), jobs)
+                    lost = await self._store.beat(self._row._replace(running=self.running), jobs)
                 last = asked
             except (RemitError, TimeoutError, OSError):
                 if time.monotonic() - last < self._lease_seconds * 0.9:
                     continue
-                kept = set()
-            for job in jobs:
-                if job not in kept and job in self._queue.working:
-                    self._queue.working[job].cancel(LOST)
+                lost = set(jobs)
+            for job in lost & self._queue.working.keys():
+                self._queue.working[job].cancel(LOST)
 
     async def _listen(self) -> None:
         """Ring the manager's bell whenever there may be a job."""

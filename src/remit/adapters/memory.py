@@ -55,7 +55,7 @@ class MemoryEventStore:
         return self._jobs.claim(claim)
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
-        """Say that a worker lives; those of its jobs that are still its own."""
+        """Say that a worker lives; those of its jobs that another has by now."""
         return self._jobs.beat(row, jobs)
 
     async def give_back(self, lease: Lease, delay_seconds: float) -> None:
@@ -170,7 +170,7 @@ class MemoryEventStore:
             "guide": lambda p: (record for record in self._records("guide") if record["id"] in p["names"]),
             "counts": lambda _: self._counts(),
             "ended_children": lambda p: (r for r in self._records("task") if r["parent_id"] == p["id"] and r["archived_at"] is not None),
-            "held": lambda p: [{**(self._task(p["id"]) or {}), "worker": self._jobs.worker(p["job"])}],
+            "held": lambda p: [{**task, "worker": self._jobs.worker(p["job"])} for task in [self._task(p["id"])] if task],
             "queued": lambda p: (job._asdict() for job in self._jobs.jobs.values() if job.key in p["names"]),
             "live_runs": lambda p: ({"id": r["task_id"], **r} for r in self._records("run") if r["task_id"] in p["ids"] and r["outcome"] is None),
             "ticking": lambda p: [r for r in self._records("task") if r["state"] == "waiting" and '"tick"' in r["wait"] and r["id"] > p["after"]],
@@ -362,7 +362,7 @@ class MemoryJobs:
         self.rows[row.worker] = (row, now)
         kept = {number for number in jobs if self.holds(Lease(number, row.worker))}
         self.jobs |= {number: self.jobs[number]._replace(beat=now) for number in kept}
-        return kept
+        return {number for number in jobs if number in self.jobs} - kept
 
     def give_back(self, lease: Lease, delay_seconds: float) -> None:
         """Put a claimed job back."""

@@ -23,7 +23,7 @@ class Findings(NamedTuple):
     undelivered_updates: tuple[str, ...] = ()
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """How many there are of all kinds."""
         return sum(len(found) for found in self)
 

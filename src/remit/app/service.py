@@ -26,6 +26,7 @@ from remit.ports import Agents, Append, Clock, EventStore, Lease, LeaseLost, Sta
 
 RACES = 200
 """How often a command is decided anew because somebody else was faster."""
+KNOWN_ACTORS = 1000
 RESENDS = 6
 """How often a commit whose answer got lost is sent again."""
 
@@ -59,9 +60,9 @@ class Loaded(NamedTuple):
 class Held:
     """The job that a worker carries out, and the task as its own last write left it, which saves reading it again."""
 
-    def __init__(self, lease: Lease, task_id: str = "", *, ack: bool = False) -> None:
+    def __init__(self, lease: Lease, task_id: str = "", *, ack: bool = False, seen: Loaded | None = None) -> None:
         self.lease, self.task_id, self.ack = lease, task_id, ack
-        self.seen: dict[str, Loaded] = {}
+        self.seen: dict[str, Loaded] = {} if seen is None else {task_id: seen}
 
 
 class Service:
@@ -69,6 +70,7 @@ class Service:
 
     def __init__(self, store: EventStore, clock: Clock, agents: Agents) -> None:
         self._store, self._clock, self._agents = store, clock, agents
+        self._actors: set[str] = set()
 
     async def do(self, kind: type[Any], fields: Mapping[str, Any], actor: str, run_id: str | None = None) -> Outcome:
         """Check what a caller sent and carry it out."""
@@ -81,7 +83,7 @@ class Service:
 
         Rows that are kept beside the events land with them.
         """
-        check(Actor, actor, "actor")
+        self._must_be_actor(actor)
         if held is not None and held.seen:
             outcome = await self._from_memory(command, Context(actor=actor, now=self._clock.now(), run_id=run_id), held, beside)
             if outcome is not None:
@@ -140,6 +142,12 @@ class Service:
             await self._commit(Unit((), (), jobs=jobs, lease=done, ack=done is not None))
         except LeaseLost as error:
             raise _robbed() from error
+
+    def _must_be_actor(self, actor: str) -> None:
+        if actor not in self._actors:
+            check(Actor, actor, "actor")
+            if len(self._actors) < KNOWN_ACTORS:
+                self._actors.add(actor)
 
     async def _from_memory(self, command: cmd.Command, context: Context, held: Held, beside: Sequence[Change]) -> Outcome | None:
         """Decide on the task as this worker's own last write left it; nothing if that turns out to be too old, or to lead nowhere."""

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager, suppress
 
 from remit.app.activation import Activation
 from remit.app.scheduler import Scheduler
-from remit.app.service import Held, Service
+from remit.app.service import Held, Loaded, Service
+from remit.codec import task_of
 from remit.domain import command as cmd
 from remit.domain.due import CRON, RELEASE, RUN, TELL, TICK, TIMER
 from remit.domain.value import Task
@@ -52,7 +53,8 @@ class Worker:
 
     async def _handle(self, job: Taken, lease: Lease) -> None:
         if job.key.startswith(RUN):
-            return await self._activate(job.key.removeprefix(RUN), lease)
+            seen = Loaded(task_of(job.document), job.head) if job.document and job.head else None
+            return await self._activate(job.key.removeprefix(RUN), lease, seen)
         if job.key == TICK:
             return await self._scheduler.tick(lease, job.at, self.stopping)
         if job.key.startswith(CRON):
@@ -60,9 +62,9 @@ class Worker:
         await self._service.execute(_news(job.key), SYSTEM, held=Held(lease, ack=True))
         return None
 
-    async def _activate(self, task_id: str, lease: Lease) -> None:
+    async def _activate(self, task_id: str, lease: Lease, seen: Loaded | None) -> None:
         """Start a run of a task and let the runner have it; whatever happens, the run ends."""
-        held = Held(lease, task_id)
+        held = Held(lease, task_id, seen=seen)
         task = await self._started(task_id, held)
         if task is None:
             return await self._service.acknowledge(lease)
@@ -81,15 +83,17 @@ class Worker:
 
     async def _started(self, task_id: str, held: Held) -> Task | None:
         """The task with a new run of ours, or nothing if there is nothing to run; what the dead have left is counted first."""
-        left = (await self._service.load(task_id)).run
-        if left is not None:
-            await self._service.execute(cmd.LoseRun(task_id=task_id, run_id=left.id), SYSTEM, held=Held(held.lease))
+        start = cmd.StartRun(task_id=task_id, worker=self.name)
         try:
-            outcome = await self._service.execute(cmd.StartRun(task_id=task_id, worker=self.name), SYSTEM, held=held)
+            return (await self._service.execute(start, SYSTEM, held=held)).task
         except Conflict as refused:
-            log.debug("task %s is not started: %s", task_id, refused)
+            left = (refused.details or {}).get("run_id")
+        if left is None:
             return None
-        return outcome.task
+        await self._service.execute(cmd.LoseRun(task_id=task_id, run_id=left), SYSTEM, held=Held(held.lease))
+        with suppress(Conflict):
+            return (await self._service.execute(start, SYSTEM, held=held)).task
+        return None
 
     @asynccontextmanager
     async def _listed(self, run: Activation) -> AsyncIterator[None]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, cast
 
 from remit.domain.record import fields, is_record
@@ -10,18 +11,26 @@ from remit.domain.record import fields, is_record
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+_ATOMS = frozenset({str, int, float, bool, type(None)})
+
+
 def plain(value: Any) -> Any:
     """A value as JSON has it; fields of a record that are at their default are left out."""
-    if value is None or isinstance(value, str | int | float):
+    kind = type(value)
+    if kind in _ATOMS:
         return value
-    if isinstance(value, tuple | list):
+    if kind is tuple or kind is list:
         return [plain(item) for item in cast("list[Any]", value)]
+    if is_record(kind):
+        mine: dict[str, Any] = value.__dict__
+        # Most fields of most records are at their default, and the very same object.
+        return {name: plain(item) for name, default in fields(kind).items() if (item := mine[name]) is not default and item != default}
     if isinstance(value, datetime):
         return instant(value)
-    if isinstance(value, Mapping):
-        return cast("Any", value)
-    assert is_record(value), f"{type(value).__name__} is no record"
-    return {name: plain(item) for name, default in fields(value).items() if (item := getattr(value, name)) != default}
+    if isinstance(value, str):
+        return str(value)
+    assert isinstance(value, Mapping), f"{kind.__name__} is no record"
+    return cast("Any", value)
 
 
 def dumps(value: Any) -> str:
@@ -29,6 +38,9 @@ def dumps(value: Any) -> str:
     return _ENCODER.encode(value)
 
 
+@lru_cache(4096)
 def instant(value: datetime) -> str:
     """A point in time, in UTC, in the one form that sorts as text."""
-    return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if value.tzinfo is not UTC:
+        value = value.astimezone(UTC)
+    return f"{value.isoformat(timespec='microseconds')[:-6]}Z"

@@ -1,7 +1,6 @@
 """The statements of the PostgreSQL store, by name."""
 
 from remit.adapters import sql
-from remit.domain.table import TABLES
 
 SELECT = {name: sql.for_postgres(statement) for name, statement in sql.SELECT.items()}
 FEED = f"""SELECT {sql.EVENT}, tx::text, pos FROM event
@@ -11,13 +10,31 @@ NEW_IDS = "SELECT nextval('task_id') FROM generate_series(1, $1)"
 SET_COUNTER = "SELECT setval('task_id', GREATEST($1, (SELECT last_value FROM task_id)))"
 ANY_EVENT = "SELECT EXISTS (SELECT 1 FROM event)"
 EVENT_COLUMNS = tuple(sql.EVENT.split(", "))
-COMMIT = f"SELECT commit_units({', '.join(f'${n}' for n in range(1, 1 + 4 + 3 + 3 + 9 + 1 + len(TABLES['task'].columns) + 4 + 4 + 2 + 6))})"
-CLAIM = "SELECT id, key, queue, tries, at FROM claim_jobs($1, $2, $3, $4, $5, $6, $7) ORDER BY priority, id"
+_TYPES = (
+    *("int", "bigint", "text", "bigint"),  # guards
+    *("int", "bigint", "bigint"),  # dependents
+    *("text", "bigint", "text"),  # first events
+    *("int", "text", "text", "bigint", "text", "text", "text", "text", "bytea"),  # events
+    *("int", "bigint", "text", "text", "text", "text", "bigint", "bigint", "text", "text", "bigint", "text", "text", "bigint"),  # tasks
+    *("text", "text", "text", "bigint", "bytea", "text"),
+    *("int", "text", "boolean", "text"),  # other rows
+    *("int", "bigint", "text", "boolean"),  # leases
+    *("int", "text"),  # drops
+    *("int", "text", "text", "bigint", "text", "bigint"),  # jobs
+)
+NUMBERS = tuple(kind in ("int", "bigint") for kind in _TYPES)
+"""Which columns hold numbers. They travel as text: the driver looks long and hard at every number in a list, in case it is a list itself."""
+COMMIT = "SELECT commit_units({})".format(
+    ", ".join(f"${n}::text[]::{kind}[]" if kind in ("int", "bigint") else f"${n}" for n, kind in enumerate(_TYPES, 1))
+)
+CLAIM = """SELECT j.id, j.key, j.queue, j.tries, j.at, t.hash, t.doc FROM claim_jobs($1, $2, $3, $4, $5, $6, $7) AS j
+    LEFT JOIN task t ON t.id = CASE WHEN j.key LIKE 'run/%' THEN substr(j.key, 5)::bigint END
+    ORDER BY j.queue <> 'signals', j.priority, j.id"""
 HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())
     ON CONFLICT (worker) DO UPDATE SET running = excluded.running, beat = excluded.beat, agents = excluded.agents"""
-BEAT = """UPDATE job SET beat = clock_timestamp() WHERE worker = $1 AND id IN (SELECT id FROM job WHERE id = ANY($2) ORDER BY id FOR UPDATE)
-    RETURNING id"""
+BEAT = """UPDATE job SET beat = clock_timestamp() WHERE worker = $1 AND id IN (SELECT id FROM job WHERE id = ANY($2) ORDER BY id FOR UPDATE)"""
+LOST = "SELECT id FROM job WHERE id = ANY($2) AND worker IS DISTINCT FROM $1"
 FORGET = "DELETE FROM worker WHERE beat < clock_timestamp() - interval '1 hour'"
 GIVE_BACK = """WITH newer AS (DELETE FROM job WHERE worker IS NULL AND key = (SELECT key FROM job WHERE id = $1 AND worker = $2))
     SELECT pg_notify('remit_job', '')"""

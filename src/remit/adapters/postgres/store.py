@@ -129,10 +129,13 @@ class PostgresEventStore:
         return [Taken(*row) for row in await self._fetch(sql.CLAIM, *asked)]
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
-        """Say that a worker lives; those of its jobs that are still its own."""
+        """Say that a worker lives; those of its jobs that another has by now."""
         await self._fetch(sql.HELLO, *row[:8])
         await self._fetch(sql.FORGET)
-        return {kept[0] for kept in await self._fetch(sql.BEAT, row.worker, list(jobs))} if jobs else set()
+        if not jobs:
+            return set()
+        await self._fetch(sql.BEAT, row.worker, list(jobs))
+        return {lost[0] for lost in await self._fetch(sql.LOST, row.worker, list(jobs))}
 
     async def give_back(self, lease: Lease, delay_seconds: float) -> None:
         """Put a claimed job back into the queue; a newer one with its key gives way to it."""
@@ -363,7 +366,7 @@ def _arguments(units: Sequence[Unit]) -> list[list[Any]]:
     leases = [(number, *unit.lease, unit.ack) for number, unit in enumerate(units) if unit.lease]
     drops = [(number, key) for number, unit in enumerate(units) for key in unit.drops]
     jobs = [(number, *job) for number, unit in enumerate(units) for job in unit.jobs]
-    return [
+    columns = [
         *_columns(guards, 4),
         *_columns(dependents, 3),
         *_columns(firsts, 3),
@@ -374,6 +377,11 @@ def _arguments(units: Sequence[Unit]) -> list[list[Any]]:
         *_columns(drops, 2),
         *_columns(jobs, 6),
     ]
+    return [_as_text(column) if numbers else column for column, numbers in zip(columns, sql.NUMBERS, strict=True)]
+
+
+def _as_text(column: list[Any]) -> list[Any]:
+    return [None if value is None else str(value) for value in column]
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from remit.adapters.sqlite import sql
-from remit.domain.due import SIGNALS
+from remit.domain.due import RUN, SIGNALS
 from remit.domain.wire import instant
 from remit.ports import Claim, Lease, Taken, WorkerRow
 
@@ -33,7 +33,13 @@ def claim(connection: Any, asked: Claim) -> list[Taken]:
     if room > 0 and asked.queues:
         taken += _runs(connection, asked, room)
     connection.executemany(sql.TAKE, [(asked.worker, now, job.id) for job in taken])
-    return [job._replace(tries=job.tries + 1) for job in taken]
+    return [_with_task(connection, job) for job in taken]
+
+
+def _with_task(connection: Any, job: Taken) -> Taken:
+    found = connection.execute(sql.DOCUMENT, (int(job.key.removeprefix(RUN)),)).fetchone() if job.key.startswith(RUN) else None
+    head, document = found or (None, None)
+    return job._replace(tries=job.tries + 1, head=head, document=document)
 
 
 def _runs(connection: Any, asked: Claim, room: int) -> list[Taken]:
@@ -59,11 +65,13 @@ def _runs(connection: Any, asked: Claim, room: int) -> list[Taken]:
 
 
 def beat(connection: Any, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
-    """Renew a worker's leases; those it still has."""
+    """Renew a worker's leases; those that another has by now."""
     now = time.monotonic()
     connection.execute(sql.HELLO, (*row[:8], now))
     connection.execute(sql.FORGET, {"now": now, "age": FORGET_SECONDS})
-    return {kept[0] for kept in connection.execute(sql.BEAT, {"now": now, "worker": row.worker, "jobs": json.dumps(list(jobs))}).fetchall()}
+    named = {"now": now, "worker": row.worker, "jobs": json.dumps(list(jobs))}
+    connection.execute(sql.BEAT, named)
+    return {lost[0] for lost in connection.execute(sql.LOST, named).fetchall()}
 
 
 def give_back(connection: Any, lease: Lease, delay_seconds: float) -> None:

@@ -30,8 +30,10 @@ QUEUED = """SELECT id, key, queue, tries, at FROM job INDEXED BY job_ready
 SIGNALLED = """SELECT id, key, queue, tries, at FROM job INDEXED BY job_ready_queue
     WHERE worker IS NULL AND later = 0 AND queue = :queue ORDER BY priority, id LIMIT :limit"""
 CLAIMED = "SELECT queue, COUNT(*) FROM job WHERE worker IS NOT NULL GROUP BY queue"
+DOCUMENT = "SELECT hash, doc FROM task WHERE id = ?"
 TAKE = "UPDATE job SET worker = ?, beat = ?, tries = tries + 1 WHERE id = ?"
-BEAT = "UPDATE job SET beat = :now WHERE worker = :worker AND id IN (SELECT value FROM json_each(:jobs)) RETURNING id"
+BEAT = "UPDATE job SET beat = :now WHERE worker = :worker AND id IN (SELECT value FROM json_each(:jobs))"
+LOST = "SELECT id FROM job WHERE id IN (SELECT value FROM json_each(:jobs)) AND worker IS NOT :worker"
 GIVE_BACK = """UPDATE OR REPLACE job SET worker = NULL, beat = NULL, at = :at, later = :at IS NOT NULL WHERE id = :job AND worker = :worker"""
 HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (worker) DO UPDATE SET running = excluded.running, beat = excluded.beat, agents = excluded.agents"""

@@ -66,9 +66,9 @@ class SqliteEventStore:
         return taken
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
-        """Say that a worker lives; those of its jobs that are still its own."""
-        kept: set[int] = await self._ask(work=lambda connection: queue.beat(connection, row, jobs))
-        return kept
+        """Say that a worker lives; those of its jobs that another has by now."""
+        lost: set[int] = await self._ask(work=lambda connection: queue.beat(connection, row, jobs))
+        return lost
 
     async def give_back(self, lease: Lease, delay_seconds: float) -> None:
         """Put a claimed job back into the queue."""

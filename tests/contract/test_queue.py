@@ -1,0 +1,163 @@
+"""The queue's promises, kept by every store."""
+
+import asyncio
+
+import pytest
+
+from remit.domain.due import SIGNALS, Job
+from remit.ports import Claim, Lease, LeaseLost, Store, Taken, Unit, WorkerRow
+
+AGENT = "agent/general"
+
+
+def row(worker: str = "w1", running: int = 0) -> WorkerRow:
+    return WorkerRow(worker, "host", 1, "0", "general", 8, "2026-01-01T00:00:00.000000Z", running)
+
+
+def claim(worker: str = "w1", *, room: int = 10, limit: int = 0, lease: float = 60.0, fleet: int = 0, signals: int = 10) -> Claim:
+    return Claim(worker, {AGENT: limit, "agent/plan": 0}, room, signals, lease, fleet)
+
+
+async def put(store: Store, *jobs: Job) -> None:
+    await store.commit(Unit((), (), jobs=jobs))
+
+
+def keys(taken: list[Taken]) -> list[str]:
+    return [job.key for job in taken]
+
+
+async def test_signals_come_first_and_runs_by_priority_and_age(store: Store) -> None:
+    await put(store, Job("run/1", AGENT, 3), Job("run/2", AGENT, 1), Job("run/3", "agent/plan", 1), Job("tell/9"))
+    assert keys(await store.claim(claim(room=2))) == ["tell/9", "run/2", "run/3"]
+    assert keys(await store.claim(claim())) == ["run/1"]
+    assert await store.claim(claim()) == []
+
+
+async def test_a_key_is_queued_once_and_the_later_word_stands(store: Store) -> None:
+    await put(store, Job("run/1", AGENT, 3))
+    await put(store, Job("run/1", AGENT, 0), Job("run/2", AGENT, 1))
+    assert keys(await store.claim(claim())) == ["run/1", "run/2"]
+
+
+async def test_a_claimed_job_may_have_a_successor_with_its_key(store: Store) -> None:
+    await put(store, Job("tell/1"))
+    (first,) = await store.claim(claim())
+    await put(store, Job("tell/1"))
+    (second,) = await store.claim(claim("w2"))
+    assert first.id != second.id
+
+
+async def test_only_queues_that_are_asked_for_are_claimed(store: Store) -> None:
+    await put(store, Job("run/1", "agent/build"))
+    assert await store.claim(claim()) == []
+    assert await store.next_in([SIGNALS, AGENT], 60.0) is None
+    assert await store.next_in(["agent/build"], 60.0) == 0.0
+
+
+async def test_a_deferred_job_is_not_claimed_before_its_time(store: Store) -> None:
+    await put(store, Job("run/1", AGENT, 2, "2999-01-01T00:00:00.000000Z"), Job("run/2", AGENT, 2, "2020-01-01T00:00:00.000000Z"))
+    (due,) = await store.claim(claim())
+    assert (due.key, due.at) == ("run/2", "2020-01-01T00:00:00.000000Z")
+    await store.commit(Unit((), (), lease=Lease(due.id, "w1"), ack=True))
+    waits = await store.next_in([AGENT], 60.0)
+    assert waits is not None
+    assert waits > 1_000_000
+    await put(store, Job("run/1", AGENT))
+    assert keys(await store.claim(claim())) == ["run/1"]
+
+
+async def test_a_dropped_job_is_gone_but_a_claimed_one_stays(store: Store) -> None:
+    await put(store, Job("run/1", AGENT), Job("run/2", AGENT))
+    (one,) = await store.claim(claim(room=1))
+    await store.commit(Unit((), (), drops=("run/1", "run/2")))
+    assert await store.claim(claim()) == []
+    assert [(key, worker) for key, _, worker in await store.select("queued", {"names": ["run/1", "run/2"]})] == [(one.key, "w1")]
+
+
+async def test_an_acknowledged_job_is_gone_and_only_its_worker_can_acknowledge_it(store: Store) -> None:
+    await put(store, Job("run/1", AGENT))
+    (job,) = await store.claim(claim())
+    with pytest.raises(LeaseLost):
+        await store.commit(Unit((), (), lease=Lease(job.id, "w2"), ack=True))
+    await store.commit(Unit((), (), lease=Lease(job.id, "w1"), ack=True))
+    assert await store.select("jobs", {"limit": 10}) == []
+    with pytest.raises(LeaseLost):
+        await store.commit(Unit((), (), jobs=(Job("run/2", AGENT),), lease=Lease(job.id, "w1")))
+    assert await store.select("jobs", {"limit": 10}) == []
+
+
+async def test_a_silent_worker_loses_its_job_to_another(store: Store) -> None:
+    await put(store, Job("run/1", AGENT))
+    (job,) = await store.claim(claim())
+    assert await store.claim(claim("w2")) == []
+    (taken,) = await store.claim(claim("w2", lease=0.0))
+    assert (taken.id, taken.tries) == (job.id, 2)
+    assert await store.beat(row("w1"), [job.id]) == {job.id}
+    assert await store.beat(row("w2"), [job.id]) == set()
+
+
+async def test_a_heartbeat_keeps_a_job_and_says_nothing_of_one_that_is_done(store: Store) -> None:
+    await put(store, Job("run/1", AGENT), Job("run/2", AGENT))
+    jobs = [job.id for job in await store.claim(claim())]
+    await store.commit(Unit((), (), lease=Lease(jobs[0], "w1"), ack=True))
+    assert await store.beat(row("w1", running=1), jobs) == set()
+    (seen,) = await store.workers()
+    assert (seen.worker, seen.running, seen.age_seconds < 30) == ("w1", 1, True)
+    await store.leave("w1")
+    assert await store.workers() == []
+
+
+async def test_a_job_that_is_given_back_can_be_claimed_again_once(store: Store) -> None:
+    await put(store, Job("tell/1"))
+    (job,) = await store.claim(claim())
+    await put(store, Job("tell/1"))
+    await store.give_back(Lease(job.id, "w1"), 0.0)
+    assert keys(await store.claim(claim("w2"))) == ["tell/1"]
+    assert await store.claim(claim("w2")) == []
+    await store.give_back(Lease(job.id, "w1"), 0.0)
+    assert await store.claim(claim("w2")) == []
+
+
+async def test_a_job_that_is_given_back_for_later_waits(store: Store) -> None:
+    await put(store, Job("tell/1"))
+    (job,) = await store.claim(claim())
+    await store.give_back(Lease(job.id, "w1"), 1000.0)
+    assert await store.claim(claim()) == []
+    waits = await store.next_in([SIGNALS], 60.0)
+    assert waits is not None
+    assert 900 < waits <= 1000
+
+
+async def test_the_limit_of_an_agent_holds_in_the_whole_fleet(store: Store) -> None:
+    await put(store, *(Job(f"run/{n}", AGENT) for n in range(1, 6)), Job("run/9", "agent/plan"))
+    assert keys(await store.claim(claim("w1", limit=2))) == ["run/1", "run/2", "run/9"]
+    assert await store.claim(claim("w2", limit=2)) == []
+    assert keys(await store.claim(claim("w2", limit=3))) == ["run/3"]
+
+
+async def test_the_limit_of_the_fleet_holds_for_all_agents_together(store: Store) -> None:
+    await put(store, *(Job(f"run/{n}", AGENT) for n in range(1, 6)), Job("run/9", "agent/plan"), Job("tell/1"))
+    assert keys(await store.claim(claim("w1", fleet=2))) == ["tell/1", "run/1", "run/2"]
+    assert await store.claim(claim("w2", fleet=2)) == []
+    assert keys(await store.claim(claim("w2", fleet=4))) == ["run/3", "run/4"]
+
+
+async def test_many_claims_at_once_never_pass_a_limit_nor_hand_a_job_out_twice(store: Store) -> None:
+    await put(store, *(Job(f"run/{n}", AGENT) for n in range(60)))
+    claimed = await asyncio.gather(*(store.claim(claim(f"w{n}", room=3, limit=7)) for n in range(20)))
+    assert sum(len(jobs) for jobs in claimed) == 7
+    more = await asyncio.gather(*(store.claim(claim(f"v{n}", room=3)) for n in range(30)))
+    every = [job.key for jobs in [*claimed, *more] for job in jobs]
+    assert sorted(every) == sorted(f"run/{n}" for n in range(60))
+
+
+async def test_a_job_for_dependents_is_put_only_if_there_are_any(store: Store) -> None:
+    await put(store, Job("release/7", if_needed_by_others=7))
+    assert await store.claim(claim()) == []
+
+
+async def test_whoever_waits_for_jobs_hears_of_one(store: Store) -> None:
+    async with store.watch("jobs") as bell, asyncio.timeout(10):
+        await put(store, Job("tell/1"))
+        while not await store.claim(claim()):
+            await bell.wait()
