@@ -98,6 +98,7 @@ async def test_a_subtask_wakes_its_parent_and_cancel_reaches_the_whole_tree(any_
         await at.do("FinishRun", "agent:build", run, task_id=root, final_message="Waiting for the look.")
         assert (await at.get(root))["wait"]["on"] == [{"kind": "subtask", "ref": child}]
         await at.do("CompleteTask", "agent:explore", task_id=child, summary="Looked.")
+        await at.carry_news()
         assert (await at.get(root))["state"] == "pending"
         assert (await at.events(root))[-1] == "SubtaskSettled"
 
