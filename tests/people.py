@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from remit.adapters.clock import SystemClock
 from remit.app.agents import AgentRegistry
@@ -14,7 +14,7 @@ from remit.app.worker import Worker
 from remit.bootstrap import open_store
 from remit.domain import command as cmd
 from remit.domain.wire import instant
-from remit.ports import Claim, Store
+from remit.ports import Claim, EventStore, Store
 from remit.testing import Scripted
 
 ANN = "user:ann"
@@ -23,7 +23,7 @@ ANN = "user:ann"
 class Desk:
     """A store with somebody at it: says commands by name and reads the answers."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: EventStore) -> None:
         self.store = store
         self.service = Service(store, SystemClock(), AgentRegistry())
 
@@ -33,9 +33,9 @@ class Desk:
 
     async def carry_news(self) -> None:
         """Do what a worker does soon after: tell parents and dependents. Runs are left alone."""
-        clock = SystemClock()
-        clerk = Worker(self.store, self.service, clock, Scripted(), "clerk", Scheduler(self.store, self.service, clock, "0 6 * * *"))
-        while jobs := await self.store.claim(Claim("clerk", {}, room=0, signals=100, lease_seconds=60.0)):
+        clock, store = SystemClock(), cast("Store", self.store)
+        clerk = Worker(store, self.service, clock, Scripted(), "clerk", Scheduler(store, self.service, clock, "0 6 * * *"))
+        while jobs := await store.claim(Claim("clerk", {}, room=0, signals=100, lease_seconds=60.0)):
             for job in jobs:
                 await clerk.handle(job)
 

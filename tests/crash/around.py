@@ -8,7 +8,7 @@ from typing import Any
 from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.errors import Unacknowledged
-from remit.ports import EventStore, Recorded, Row, Unit, Watch
+from remit.ports import EventStore, Recorded, Row, Topic, Unit, Watch
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -34,8 +34,8 @@ class Around:
     async def tail(self) -> str:
         return await self._store.tail()
 
-    def watch(self) -> AbstractAsyncContextManager[Watch]:
-        return self._store.watch()
+    def watch(self, topic: Topic = "events") -> AbstractAsyncContextManager[Watch]:
+        return self._store.watch(topic)
 
     async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
         await self._store.import_events(events, changes)

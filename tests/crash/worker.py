@@ -16,7 +16,7 @@ from remit.adapters.sqlite import store as sqlite
 from remit.adapters.sqlite.driver import newest
 from remit.app.follow import follow
 from remit.bootstrap import open_store
-from remit.ports import EventStore
+from remit.ports import EventStore, Topic
 from tests.crash.around import Witness
 from tests.people import Desk
 
@@ -123,8 +123,8 @@ class _Announced(Witness):
             say({"waiting": after})
         return page
 
-    def watch(self) -> AbstractAsyncContextManager[Any]:
-        return self._store.watch()
+    def watch(self, topic: Topic = "events") -> AbstractAsyncContextManager[Any]:
+        return self._store.watch(topic)
 
 
 async def hold_lock(path: str) -> None:

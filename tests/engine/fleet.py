@@ -13,7 +13,7 @@ from remit.bootstrap.worker import RunningWorker, WorkerOptions, working
 from remit.domain import command as cmd
 from remit.domain.shape import parse
 from remit.domain.value import Task
-from remit.ports import Runner
+from remit.ports import Runner, WorkerRow
 from remit.testing import Scripted
 
 ANN = "user:ann"
@@ -53,6 +53,19 @@ class Fleet:
     async def ended(self, task_id: str) -> Task:
         """Wait for the end of a task."""
         return await self.until(task_id, lambda task: task.state.terminal)
+
+    async def idle(self) -> None:
+        """Wait until no job is left but the tick."""
+        async with asyncio.timeout(PATIENCE_SECONDS), self.core.store.watch() as bell:
+            while await self.jobs():
+                await bell.wait()
+
+    async def staff(self, count: int) -> list[WorkerRow]:
+        """Wait until so many workers are known."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(rows := await self.core.store.workers()) != count:
+                await asyncio.sleep(0.01)
+            return rows
 
     async def events(self, task_id: str) -> list[str]:
         """The names of a task's events."""

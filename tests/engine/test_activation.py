@@ -1,5 +1,7 @@
 """What the engine does with tasks, told through public operations, on every store."""
 
+from itertools import pairwise
+
 from remit.domain.value import State
 from tests.engine.fleet import fleet
 
@@ -68,7 +70,7 @@ async def test_dependencies_dispatch_themselves(any_url: str) -> None:
         fourth = await team.create(["finish", "four"], depends_on=[third])
         assert (await team.ended(fourth)).state is State.DONE
         seen = [await team.task(task_id) for task_id in (first, third, fourth)]
-        assert [task.started_at > before.archived_at for before, task in zip(seen, seen[1:], strict=False)] == [True, True]  # type: ignore[operator]
+        assert [task.started_at > before.archived_at for before, task in pairwise(seen)] == [True, True]  # type: ignore[operator]
 
 
 async def test_a_failed_dependency_fails_or_releases_by_its_rule(any_url: str) -> None:

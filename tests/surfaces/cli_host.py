@@ -14,11 +14,13 @@ from remit import __version__
 from remit.adapters.clock import SystemClock
 from remit.app.agents import AgentRegistry
 from remit.app.query import counts
+from remit.app.recovery import Recovery
 from remit.app.transfer import dump, load
 from remit.app.verify import verify
+from remit.app.view import worker_view
 from remit.bootstrap import open_store
 from remit.catalog import Caller, Core, call, follow_events
-from remit.ports import EventStore
+from remit.ports import Store, WorkerRow
 from remit.surfaces.cli.main import main
 from tests.people import ANN, Desk
 
@@ -29,7 +31,7 @@ Result = dict[str, Any]
 class StoreHost:
     """Everything a command can ask for, on one store and one event loop."""
 
-    def __init__(self, store: EventStore, runner: asyncio.Runner) -> None:
+    def __init__(self, store: Store, runner: asyncio.Runner) -> None:
         self.desk, self.wait = Desk(store), runner.run
         self.core = Core(store, SystemClock(), AgentRegistry())
         self.options: Result = {}
@@ -60,19 +62,40 @@ class StoreHost:
     def init(self) -> Result:
         return {"workspace": self.options["workspace"] or "/somewhere", "created": True}
 
-    def serve(self, *, insecure: bool) -> None:
-        self.served.append(("serve", insecure))
+    def serve(self, *, insecure: bool, worker: bool) -> None:
+        self.served.append(("serve", (insecure, worker)))
+
+    def worker(self, agents: Sequence[str] | None) -> None:
+        self.served.append(("worker", agents))
+
+    def schedule(self) -> Result:
+        waiting = [{"id": "1", "title": "Wait\x1b[2J", "cron": None}, {"id": "2", "title": "Own", "cron": "0 7 * * *"}]
+        return {"cron": "0 6-21 * * *", "timezone": "UTC", "next": ["2026-01-01T06:00:00Z"], "due": None, "waiting": waiting, "workers": 0}
+
+    def tick(self) -> Result:
+        return {"waiting": 1, "workers": 0}
+
+    def migrate(self) -> Result:
+        return {"store": "memory", "schema": 2}
 
     def mcp(self) -> None:
         self.served.append(("mcp", None))
 
-    def doctor(self, *, verify: bool) -> Result:
-        return self.wait(self._examined(verify))
+    def doctor(self, *, verify: bool, fix: bool) -> Result:
+        return self.wait(self._examined(verify, fix))
 
-    async def _examined(self, thoroughly: bool) -> Result:
+    async def _examined(self, thoroughly: bool, fix: bool) -> Result:
         settings = [{"name": "database_url", "value": self.options["database_url"], "origin": "option"}]
         store = {"kind": "memory", "tasks": await self.core.ask(counts())}
         found: Result = {"version": __version__, "workspace": None, "settings": settings, "unknown": ["colour in config.toml"], "store": store}
+        row = WorkerRow("host-1-abc", "host", 1, "0", "general", 8, "2026-01-01T06:00:00Z", 1, 99.0)
+        found["workers"] = [worker_view(row, 10.0), worker_view(row._replace(age_seconds=1.0), 10.0)]
+        found["queues"] = []
+        recovery = Recovery(self.core.store, self.core.service)
+        left = await (recovery.repair() if fix else recovery.examine())
+        found["left_behind"] = {name: list(ids) for name, ids in left._asdict().items()}
+        if fix:
+            found["fixed"] = left.total
         if thoroughly:
             report = await verify(self.core.store)
             found["verified"] = report._asdict() | {"faults": [fault._asdict() for fault in report.faults]}

@@ -14,7 +14,7 @@ from remit.adapters.clock import SystemClock
 from remit.app.agents import AgentRegistry
 from remit.bootstrap import open_store
 from remit.catalog import Caller, Core, call
-from remit.ports import EventStore
+from remit.ports import Store
 from remit.surfaces.guard import App, Guard, Message
 from remit.surfaces.rest import rest_app
 from tests.people import ANN
@@ -95,7 +95,7 @@ class Silent:
 class House:
     """REST on a store, behind its front door."""
 
-    def __init__(self, store: EventStore, host: str = HOST, heartbeat: float = 15.0) -> None:
+    def __init__(self, store: Store, host: str = HOST, heartbeat: float = 15.0) -> None:
         self.core = Core(store, SystemClock(), AgentRegistry())
         self.store, self.host = store, host
         self.stopping = asyncio.Event()
@@ -163,7 +163,7 @@ class Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def site(store: EventStore, port: int = 0, heartbeat: float = 15.0) -> AsyncIterator[Site]:
+async def site(store: Store, port: int = 0, heartbeat: float = 15.0) -> AsyncIterator[Site]:
     """A real server on a port of its own."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

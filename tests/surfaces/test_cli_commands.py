@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from remit.ports import Unit
 from remit.surfaces.cli.menu import COMMANDS
 from remit.surfaces.cli.when import ago, since, span
 from tests.surfaces.cli_host import Shop, shop
@@ -182,7 +183,7 @@ def test_a_task_is_changed_held_and_run_again() -> None:
         assert at("task", "pause", task).out == "Paused #1 Real (paused)\n"
         assert at("task", "resume", task).out == "Resumed #1 Real (pending)\n"
         ran = at("task", "run", task)
-        assert (ran.out, "No worker is running" in ran.err) == ("Ready to run: #1 Real (pending)\n", True)
+        assert (ran.out, "remit doctor" in ran.err) == ("Ready to run: #1 Real (pending)\n", True)
         assert [row.split()[0] for row in at("ready").out.splitlines()] == ["ID", "1"]
         at("task", "cancel", task)
         assert at("task", "rerun", task).out == "Created #2 Real (pending)\n"
@@ -268,6 +269,35 @@ def test_everything_moves_to_another_store(tmp_path: Path) -> None:
         assert at("import", str(tmp_path / "none")).code == 2
 
 
+def test_a_worker_is_started_for_some_agents_and_a_server_without_one() -> None:
+    with shop() as at:
+        assert at("worker", "--agents", "general, plan", "--concurrency", "3").code == 0
+        assert at.host.options["concurrency"] == 3
+        assert at("serve", "--no-worker").code == 0
+        assert at.host.served == [("worker", ["general", "plan"]), ("serve", (False, False))]
+
+
+def test_the_schedule_says_what_comes_next_and_who_waits() -> None:
+    with shop() as at:
+        said = at("schedule", "show")
+        assert said.out.splitlines()[:2] == ["0 6-21 * * * in UTC", "  next 2026-01-01T06:00:00Z"]
+        assert "#2 Own waits for its turn at 0 7 * * *" in said.out
+        assert "No worker is running" in said.err
+        assert at("schedule", "tick").out == "Asked for a tick; 1 task waits for it.\n"
+        assert at("migrate").out == "The memory store has schema 2\n"
+
+
+def test_the_doctor_shows_workers_and_puts_right_what_was_left_behind() -> None:
+    with shop() as at:
+        at("task", "create", "Forgotten", "--owner", "general")
+        at.host.wait(at.host.core.store.commit(Unit((), (), drops=("run/1",))))
+        said = at("doctor")
+        assert (said.code, "#1 could run but are not in the queue" in said.out) == (1, True)
+        assert "99 s ago: lost" in said.out
+        assert at("doctor", "--fix").code == 0
+        assert at("doctor", "--json").json["left_behind"]["runnable_without_job"] == []
+
+
 def test_the_doctor_shows_what_is_in_force_and_verifies() -> None:
     with shop() as at:
         at.create("One")
@@ -287,7 +317,7 @@ def test_the_workspace_the_token_and_the_servers() -> None:
         assert at("serve", "--host", "0.0.0.0", "--port", "9000", "--insecure").code == 0
         assert (at.host.options["host"], at.host.options["port"]) == ("0.0.0.0", 9000)
         assert at("mcp") == (0, "", "")
-        assert at.host.served == [("serve", True), ("mcp", None)]
+        assert at.host.served == [("serve", (True, True)), ("mcp", None)]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +326,7 @@ def test_the_workspace_the_token_and_the_servers() -> None:
 def test_where_to_look_is_said_before_or_after_the_command(argv: tuple[str, ...]) -> None:
     with shop() as at:
         assert at(*argv).code == 0
-        assert at.host.options == {"workspace": "/w", "url": "http://x", "database_url": None, "host": None, "port": None}
+        assert at.host.options == {"workspace": "/w", "url": "http://x", "database_url": None, "host": None, "port": None, "concurrency": None}
 
 
 def test_json_is_what_the_catalogue_returns() -> None:

@@ -15,7 +15,7 @@ import pytest
 from remit.catalog import FOR_EVERYONE
 from remit.client import RemitClient
 from remit.errors import Conflict, InvalidParam, NotFound, RemitError, TimedOut, Unauthenticated, Unavailable
-from remit.ports import EventStore
+from remit.ports import Store
 from tests.surfaces.http import TOKEN, Silent, Site, house, site
 
 
@@ -251,7 +251,7 @@ async def test_a_method_called_in_a_way_that_cannot_work(client: RemitClient) ->
 # Following.
 
 
-async def test_following_gives_events_as_the_catalogue_has_them(store: EventStore) -> None:
+async def test_following_gives_events_as_the_catalogue_has_them(store: Store) -> None:
     async with asyncio.timeout(30), site(store) as served, RemitClient(served.url, TOKEN) as client:
         first, second = await served.create(), await served.create()
         expected = [(await served.call("get_events", task_id=one))["events"][0] for one in (first, second)]
@@ -269,7 +269,7 @@ async def test_a_large_event_comes_whole(client: RemitClient, served: Site) -> N
         assert len((await anext(events))["data"]["instructions"]) == 400_000
 
 
-async def test_following_goes_on_over_a_restart_without_gap_or_duplicate(store: EventStore) -> None:
+async def test_following_goes_on_over_a_restart_without_gap_or_duplicate(store: Store) -> None:
     seen: list[str] = []
     async with asyncio.timeout(30):
         async with site(store) as served:

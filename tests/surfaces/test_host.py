@@ -17,10 +17,10 @@ def host(tmp_path: Path) -> WorkspaceHost:
 
 def test_a_workspace_is_examined_and_proved(host: WorkspaceHost) -> None:
     host.call("create_task", {"title": "One"})
-    found = host.doctor(verify=True)
+    found = host.doctor(verify=True, fix=False)
     assert (found["store"]["kind"], found["store"]["tasks"]["pending"]) == ("sqlite", 1)
     assert found["verified"] == {"streams": 1, "events": 1, "rows": 1, "faults": []}
-    assert "verified" not in host.doctor(verify=False)
+    assert "verified" not in host.doctor(verify=False, fix=False)
     assert len(host.token()) >= 32
 
 

@@ -250,6 +250,9 @@ class BrokenClock:
     def now(self) -> datetime:
         raise RuntimeError("/home/ann/.secret")
 
+    def next_slot(self, cron: str, after: datetime) -> datetime:
+        raise AssertionError
+
     def uid(self) -> str:
         raise RuntimeError("/home/ann/.secret")
 

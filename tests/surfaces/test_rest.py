@@ -10,7 +10,9 @@ import pytest
 from starlette.routing import Route
 
 from remit.catalog import FOR_EVERYONE
+from remit.domain.due import Job
 from remit.errors import Corrupt, InvalidParam, Unavailable
+from remit.ports import Unit, WorkerRow
 from remit.surfaces.openapi import REQUESTS
 from remit.surfaces.rest import _CONVERT, rest_routes
 from tests.surfaces.http import CALLER, House, Silent, house
@@ -287,8 +289,31 @@ async def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, all
 
 
 async def test_health_and_readiness(home: House) -> None:
-    for path in ("/healthz", "/readyz"):
-        assert (await home.ask("GET", path)).json == {"status": "ok"}
+    assert (await home.ask("GET", "/healthz")).json == {"status": "ok"}
+    assert (await home.ask("GET", "/readyz")).json == {"status": "ok", "workers": [], "queues": []}
+
+
+async def test_readiness_and_metrics_show_who_works_and_what_waits(home: House) -> None:
+    await home.store.beat(WorkerRow("w1", "host", 7, "0.1", "general,plan", 8, "2026-01-01T06:00:00.000000Z", 2), [])
+    await home.store.commit(Unit((), (), jobs=(Job("run/1", "agent/general"), Job("tell/2"))))
+    ready = (await home.ask("GET", "/readyz")).json
+    (worker,) = ready["workers"]
+    assert worker.pop("heartbeat_seconds_ago") < 30
+    assert worker == {
+        "worker": "w1",
+        "host": "host",
+        "pid": 7,
+        "version": "0.1",
+        "agents": ["general", "plan"],
+        "concurrency": 8,
+        "since": "2026-01-01T06:00:00.000000Z",
+        "running": 2,
+        "alive": True,
+    }
+    assert ready["queues"] == [{"queue": "agent/general", "queued": 1, "claimed": 0}, {"queue": "signals", "queued": 1, "claimed": 0}]
+    told = (await home.ask("GET", "/metrics")).body.decode()
+    assert 'remit_jobs{queue="agent/general",state="queued"} 1' in told
+    assert "remit_workers 1" in told
 
 
 async def test_a_store_that_is_gone_is_unavailable_and_says_when_to_come_back(home: House) -> None:

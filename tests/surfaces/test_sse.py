@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import pytest
 
-from remit.ports import EventStore
+from remit.ports import Store
 from remit.surfaces.sse import EventStream
 from tests.surfaces.http import BEARER, House, Site, house, site
 
@@ -55,7 +55,7 @@ async def _events(blocks: AsyncGenerator[Block, None]) -> AsyncGenerator[Block, 
 
 
 @pytest.fixture
-async def served(store: EventStore) -> AsyncIterator[Site]:
+async def served(store: Store) -> AsyncIterator[Site]:
     async with asyncio.timeout(30), site(store) as found:
         yield found
 
@@ -147,7 +147,7 @@ async def test_on_a_task_after_is_a_version(served: Site) -> None:
         assert (await anext(_events(blocks))).json["version"] == 4
 
 
-async def test_a_bad_position_is_refused_before_the_stream_begins(store: EventStore) -> None:
+async def test_a_bad_position_is_refused_before_the_stream_begins(store: Store) -> None:
     home = House(store)
     task_id = await home.create()
     bad = ["x", "-1", "1.", ".1", "1.2.3", "9" * 19, "1e3", "%00", "1%0A2", "%D9%A1", "0&after=0", "0&before=1"]
@@ -157,7 +157,7 @@ async def test_a_bad_position_is_refused_before_the_stream_begins(store: EventSt
             assert (answer.status, answer.code) == (422, "INVALID_PARAM"), f"{target} {after}"
 
 
-async def test_positions_of_another_kind_of_store_are_refused(store: EventStore) -> None:
+async def test_positions_of_another_kind_of_store_are_refused(store: Store) -> None:
     home = House(store)
     await home.create()
     foreign = "1" if "." in await store.tail() else "1.1"

@@ -137,3 +137,19 @@ def interaction_view(row: tuple[Any, ...], path: list[str]) -> dict[str, Any]:
     view = dict(zip(names, row, strict=True))
     options = json.loads(view["options"]) if view["options"] else None
     return view | {"task_id": str(view["task_id"]), "options": options, "blocking": bool(view["blocking"]), "path": path}
+
+
+def worker_view(row: Any, lease_seconds: float) -> dict[str, Any]:
+    """A worker as people see it; who was silent for longer than a lease has lost its runs."""
+    return {
+        "worker": row.worker,
+        "host": row.host,
+        "pid": row.pid,
+        "version": row.version,
+        "agents": row.agents.split(",") if row.agents else [],
+        "concurrency": row.concurrency,
+        "since": row.since,
+        "running": row.running,
+        "heartbeat_seconds_ago": round(row.age_seconds, 3),
+        "alive": row.age_seconds < lease_seconds,
+    }

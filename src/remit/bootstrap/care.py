@@ -8,35 +8,97 @@ from remit import __version__
 from remit.adapters.clock import SystemClock
 from remit.app.exchange import export_tasks, import_tasks
 from remit.app.query import ask, counts
+from remit.app.recovery import Recovery
 from remit.app.transfer import dump, load
 from remit.app.verify import verify as verify_store
-from remit.bootstrap.store import open_store, sqlite_path
+from remit.app.view import worker_view
+from remit.bootstrap.store import open_core, open_store, sqlite_path
 from remit.config import SECRET, Settings
+from remit.domain.due import TICK, Job
+from remit.domain.wire import instant
 from remit.errors import NotFound
 
 Result = dict[str, Any]
+SLOTS = 5
 BOARD, HISTORY = "tasks.json", "history.jsonl"
 
 
-def examine(settings: Settings, *, verify: bool) -> Result:
-    """What is in force and where it comes from; with verify, proof that the store holds together."""
-    return asyncio.run(_examined(settings, verify))
+def examine(settings: Settings, *, verify: bool, fix: bool) -> Result:
+    """What is in force and where it comes from, and what was left behind; with verify, proof that the store holds together."""
+    return asyncio.run(_examined(settings, verify, fix))
 
 
-async def _examined(settings: Settings, verify: bool) -> Result:
-    async with open_store(settings.database_url) as store:
+async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
+    async with open_core(settings.database_url) as core:
+        store = core.store
+        recovery = Recovery(store, core.service)
+        left = await recovery.examine()
         found: Result = {
             "version": __version__,
             "workspace": str(settings.workspace) if settings.workspace else None,
             "settings": [{"name": name, "value": _shown(settings, name), "origin": item.origin} for name, item in settings.values.items()],
             "unknown": list(settings.unknown),
             "store": _kind(settings.database_url) | {"tasks": await ask(counts(), store.select)},
+            "workers": [worker_view(row, settings.get("heartbeat_seconds")) for row in await store.workers()],
+            "queues": [dict(zip(("queue", "queued", "claimed"), row, strict=True)) for row in await store.select("job_count", {})],
+            "left_behind": {name: list(ids) for name, ids in left._asdict().items()},
         }
+        if fix:
+            await recovery.repair(left)
+            found["fixed"] = left.total
         if verify:
             report = await verify_store(store)
             faults = [{"place": fault.place, "problem": fault.problem} for fault in report.faults]
             found["verified"] = {"streams": report.streams, "events": report.events, "rows": report.rows, "faults": faults}
     return found
+
+
+def schedule(settings: Settings) -> Result:
+    """The calendar in force, its next slots, and who waits for them."""
+    return asyncio.run(_schedule(settings))
+
+
+def tick(settings: Settings) -> Result:
+    """Let the next tick be now; it is a worker's to carry out."""
+    return asyncio.run(_tick(settings))
+
+
+def migrate(settings: Settings) -> Result:
+    """Bring the store to this version's schema, as every command that opens it does."""
+    return asyncio.run(_migrate(settings))
+
+
+async def _schedule(settings: Settings) -> Result:
+    cron, slots = settings.get("scheduler.cron"), list[str]()
+    clock = SystemClock(settings.get("scheduler.timezone"))
+    when = clock.now()
+    for _ in range(SLOTS):
+        when = clock.next_slot(cron, when)
+        slots.append(instant(when))
+    async with open_core(settings.database_url) as core:
+        rows = await core.store.select("ticking", {"after": 0, "limit": 1000})
+        tasks = [await core.service.load(str(row[0])) for row in rows]
+        coming = await core.store.select("queued", {"names": [TICK]})
+        return {
+            "cron": cron,
+            "timezone": clock.timezone,
+            "next": slots,
+            "due": coming[0][1] if coming else None,
+            "waiting": [{"id": task.id, "title": task.title, "cron": task.schedule.cron if task.schedule else None} for task in tasks],
+            "workers": len(await core.store.workers()),
+        }
+
+
+async def _tick(settings: Settings) -> Result:
+    async with open_core(settings.database_url) as core:
+        waiting = await core.store.select("ticking", {"after": 0, "limit": 100_000})
+        await core.service.put(Job(key=TICK))
+        return {"waiting": len(waiting), "workers": len(await core.store.workers())}
+
+
+async def _migrate(settings: Settings) -> Result:
+    async with open_store(settings.database_url):
+        return {"store": _kind(settings.database_url)["kind"], "schema": _schema(settings.database_url)}
 
 
 def export(settings: Settings, what: Literal["events", "tasks"], target: Path) -> Result:
@@ -97,6 +159,16 @@ def _without_password(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     user, at, place = rest.rpartition("@")
     return f"{scheme}{mark}{user.partition(':')[0]}:***@{place}" if at and ":" in user else url
+
+
+def _schema(url: str) -> int:
+    if sqlite_path(url) is None:
+        from remit.adapters.postgres.schema import MIGRATIONS as FOR_POSTGRES
+
+        return len(FOR_POSTGRES)
+    from remit.adapters.sqlite.schema import MIGRATIONS
+
+    return len(MIGRATIONS)
 
 
 def _kind(url: str) -> Result:

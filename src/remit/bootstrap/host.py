@@ -1,6 +1,6 @@
 """What the command line stands on: a workspace, its store or a server. Everything slow is imported where it is needed."""
 
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,12 +35,37 @@ class WorkspaceHost:
         root = Path(self._options.get("workspace") or Path.cwd()).absolute()
         return {"workspace": str(root), "created": config.make_workspace(root)}
 
-    def serve(self, *, insecure: bool) -> None:
-        """Serve REST and MCP until stopped; a workspace is made where there is none."""
+    def serve(self, *, insecure: bool, worker: bool) -> None:
+        """Serve REST and MCP until stopped, and work on tasks; a workspace is made where there is none."""
         from remit.bootstrap.server import serve
 
         self._make_workspace()
-        serve(self._settings, insecure=insecure)
+        serve(self._settings, insecure=insecure, worker=worker)
+
+    def worker(self, agents: Sequence[str] | None) -> None:
+        """Work on tasks until stopped."""
+        from remit.bootstrap.server import serve_worker
+
+        self._make_workspace()
+        serve_worker(self._settings, agents)
+
+    def schedule(self) -> Result:
+        """When tasks that wait for their turn get it."""
+        from remit.bootstrap.care import schedule
+
+        return schedule(self._settings)
+
+    def tick(self) -> Result:
+        """Give every task that waits for its turn one now."""
+        from remit.bootstrap.care import tick
+
+        return tick(self._settings)
+
+    def migrate(self) -> Result:
+        """Bring the store to this version's schema."""
+        from remit.bootstrap.care import migrate
+
+        return migrate(self._settings)
 
     def mcp(self) -> None:
         """Speak MCP on standard input and output."""
@@ -49,11 +74,11 @@ class WorkspaceHost:
         self._make_workspace()
         serve_stdio(self._settings)
 
-    def doctor(self, *, verify: bool) -> Result:
-        """What is in force and where it comes from, and whether the store holds together."""
+    def doctor(self, *, verify: bool, fix: bool) -> Result:
+        """What is in force and where it comes from, who works, and whether the store holds together."""
         from remit.bootstrap.care import examine
 
-        return examine(self._settings, verify=verify)
+        return examine(self._settings, verify=verify, fix=fix)
 
     def export(self, what: Literal["events", "tasks"], target: Path) -> Result:
         """Write all events, or all tasks, to files."""

@@ -2,15 +2,18 @@
 
 import asyncio
 import ipaddress
+import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import uvicorn
 
 from remit import __version__, config
 from remit.bootstrap.api import operator
+from remit.bootstrap.runner import runner_of
 from remit.bootstrap.store import open_core
 from remit.catalog import Caller, Core
 from remit.config import Settings
@@ -20,13 +23,13 @@ from remit.surfaces.guard import App, Guard, Message, Receive, Send
 GRACE_SECONDS = 5
 
 
-def serve(settings: Settings, *, insecure: bool) -> None:
-    """Serve until told to stop; only this machine can connect, unless somebody insists."""
+def serve(settings: Settings, *, insecure: bool, worker: bool = True) -> None:
+    """Serve until told to stop, and work on tasks; only this machine can connect, unless somebody insists."""
     host = str(settings.get("host"))
     if not _loopback(host) and not insecure:
         raise invalid("host", f"is {host!r}, which other machines can reach without encryption", "127.0.0.1, or --insecure if you mean it")
     listener = _bound(host, int(settings.get("port")))
-    asyncio.run(_serve(settings, host, listener))
+    run(_serve(settings, host, listener, worker))
 
 
 def serve_stdio(settings: Settings) -> None:
@@ -34,10 +37,37 @@ def serve_stdio(settings: Settings) -> None:
     asyncio.run(_serve_stdio(settings))
 
 
-async def _serve(settings: Settings, host: str, listener: socket.socket) -> None:
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run to the end, on the faster event loop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+def serve_worker(settings: Settings, agents: Sequence[str] | None) -> None:
+    """Work on tasks until told to stop."""
+    run(_work(settings, agents))
+
+
+async def _work(settings: Settings, agents: Sequence[str] | None) -> None:
+    from remit.bootstrap.worker import options_of, work
+
+    options, runner = options_of(settings, agents), runner_of(settings)
+    async with open_core(settings.database_url, settings.get("scheduler.timezone")) as core:
+        whom = (
+            ", ".join(options.agents or sorted(core.agents.ids())) if runner else "nobody: there is no runner, so it only carries news between tasks"
+        )
+        print(f"remit works for {whom}, {options.concurrency} runs at once; Ctrl-C hands over, twice stops at once.", file=sys.stderr, flush=True)
+        await work(core, runner, options)
+
+
+async def _serve(settings: Settings, host: str, listener: socket.socket, worker: bool) -> None:
     port = int(listener.getsockname()[1])
     stopping = asyncio.Event()
-    async with open_core(settings.database_url) as core:
+    async with open_core(settings.database_url, settings.get("scheduler.timezone")) as core, _worker(core, settings, worker):
         from remit.surfaces.mcp import mcp_http, mcp_server
 
         caller = Caller(actor=operator())
@@ -47,6 +77,26 @@ async def _serve(settings: Settings, host: str, listener: socket.socket) -> None
             print(f"remit serves REST at http://{_shown(host)}:{port}/api and MCP at http://{_shown(host)}:{port}/mcp", file=sys.stderr)
             print("`remit token show` prints the token; Ctrl-C stops.", file=sys.stderr, flush=True)
             await _Server(app, stopping.set).serve(sockets=[listener])
+        _stop_at_next_signal()
+
+
+@asynccontextmanager
+async def _worker(core: Core, settings: Settings, wanted: bool) -> AsyncIterator[None]:
+    if not wanted:
+        yield
+        return
+    from remit.bootstrap.worker import options_of, working
+
+    async with working(core, runner_of(settings), options_of(settings)):
+        yield
+
+
+def _stop_at_next_signal() -> None:
+    """The server has ended; runs are being handed over, and whoever cannot wait for that says so again."""
+    from remit.bootstrap.worker import at_once
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, at_once)
 
 
 async def _serve_stdio(settings: Settings) -> None:

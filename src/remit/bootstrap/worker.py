@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from remit import __version__
 from remit.adapters.engine import Engine, worker_name
@@ -14,13 +15,13 @@ from remit.app.core import Core
 from remit.app.recovery import Recovery
 from remit.app.scheduler import Scheduler
 from remit.app.worker import Worker
+from remit.config import Settings
 from remit.domain.due import AGENT
 from remit.domain.record import record
 from remit.domain.wire import instant
-from remit.errors import RemitError
+from remit.errors import RemitError, invalid
 from remit.ports import Runner, WorkerRow
 
-CRON = "0 6-21 * * *"
 RECONCILE_SECONDS = 60.0
 
 
@@ -28,26 +29,34 @@ RECONCILE_SECONDS = 60.0
 class WorkerOptions:
     """How a worker works."""
 
-    agents: tuple[str, ...] = ()
-    """The agents it works for; without any, all."""
+    agents: tuple[str, ...] | None = None
+    """The agents it works for; without a list, all."""
     concurrency: int = 8
     heartbeat_seconds: float = 10.0
     """How long a worker may be silent before others take over its runs."""
     fleet_limit: int = 0
     agent_limits: Mapping[str, int] = {}
-    cron: str = CRON
+    cron: str = "0 6-21 * * *"
+
+
+class NoRunner:
+    """Stands where a runner should be; nothing is claimed for it."""
+
+    async def run(self, activation: Any) -> None:
+        """Never asked."""
+        raise AssertionError(f"nobody can run task {activation.task.id}")
 
 
 class RunningWorker:
     """A worker at work in this process."""
 
-    def __init__(self, core: Core, runner: Runner, options: WorkerOptions) -> None:
+    def __init__(self, core: Core, runner: Runner | None, options: WorkerOptions) -> None:
         self.name = worker_name(socket.gethostname(), os.getpid())
-        agents = options.agents or tuple(sorted(core.agents.ids()))
+        agents = _agents(core, runner, options)
         self._core = core
         self._scheduler = Scheduler(core.store, core.service, core.clock, options.cron)
         self._recovery = Recovery(core.store, core.service)
-        self._worker = Worker(core.store, core.service, core.clock, runner, self.name, self._scheduler)
+        self._worker = Worker(core.store, core.service, core.clock, runner or NoRunner(), self.name, self._scheduler)
         row = WorkerRow(
             worker=self.name,
             host=socket.gethostname(),
@@ -89,8 +98,27 @@ class RunningWorker:
             await asyncio.sleep(RECONCILE_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - so that workers do not all look at once
 
 
+def _agents(core: Core, runner: Runner | None, options: WorkerOptions) -> tuple[str, ...]:
+    """Whom a worker works for; with nothing to carry out a run, nobody."""
+    known = core.agents.ids()
+    if options.agents is not None and (unknown := sorted(set(options.agents) - known)):
+        raise invalid("agents", f"names {', '.join(unknown)}, which is no known agent", f"some of {', '.join(sorted(known))}")
+    return () if runner is None else tuple(sorted(known if options.agents is None else set(options.agents)))
+
+
+def options_of(settings: Settings, agents: Sequence[str] | None = None) -> WorkerOptions:
+    """How a worker works by the settings in force."""
+    return WorkerOptions(
+        agents=None if agents is None else tuple(agents),
+        concurrency=settings.get("concurrency"),
+        heartbeat_seconds=settings.get("heartbeat_seconds"),
+        fleet_limit=settings.get("fleet_concurrency"),
+        cron=settings.get("scheduler.cron"),
+    )
+
+
 @asynccontextmanager
-async def working(core: Core, runner: Runner, options: WorkerOptions) -> AsyncGenerator[RunningWorker, None]:
+async def working(core: Core, runner: Runner | None, options: WorkerOptions) -> AsyncGenerator[RunningWorker, None]:
     """A worker for the time of the block; at its end runs are handed over."""
     worker = RunningWorker(core, runner, options)
     running = asyncio.create_task(worker.run())
@@ -101,7 +129,7 @@ async def working(core: Core, runner: Runner, options: WorkerOptions) -> AsyncGe
         await running
 
 
-async def work(core: Core, runner: Runner, options: WorkerOptions, signals: Sequence[int] = (signal.SIGTERM, signal.SIGINT)) -> None:
+async def work(core: Core, runner: Runner | None, options: WorkerOptions, signals: Sequence[int] = (signal.SIGTERM, signal.SIGINT)) -> None:
     """Work until a signal comes; the second one ends the process at once and leaves its tasks to others."""
     worker = RunningWorker(core, runner, options)
     loop = asyncio.get_running_loop()
@@ -110,8 +138,13 @@ async def work(core: Core, runner: Runner, options: WorkerOptions, signals: Sequ
         worker.stop()
         for number in signals:
             loop.remove_signal_handler(number)
-            signal.signal(number, lambda *_: os._exit(130))
+            signal.signal(number, at_once)
 
     for number in signals:
         loop.add_signal_handler(number, stop)
     await worker.run()
+
+
+def at_once(number: int, _frame: object) -> None:
+    """End this process here and now; whatever it had under way is taken over by others once its lease runs out."""
+    os._exit(128 + number)

@@ -7,12 +7,24 @@ from typing import Any
 from remit.app.core import Core
 from remit.app.follow import follow
 from remit.app.query import counts
-from remit.app.view import event_view
+from remit.app.view import event_view, worker_view
+
+LEASE_SECONDS = 30.0
+"""After how long a silence a worker is not called alive, whatever lease it has chosen."""
 
 
 async def task_counts(core: Core) -> dict[str, int]:
     """How many tasks there are in each state."""
     return await core.ask(counts())
+
+
+async def fleet(core: Core) -> dict[str, Any]:
+    """Who works, and how much waits to be worked on."""
+    rows = await core.store.select("job_count", {})
+    return {
+        "workers": [worker_view(row, LEASE_SECONDS) for row in await core.store.workers()],
+        "queues": [{"queue": queue, "queued": queued, "claimed": claimed} for queue, queued, claimed in rows],
+    }
 
 
 async def follow_events(core: Core, after: str | None = None, task_id: str | None = None) -> AsyncGenerator[list[dict[str, Any]], None]:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, call, task_counts
+from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, call, fleet, task_counts
 from remit.domain.record import fields
 from remit.domain.schema import field_schema
 from remit.domain.shape import describe
@@ -257,10 +257,11 @@ class _Ready:
     async def __call__(self, _: Request) -> Response:
         try:
             await self._core.store.tail()
+            found = await fleet(self._core)
         except Exception as error:
             log.exception("The store does not answer.")
             raise Unavailable("The store does not answer.", hint="The server's log says more.") from error
-        return _json({"status": "ok"})
+        return _json({"status": "ok", **found})
 
 
 class _Metrics:
@@ -272,6 +273,12 @@ class _Metrics:
     async def __call__(self, _: Request) -> Response:
         lines = [f'remit_tasks{{state="{state}"}} {count}' for state, count in (await task_counts(self._core)).items()]
         head = ["# HELP remit_tasks How many tasks there are in each state.", "# TYPE remit_tasks gauge"]
+        found = await fleet(self._core)
+        lines += ["# HELP remit_jobs How many jobs each queue has.", "# TYPE remit_jobs gauge"]
+        for row in found["queues"]:
+            lines += [f'remit_jobs{{queue="{row["queue"]}",state="{state}"}} {row[state]}' for state in ("queued", "claimed")]
+        lines += ["# HELP remit_workers How many workers are alive.", "# TYPE remit_workers gauge"]
+        lines.append(f"remit_workers {sum(worker['alive'] for worker in found['workers'])}")
         return Response("\n".join([*head, *lines, ""]), media_type="text/plain; version=0.0.4")
 
 

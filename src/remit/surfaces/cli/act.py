@@ -20,8 +20,29 @@ def init(session: Session, _fields: dict[str, Any]) -> Result:
 
 def serve(session: Session, fields: dict[str, Any]) -> Result:
     """Serve until stopped."""
-    session.host.serve(insecure=bool(fields.get("insecure")))
+    session.host.serve(insecure=bool(fields.get("insecure")), worker=not fields.get("no_worker"))
     return {}
+
+
+def worker(session: Session, fields: dict[str, Any]) -> Result:
+    """Work until stopped."""
+    session.host.worker(fields.get("agents"))
+    return {}
+
+
+def schedule(session: Session, _fields: dict[str, Any]) -> Result:
+    """The calendar in force."""
+    return session.host.schedule()
+
+
+def tick(session: Session, _fields: dict[str, Any]) -> Result:
+    """A tick now."""
+    return session.host.tick()
+
+
+def migrate(session: Session, _fields: dict[str, Any]) -> Result:
+    """Bring the store up to date."""
+    return session.host.migrate()
 
 
 def mcp(session: Session, _fields: dict[str, Any]) -> Result:
@@ -32,12 +53,13 @@ def mcp(session: Session, _fields: dict[str, Any]) -> Result:
 
 def doctor(session: Session, fields: dict[str, Any]) -> Result:
     """Look at what is in force, and at the store."""
-    return session.host.doctor(verify=bool(fields.get("verify")))
+    return session.host.doctor(verify=bool(fields.get("verify")), fix=bool(fields.get("fix")))
 
 
 def health(answer: Result) -> int:
     """1 if something was found wrong."""
-    return 1 if "verified" in answer and answer["verified"]["faults"] else 0
+    left = any(answer.get("left_behind", {}).values()) and "fixed" not in answer
+    return 1 if left or ("verified" in answer and answer["verified"]["faults"]) else 0
 
 
 def export(session: Session, fields: dict[str, Any]) -> Result:

@@ -1,6 +1,6 @@
 """What the command line needs from whoever starts it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -22,18 +22,36 @@ class Host(Protocol):
         """Make the workspace: `{workspace, created}`."""
         ...
 
-    def serve(self, *, insecure: bool) -> None:
-        """Serve REST and MCP until stopped, on the host and port in force."""
+    def serve(self, *, insecure: bool, worker: bool) -> None:
+        """Serve REST and MCP until stopped, on the host and port in force, and work on tasks unless told otherwise."""
+        ...
+
+    def worker(self, agents: Sequence[str] | None) -> None:
+        """Work on tasks until stopped: of these agents, or of all."""
+        ...
+
+    def schedule(self) -> Result:
+        """`{cron, timezone, next: [instants], due, waiting: [{id, title, cron}], workers}`."""
+        ...
+
+    def tick(self) -> Result:
+        """Let the next tick be now: `{waiting, workers}`."""
+        ...
+
+    def migrate(self) -> Result:
+        """Bring the store to this version's schema: `{store, schema}`."""
         ...
 
     def mcp(self) -> None:
         """Speak MCP on standard input and output until it ends."""
         ...
 
-    def doctor(self, *, verify: bool) -> Result:
-        """`{version, workspace, settings: [{name, value, origin}], unknown, store: {kind, sqlite?, tasks: {state: n}}, verified?}`.
+    def doctor(self, *, verify: bool, fix: bool) -> Result:
+        """What is in force, who works, and what was left behind.
 
-        With verify, `verified` is `{streams, events, rows, faults: [{place, problem}]}`.
+        `{version, workspace, settings: [{name, value, origin}], unknown, store: {kind, sqlite?, tasks: {state: n}}, workers, queues,
+        left_behind: {kind: [task ids]}, verified?, fixed?}`. With verify, `verified` is `{streams, events, rows, faults: [{place,
+        problem}]}`; with fix, what was left behind is put right and `fixed` says how much.
         """
         ...
 

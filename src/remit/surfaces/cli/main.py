@@ -15,7 +15,7 @@ from remit.surfaces.cli.read import fields_of
 from remit.surfaces.cli.screen import Screen
 from remit.surfaces.display import display, display_line
 
-_OPTIONS = ("workspace", "database_url", "url", "host", "port")
+_OPTIONS = ("workspace", "database_url", "url", "host", "port", "concurrency")
 _PIPE_CLOSED, _INTERRUPTED = 141, 130
 
 

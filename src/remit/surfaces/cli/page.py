@@ -250,8 +250,59 @@ def doctor(answer: Result, screen: Screen) -> None:
     store = answer["store"]
     counts = ", ".join(f"{count} {state}" for state, count in store["tasks"].items() if count)
     _facts("Store", {name: _value(value) for name, value in store.items()} | {"tasks": counts or "none"}, screen)
+    workers: list[list[Part]] = [[row["worker"], row["since"], f"{row['running']} of {row['concurrency']}", _pulse(row)] for row in answer["workers"]]
+    if workers:
+        screen.put()
+        screen.table((Column("WORKER"), Column("SINCE"), Column("RUNNING"), Column("HEARD OF")), workers)
+    else:
+        screen.note("No worker is running. Start one with: remit serve, or remit worker")
+    _left_behind(answer, screen)
     if answer.get("verified"):
         _verified(answer["verified"], screen)
+
+
+def _pulse(row: dict[str, Any]) -> Part:
+    return f"{row['heartbeat_seconds_ago']:.0f} s ago" if row["alive"] else Ink(f"{row['heartbeat_seconds_ago']:.0f} s ago: lost", "red")
+
+
+_LEFT = {
+    "runnable_without_job": "could run but are not in the queue",
+    "stale_runs": "have a run that no worker has",
+    "parents_not_told": "were not told of a subtask's end",
+    "dependents_not_told": "ended without telling who depends on them",
+    "undelivered_updates": "wait although there is an update for them",
+}
+
+
+def _left_behind(answer: Result, screen: Screen) -> None:
+    left = {name: ids for name, ids in answer["left_behind"].items() if ids}
+    _heading("Left behind", left, screen)
+    for name, ids in left.items():
+        screen.put(Ink("fixed " if "fixed" in answer else "fault ", "green" if "fixed" in answer else "red"), f"{_ids(ids)} {_LEFT[name]}", indent=2)
+    if left and "fixed" not in answer:
+        screen.note("A worker puts this right within a minute; or say: remit doctor --fix")
+
+
+def schedule(answer: Result, screen: Screen) -> None:
+    """The calendar, what comes next, and who waits for it."""
+    screen.put(f"{answer['cron']} in ", text=answer["timezone"])
+    screen.put(Ink("next ", "dim"), ", ".join(answer["next"]), indent=2)
+    for task in answer["waiting"]:
+        own = f" at {task['cron']}" if task["cron"] else ""
+        screen.put(Ink(f"#{task['id']} ", "bold"), text=f"{task['title']} waits for its turn{own}", indent=2)
+    if not answer["waiting"]:
+        screen.note("No task waits for its turn.")
+    if not answer["workers"]:
+        screen.note("No worker is running. Start one with: remit serve, or remit worker")
+
+
+def ticked(answer: Result, screen: Screen) -> None:
+    """That a tick was asked for, and whether anybody is there to carry it out."""
+    screen.put(
+        f"Asked for a tick; {answer['waiting']} task{'' if answer['waiting'] == 1 else 's'} wait{'s' if answer['waiting'] == 1 else ''} for it."
+    )
+    if not answer["workers"]:
+        screen.note("No worker is running; it happens when one starts.")
 
 
 def _verified(report: dict[str, Any], screen: Screen) -> None:

@@ -85,7 +85,9 @@ def _must_exist(words: list[str]) -> None:
     group = " ".join(words[:-1])
     close = _close(words[-1], [name for name, _ in members(group)])
     ends = _close(words[-1], [other.rpartition(" ")[2] for other in COMMANDS])
-    elsewhere = [other for other in COMMANDS if other.rpartition(" ")[2] in ends]
+    exact = [other for other in COMMANDS if other.rpartition(" ")[2] == words[-1]]
+    elsewhere = exact or [other for other in COMMANDS if other.rpartition(" ")[2] in ends]
+    close = [] if exact else close
     guesses = [" ".join(["remit", *words[:-1], name]) for name in close] or [f"remit {other}" for other in elsewhere[:3]]
     hint = f"Did you mean: {' or '.join(guesses)}?" if guesses else f"See: {_called(group)} --help"
     raise WrongUse(f"There is no command {_called(path)!r}.", hint=hint, usage=_usage(group))

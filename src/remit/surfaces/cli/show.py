@@ -179,9 +179,9 @@ def changed(verb: str) -> Show:
 
 
 def woken(answer: Result, screen: Screen) -> None:
-    """What was woken, and that nobody is there to run it: this version has no workers yet."""
+    """What was woken."""
     changed("Ready to run:")(answer, screen)
-    screen.note("No worker is running; it stays pending until somebody works on it.")
+    screen.note("A worker picks it up at once; `remit doctor` shows whether one is running.")
 
 
 def _what_follows(answer: Result, task: dict[str, Any], screen: Screen) -> None:

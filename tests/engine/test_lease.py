@@ -1,0 +1,226 @@
+"""Who may work on a task, and what happens to those who may not any more."""
+
+import asyncio
+
+import pytest
+
+from remit.app.activation import Activation
+from remit.app.service import Held
+from remit.domain import command as cmd
+from remit.domain.value import State
+from remit.errors import StaleRun
+from remit.ports import Claim, Lease, WorkerRow
+from remit.testing import Scripted
+from tests.engine.fleet import Fleet, fleet
+
+GENERAL = {"agent/general": 0}
+
+
+class Patient:
+    """A runner that works until it is told to stop, and remembers how that was."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def run(self, activation: Activation) -> None:
+        self.begun.set()
+        try:
+            await activation.stopping.wait()
+        except asyncio.CancelledError:
+            self.ended.set()
+            raise
+        await activation.release()
+
+
+async def dead_run(team: Fleet, worker: str = "dead") -> tuple[str, Activation]:
+    """A task whose worker claimed it, started it, and is never heard of again."""
+    task_id = await team.create(["finish", "by another"])
+    (job,) = await team.core.store.claim(Claim(worker, GENERAL, 1, 0, 60.0))
+    held = Held(Lease(job.id, worker), task_id)
+    started = await team.core.service.execute(cmd.StartRun(task_id=task_id, worker=worker), "system:engine", held=held)
+    assert started.task is not None
+    return task_id, Activation(team.core.service, team.core.store, team.core.clock, held, started.task, asyncio.Event())
+
+
+async def test_the_run_of_a_dead_worker_is_taken_over(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        task_id, _ = await dead_run(team)
+        await team.hire(heartbeat_seconds=0.2)
+        task = await team.ended(task_id)
+        assert (task.state, task.summary) == (State.DONE, "by another")
+        assert (await team.events(task_id)).count("RunLost") == 1
+
+
+async def test_whoever_was_taken_over_can_write_nothing_and_is_told_before_any_effect(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        task_id, zombie = await dead_run(team)
+        await team.hire(heartbeat_seconds=0.2)
+        await team.ended(task_id)
+        done: list[str] = []
+
+        async def effect() -> str:
+            done.append("done")
+            return "done"
+
+        before = await team.events(task_id)
+        for write in (
+            zombie.look(),
+            zombie.call("c1", "write", None, effect, repeatable=True),
+            zombie.do(cmd.NotifyUser(task_id=task_id, message="Hello?")),
+            zombie.do(cmd.FinishRun(task_id=task_id, final_message="Mine")),
+        ):
+            with pytest.raises(StaleRun):
+                await write
+        assert done == []
+        assert await team.events(task_id) == before
+
+
+async def test_a_lease_that_another_has_is_enough_to_stop_a_run_that_still_looks_live(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        task_id, zombie = await dead_run(team)
+        assert await team.core.store.claim(Claim("thief", GENERAL, 1, 0, 0.0))
+        with pytest.raises(StaleRun):
+            await zombie.look()
+        with pytest.raises(StaleRun):
+            await zombie.do(cmd.NotifyUser(task_id=task_id, message="Hello?"))
+        assert "UserNotified" not in await team.events(task_id)
+
+
+async def test_a_worker_that_lost_its_job_stops_the_run(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        runner = Patient()
+        worker = await team.hire(runner, heartbeat_seconds=0.4)
+        task_id = await team.create()
+        await runner.begun.wait()
+        ((job, *_),) = [row for row in await team.core.store.select("jobs", {"limit": 10}) if row[1] == f"run/{task_id}"]
+        assert [taken.id for taken in await team.core.store.claim(Claim("thief", GENERAL, 1, 0, 0.0))] == [job]
+        await runner.ended.wait()
+        await team.until(task_id, lambda _: worker.running == 0)
+
+
+async def test_cancel_stops_the_live_run_at_once(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        runner = Patient()
+        await team.hire(runner)
+        task_id = await team.create()
+        await runner.begun.wait()
+        await team.do("CancelTask", task_id=task_id)
+        await runner.ended.wait()
+        await team.idle()
+        assert (await team.task(task_id)).state is State.CANCELED
+
+
+async def test_a_worker_that_is_stopped_hands_over_at_the_next_boundary(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        runner = Patient()
+        first = await team.hire(runner)
+        task_id = await team.create(["finish", "by the next"])
+        await runner.begun.wait()
+        first.stop()
+        released = await team.until(task_id, lambda task: task.run is None)
+        assert (released.state, released.attempts, await team.jobs()) == (State.PENDING, 0, [f"run/{task_id}"])
+        await team.hire()
+        assert (await team.ended(task_id)).summary == "by the next"
+
+
+async def test_a_pause_ends_the_run_at_its_next_boundary_and_resume_goes_on(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire()
+        task_id = await team.create(*([["sleep", 0.02]] * 50), ["finish", "at last"])
+        await team.until(task_id, lambda task: task.run is not None)
+        await team.do("PauseTask", task_id=task_id)
+        paused = await team.until(task_id, lambda task: task.run is None)
+        assert (paused.state, await team.jobs()) == (State.PAUSED, [])
+        await team.do("ResumeTask", task_id=task_id)
+        assert (await team.ended(task_id)).summary == "at last"
+
+
+async def test_a_task_that_kills_its_workers_ends_as_lost(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        task_id = await team.create(["finish", "never"], limits={"max_attempts": 2})
+        for worker in ("w1", "w2"):
+            (job,) = await team.core.store.claim(Claim(worker, GENERAL, 1, 0, 0.0))
+            held = Held(Lease(job.id, worker), task_id)
+            if left := (await team.task(task_id)).run:
+                await team.core.service.execute(cmd.LoseRun(task_id=task_id, run_id=left.id), "system:engine", held=Held(held.lease))
+            await team.core.service.execute(cmd.StartRun(task_id=task_id, worker=worker), "system:engine", held=held)
+        await team.hire(heartbeat_seconds=0.2)
+        task = await team.ended(task_id)
+        assert (task.state, task.reason) == (State.FAILED, "lost")
+        assert await team.until(task_id, lambda _: True)
+        await team.idle()
+
+
+async def test_an_effect_without_an_end_is_unknown_and_not_repeated_unless_that_is_harmless(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        task_id, first = await dead_run(team)
+        made: list[str] = []
+
+        async def effect() -> str:
+            made.append("made")
+            return "fine"
+
+        assert (await first.call("done", "pay", {"sum": 1}, effect, repeatable=False)).status == "done"
+        for name in ("pay", "look"):
+            await first._service.keep(first._held, first.run_id, [first.begun(name, name, None, repeatable=name == "look").row()])
+        await team.do("LoseRun", "system:engine", task_id=task_id, run_id=first.run_id)
+        (job,) = await team.core.store.claim(Claim("w2", GENERAL, 1, 0, 0.0))
+        held = Held(Lease(job.id, "w2"), task_id)
+        started = await team.core.service.execute(cmd.StartRun(task_id=task_id, worker="w2"), "system:engine", held=held)
+        assert started.task is not None
+        second = Activation(team.core.service, team.core.store, team.core.clock, held, started.task, asyncio.Event())
+        assert (await second.call("done", "pay", {"sum": 1}, effect, repeatable=False)).result == "fine"
+        assert (await second.call("pay", "pay", None, effect, repeatable=False)).status == "unknown"
+        assert (await second.call("pay", "pay", None, effect, repeatable=False)).status == "unknown"
+        assert made == ["made"]
+        assert (await second.call("look", "look", None, effect, repeatable=True)).result == "fine"
+        assert made == ["made", "made"]
+
+
+async def test_workers_are_seen_while_they_work(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        worker = await team.hire(agents=("general", "plan"), concurrency=3)
+        rows = await team.staff(1)
+        assert isinstance(rows[0], WorkerRow)
+        assert (rows[0].worker, rows[0].agents, rows[0].concurrency) == (worker.name, "general,plan", 3)
+        worker.stop()
+        await team.staff(0)
+
+
+async def test_a_worker_leaves_alone_what_is_for_other_agents(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire(agents=("plan",))
+        other = await team.create(["finish", "no"])
+        mine = await team.create(["finish", "yes"], owner="plan")
+        assert (await team.ended(mine)).state is State.DONE
+        assert (await team.task(other)).state is State.PENDING
+
+
+async def test_limits_are_never_passed(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        counter = Counting()
+        for _ in range(3):
+            await team.hire(counter, concurrency=8, agent_limits={"general": 3}, fleet_limit=5)
+        tasks = [await team.create(owner=owner) for owner in ("general", "plan") for _ in range(15)]
+        for task_id in tasks:
+            assert (await team.ended(task_id)).state is State.DONE
+        assert counter.most["general"] == 3
+        assert counter.most["plan"] >= 2
+        assert counter.most["all"] == 5
+
+
+class Counting(Scripted):
+    """Knows how many runs there were at once, at most."""
+
+    def __init__(self) -> None:
+        self.now = {"general": 0, "plan": 0}
+        self.most = {"general": 0, "plan": 0, "all": 0}
+
+    async def run(self, activation: Activation) -> None:
+        owner = str(activation.task.owner)
+        self.now[owner] += 1
+        for name, count in (*self.now.items(), ("all", sum(self.now.values()))):
+            self.most[name] = max(self.most[name], count)
+        await asyncio.sleep(0.02)
+        self.now[owner] -= 1
+        await activation.do(cmd.FinishRun(task_id=activation.task.id, final_message="ok"))

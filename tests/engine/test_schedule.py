@@ -1,0 +1,128 @@
+"""Ticks, calendars and wakes."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from remit.adapters.clock import SystemClock
+from remit.domain.value import State
+from remit.errors import Conflict, InvalidParam
+from tests.engine.fleet import Fleet, fleet
+
+WAITING = {"completion": "explicit", "metadata": {"script": [["wait"], ["finish", "second turn"]]}}
+
+
+class FastClock(SystemClock):
+    """A calendar with a slot every tenth of a second, for one expression."""
+
+    def next_slot(self, cron: str, after: datetime) -> datetime:
+        if cron != "* * * * *":
+            return super().next_slot(cron, after)
+        return after + timedelta(seconds=0.1)
+
+
+def fast(team: Fleet) -> Fleet:
+    """A fleet whose calendar is fast."""
+    clock = FastClock("UTC")
+    team.core.clock = clock
+    team.core.service._clock = clock
+    return team
+
+
+async def test_a_run_that_ends_without_completing_waits_for_the_tick(any_url: str) -> None:
+    async with fleet(any_url) as quiet:
+        team = fast(quiet)
+        task_id = await team.create(**WAITING)
+        first = await team.hire(cron="0 0 1 1 *")
+        waiting = await team.until(task_id, lambda task: task.state is State.WAITING)
+        assert [item.kind for item in waiting.wait.on if waiting.wait] == ["tick"]  # type: ignore[union-attr]
+        assert await team.jobs() == []
+        first.stop()
+        await team.hire(cron="* * * * *")
+        assert (await team.ended(task_id)).summary == "second turn"
+
+
+async def test_a_tick_gives_turns_one_after_the_other(any_url: str) -> None:
+    async with fleet(any_url) as quiet:
+        team = fast(quiet)
+        script = [["wait"], ["sleep", 0.05], ["finish", "done"]]
+        tasks = [await team.create(completion="explicit", metadata={"script": script}) for _ in range(4)]
+        first = await team.hire(cron="0 0 1 1 *")
+        for task_id in tasks:
+            await team.until(task_id, lambda task: task.state is State.WAITING)
+        first.stop()
+        await team.hire(cron="* * * * *")
+        ended = [await team.ended(task_id) for task_id in tasks]
+        runs = sorted((task.updated_at - timedelta(seconds=0.05), task.archived_at) for task in ended)
+        assert all(begin >= end - timedelta(seconds=0.049) for (_, end), (begin, _) in pairwise(runs) if end)
+
+
+async def test_an_update_wakes_a_task_that_waits_for_its_turn(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire(cron="0 0 1 1 *")
+        task_id = await team.create(**WAITING)
+        await team.until(task_id, lambda task: task.state is State.WAITING)
+        await team.do("SendMessage", task_id=task_id, message="Go on.")
+        task = await team.ended(task_id)
+        assert task.summary == "second turn"
+        assert (await team.events(task_id)).count("UpdateDelivered") == 1
+
+
+async def test_run_task_runs_now_and_refuses_what_cannot(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        later = await team.create(["finish", "now"], schedule={"not_before": "2999-01-01T00:00:00Z"})
+        await team.hire(cron="0 0 1 1 *")
+        assert (await team.task(later)).state is State.PENDING
+        await team.do("RunTask", task_id=later)
+        assert (await team.ended(later)).summary == "now"
+        with pytest.raises(Conflict, match="ended"):
+            await team.do("RunTask", task_id=later)
+        busy = await team.create(["sleep", 5])
+        await team.until(busy, lambda task: task.run is not None)
+        with pytest.raises(Conflict, match=r"flight|worked on"):
+            await team.do("RunTask", task_id=busy)
+        await team.do("CancelTask", task_id=busy)
+
+
+async def test_not_before_is_kept(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire()
+        due = datetime.now(UTC) + timedelta(seconds=0.4)
+        task = await team.ended(await team.create(["finish", "ok"], schedule={"not_before": due.isoformat()}))
+        assert task.started_at is not None
+        assert task.started_at >= due
+
+
+async def test_a_task_with_its_own_calendar_starts_and_goes_on_by_it(any_url: str) -> None:
+    async with fleet(any_url) as quiet:
+        team = fast(quiet)
+        await team.hire(cron="0 0 1 1 *")
+        own = await team.create(**WAITING, schedule={"cron": "* * * * *"})
+        yearly = await team.create(["finish", "no"], schedule={"cron": "0 0 1 1 *"})
+        assert (await team.ended(own)).summary == "second turn"
+        assert ((await team.task(yearly)).state, await team.jobs()) == (State.PENDING, [f"run/{yearly}"])
+
+
+async def test_a_calendar_that_never_comes_is_refused(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        with pytest.raises(InvalidParam, match=r"schedule\.cron"):
+            await team.create(schedule={"cron": "99 * * * *"})
+
+
+def test_days_on_which_clocks_are_set_neither_lose_nor_double_a_slot() -> None:
+    clock = SystemClock("Europe/Berlin")
+    spring, autumn = datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 10, 24, 12, tzinfo=UTC)
+    assert clock.next_slot("30 2 * * *", spring).date().isoformat() == "2026-03-29"
+    first = clock.next_slot("30 2 * * *", autumn)
+    assert clock.next_slot("30 2 * * *", first) - first > timedelta(hours=23)
+    hours, when = [], datetime(2026, 10, 24, 22, tzinfo=UTC)
+    for _ in range(4):
+        when = clock.next_slot("0 * * * *", when)
+        hours.append(when)
+    assert len(set(hours)) == 4
+
+
+def test_an_unknown_time_zone_is_refused() -> None:
+    with pytest.raises(InvalidParam, match="time zone"):
+        SystemClock("Nowhere/Land").next_slot("0 6 * * *", datetime.now(UTC))
