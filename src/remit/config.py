@@ -7,7 +7,7 @@ imported here that would slow a command down.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from remit.errors import NotFound, invalid
 
@@ -18,9 +18,12 @@ KNOWN: dict[str, tuple[Any, str]] = {
     "token": (None, "The operator's token; without it, the one in the workspace, made when it is first needed."),
     "host": ("127.0.0.1", "The address that `remit serve` listens on."),
     "port": (8420, "The port that `remit serve` listens on; 0 takes a free one."),
+    "agents": ({}, "A table for each agent, such as `[agents.general]`: `tools` (a list), `model`, `disabled` (true)."),
 }
 """Every setting: its default, and what it is for."""
 SECRET = ("token",)
+TABLES = {"agents": {"tools": list, "model": str, "disabled": bool}}
+"""Settings that are tables of tables: only files have them, and a later file changes single values. What each inner value is."""
 PERSONAL = ("url", "token")
 """What a workspace may not set: a folder that somebody else made could send the token elsewhere."""
 
@@ -66,10 +69,10 @@ def load(workspace: Path | str | None = None, options: Mapping[str, Any] | None 
     for path in _files(root, env):
         for name, value in _read(path).items():
             if name in KNOWN and not (name in PERSONAL and root is not None and path.parent == root / FOLDER):
-                values[name] = Setting(_checked(name, value, str(path)), str(path))
+                values[name] = Setting(_merged(values[name].value, _checked(name, value, str(path))), str(path))
             else:
                 unknown.append(f"{name} in {path}")
-    for name in KNOWN:
+    for name in KNOWN.keys() - TABLES.keys():
         variable = f"REMIT_{name.upper()}"
         if env.get(variable):
             values[name] = Setting(_checked(name, env[variable], variable), variable)
@@ -128,7 +131,35 @@ def _read(path: Path) -> dict[str, Any]:
         raise invalid(str(path), f"cannot be read ({error})", "a TOML file") from error
 
 
+def _merged(old: Any, new: Any) -> Any:
+    if not isinstance(new, dict):
+        return new
+    return {**old, **{name: {**old.get(name, {}), **table} for name, table in cast("dict[str, Any]", new).items()}}
+
+
+def _checked_table(name: str, value: Any, origin: str) -> Any:
+    for key, table in _items(value, f"{name} in {origin}"):
+        for field, inner in _items(table, f"{name}.{key} in {origin}"):
+            kind = TABLES[name].get(field)
+            if kind is None or not isinstance(inner, kind) or not _texts(inner):
+                raise invalid(f"{name}.{key}.{field} in {origin}", "is not understood", "tools (a list of names), model (text), disabled (true)")
+    return value
+
+
+def _texts(value: Any) -> bool:
+    """True for what is no list, and for a list of texts."""
+    return not isinstance(value, list | tuple) or all(isinstance(item, str) for item in cast("list[Any]", value))
+
+
+def _items(value: Any, place: str) -> list[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        raise invalid(place, "is no table", "a table such as [agents.general]")
+    return list(cast("dict[str, Any]", value).items())
+
+
 def _checked(name: str, value: Any, origin: str) -> Any:
+    if name in TABLES:
+        return _checked_table(name, value, origin)
     if name == "port":
         try:
             value = int(value)

@@ -128,7 +128,33 @@ def test_front_matter_without_an_end_reaches_to_the_first_empty_line() -> None:
     assert found == FrontMatter({"name": "a", "tools": "Read"}, "You are a.", "the closing --- is missing")
 
 
-PIECES = ["a", "k: ", "\n", "\n  ", "\n- ", "- ", "'", '"', "[", "]", "{", "}", ",", ":", ": ", "#", " #", "|", ">", "|+2", "\t", "\\", "*", "&", "---\n"]
+PIECES = [
+    "a",
+    "k: ",
+    "\n",
+    "\n  ",
+    "\n- ",
+    "- ",
+    "'",
+    '"',
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ":",
+    ": ",
+    "#",
+    " #",
+    "|",
+    ">",
+    "|+2",
+    "\t",
+    "\\",
+    "*",
+    "&",
+    "---\n",
+]
 
 
 @given(st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=30).map("".join))

@@ -10,6 +10,7 @@ from typing import Any, cast
 import uvicorn
 
 from remit import __version__, config
+from remit.bootstrap.agents import open_agents
 from remit.bootstrap.api import operator
 from remit.bootstrap.store import open_core
 from remit.catalog import Caller, Core
@@ -37,7 +38,7 @@ def serve_stdio(settings: Settings) -> None:
 async def _serve(settings: Settings, host: str, listener: socket.socket) -> None:
     port = int(listener.getsockname()[1])
     stopping = asyncio.Event()
-    async with open_core(settings.database_url) as core:
+    async with open_core(settings.database_url, open_agents(settings)) as core:
         from remit.surfaces.mcp import mcp_http, mcp_server
 
         caller = Caller(actor=operator())
@@ -50,7 +51,7 @@ async def _serve(settings: Settings, host: str, listener: socket.socket) -> None
 
 
 async def _serve_stdio(settings: Settings) -> None:
-    async with open_core(settings.database_url) as core:
+    async with open_core(settings.database_url, open_agents(settings)) as core:
         from remit.surfaces.mcp import mcp_server
         from remit.surfaces.mcp_stdio import serve_stdio as speak
 
