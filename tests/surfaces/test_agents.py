@@ -147,7 +147,7 @@ def test_files_are_checked_field_by_field(typed: Typed, folder: Path) -> None:
         "  honoured permission.edit allow Write, Edit, MultiEdit",
         ".opencode/agent/writer.md: writer, shadowed by .claude/agents/writer.md",
         ".remit/agents/broken.md: broken, refused",
-        "  honoured [agents.general] model to light",
+        "  honoured [agents.general] model light",
     ):
         assert line in out.splitlines()
     assert "problem  tools come to nothing" in out

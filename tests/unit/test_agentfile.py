@@ -39,6 +39,7 @@ def test_a_plain_file_gives_an_agent_with_the_default_tools() -> None:
         ("name: Code Reviewer", "code-reviewer"),
         ("name: code_reviewer", "code-reviewer"),
         ("name: '\uff23\uff2f\uff24\uff25  reviewer'", "code-reviewer"),
+        ("name: php-8.3", "php-8-3"),
         ("id: x\nname: Y", "x"),
         ("", "file-name"),
         ("name: 42x", "42x"),
@@ -48,7 +49,7 @@ def test_a_name_becomes_an_id(head: str, expected: str) -> None:
     assert agent(head).id == expected
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "'-a'", "''", "ünïcode", "a.b", "x" * 65, "[a]", "1", "'a\\0'"])
+@pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "'-a'", "''", "ünïcode", "a..b", ".a", "x" * 65, "[a]", "1", "'a\\0'"])
 def test_what_gives_no_id_is_refused(name: str) -> None:
     found = reading(f"---\nname: {name}\ndescription: Helps.\n---\n")
     assert (found.agent, found.notes[-1].verdict) == (None, "problem")

@@ -109,7 +109,7 @@ def test_an_agent_can_be_switched_off() -> None:
 def test_settings_change_an_agent() -> None:
     found = roster(general={"tools": ["Read", "Bash"], "model": "haiku"})
     assert (by_id(found)["general"].tools, by_id(found)["general"].model) == (("Read", "Bash"), "light")
-    assert {note.verdict for _, note in found.settings} == {"honoured"}
+    assert {note.field: note.verdict for _, note in found.settings} == {"tools": "honoured", "model": "mapped"}
 
 
 @pytest.mark.parametrize(

@@ -348,7 +348,8 @@ class _Sheet:
             return READING, None
         found = grant_of(names, self.known)
         if found.tools:
-            self.say(name, "honoured" if list(found.tools) == names else "mapped", f"to {', '.join(found.tools)}")
+            same = list(found.tools) == names
+            self.say(name, "honoured" if same else "mapped", ("" if same else "to ") + ", ".join(found.tools))
         if found.spawnable is not None:
             self.say(name, "honoured", f"may delegate to {_listed(found.spawnable) or 'nobody'} alone")
         self._said_of(name, found)

@@ -75,14 +75,16 @@ def _apply(name: str, setting: Mapping[str, Any], found: dict[str, Agent], known
     notes: list[Note] = []
     if "model" in setting:
         model, meant = tier(setting["model"])
-        notes.append(Note("model", "honoured" if meant else "mapped", f"to {model}"))
+        notes.append(
+            Note("model", "honoured" if model == setting["model"] else "mapped", model if meant else f"to {model}: that is no provider:name")
+        )
         agent = replace(agent, model=model)
     if "tools" in setting:
         granted = grant_of(tool_names(list(setting["tools"])) or [], known)
         agent = replace(agent, tools=may_use(agent, granted.tools), spawnable=granted.spawnable or agent.spawnable)
         notes += [Note("tools", "problem", f"{name}: there is no such tool") for name in (*granted.unknown, *granted.patterns)]
         notes += [Note("tools", "problem", f"{tool}: out of reach for {agent.id}") for tool in granted.tools if tool not in agent.tools]
-        notes.append(Note("tools", "honoured", f"to {', '.join(agent.tools)}") if agent.tools else Note("tools", "problem", "come to nothing"))
+        notes.append(Note("tools", "honoured", ", ".join(agent.tools)) if agent.tools else Note("tools", "problem", "come to nothing"))
     found[agent.id] = agent
     if not agent.tools:
         del found[agent.id]

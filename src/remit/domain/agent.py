@@ -54,14 +54,14 @@ class AgentFile(NamedTuple):
 
 
 def agent_id(value: Any) -> Any:
-    """A name as people write it (Code Reviewer, code_reviewer), in the one form of an id; what is no text is left alone."""
+    """A name as people write it (Code Reviewer, code_reviewer, php-8.3), in the one form of an id; what is no text is left alone."""
     if not isinstance(value, str):
         return value
     if not value.isascii():
         from unicodedata import normalize
 
         value = normalize("NFKC", value)
-    return re.sub(r"[\s_]+", "-", value.strip().lower())
+    return re.sub(r"[\s_]+|(?<=[a-z0-9])\.(?=[a-z0-9])", "-", value.strip().lower())
 
 
 def is_agent_id(value: str) -> bool:

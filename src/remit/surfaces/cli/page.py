@@ -269,7 +269,7 @@ def checked(answer: Result, screen: Screen) -> None:
 
 
 def _noted(name: str, note: dict[str, Any], screen: Screen) -> None:
-    screen.put(Ink(f"{note['verdict']:<9}", _VERDICTS[note["verdict"]]), f"{name} ", text=note["text"], indent=2)
+    screen.put(Ink(f"{note['verdict']:<9}", _VERDICTS[note["verdict"]]), name, text=f" {note['text']}" if note["text"] else "", indent=2)
 
 
 def doctor(answer: Result, screen: Screen) -> None:
