@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any, Literal, NamedTuple, TypeGuard
+from typing import Any, Literal, NamedTuple
 
+from remit.app.toolname import Granted, grant_of, is_list, is_map, permission_tools, rule_of, tool_names, tool_of
 from remit.domain.agent import (
     ALWAYS_READ_ONLY,
     CAPABILITIES,
@@ -60,8 +61,6 @@ _WORDS = (
 )
 _SPELLINGS = frozenset(_WORDS.split())
 """Keys that begin a field where front matter has to be read line by line."""
-_TOOLS = {tool.lower(): tool for tool in TOOLS} | {"list": "LS", "todoread": "TodoWrite", "agent": "Task"}
-_EDITING = ("Write", "Edit", "MultiEdit")
 _TIERS = dict.fromkeys(("main", "inherit", "default", "opus", "sonnet", "fable"), "main") | dict.fromkeys(("light", "haiku", "fast"), "light")
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 _INT64 = 2**63
@@ -109,52 +108,6 @@ def tier(value: str) -> tuple[str, bool]:
         return name, True
     family = next((_TIERS[word] for word in re.split(r"[^a-z]+", name.lower()) if word in _TIERS), None)
     return family or "main", family is not None
-
-
-def tool_names(value: Any) -> list[str] | None:
-    """Names of tools from a comma string or a list; nothing if it is neither. Commas within parentheses do not part."""
-    if isinstance(value, str):
-        return [name for part in re.findall(r"(?:[^,(]|\([^)]*\)?)+", value) if (name := part.strip(" \t\n\"'[]"))]
-    if not _is_list(value) or not all(isinstance(item, str) for item in value):
-        return None
-    return [name for item in value for name in tool_names(item) or ()]
-
-
-class Granted(NamedTuple):
-    """What names of tools come to here."""
-
-    tools: tuple[str, ...]
-    unknown: tuple[str, ...]
-    patterns: tuple[str, ...]
-    spawnable: tuple[str, ...] | None
-
-
-def grant_of(names: list[str], known: frozenset[str]) -> Granted:
-    """Tools by name; `*` stands for the default ones. A tool for some arguments alone cannot be granted: all of it would be too much."""
-    tools: list[str] = []
-    unknown: list[str] = []
-    patterns: list[str] = []
-    spawnable: list[str] | None = None
-    for entry in names:
-        name, bracket, inner = entry.partition("(")
-        tool = _tool(name, known)
-        if entry == "*":
-            tools += READING
-        elif tool is None:
-            unknown.append(entry)
-        elif bracket and tool == "Task":
-            tools.append(tool)
-            spawnable = [*(spawnable or ()), *(agent_id(item) for item in inner.rstrip(") ").split(",") if item.strip())]
-        elif bracket and inner.rstrip(") ") not in ("", "*"):
-            patterns.append(entry)
-        else:
-            tools.append(tool)
-    return Granted(tuple(dict.fromkeys(tools)), tuple(unknown), tuple(patterns), None if spawnable is None else tuple(dict.fromkeys(spawnable)))
-
-
-def _tool(name: str, known: frozenset[str]) -> str | None:
-    stripped = name.strip()
-    return stripped if stripped in known else _TOOLS.get(stripped.replace("_", "").lower())
 
 
 class _Sheet:
@@ -338,7 +291,7 @@ class _Sheet:
         if "tools" not in self.fields:
             return READING, None
         name, value = self.names["tools"], self.fields["tools"]
-        if _is_map(value):
+        if is_map(value):
             return self._switched(name, value), None
         names = tool_names(value)
         if names is None:
@@ -383,12 +336,12 @@ class _Sheet:
         if "permission" not in self.fields:
             return listed, ()
         name, value = self.names["permission"], self.fields["permission"]
-        rules: dict[str, Any] = value if _is_map(value) else {"*": value}
+        rules: dict[str, Any] = value if is_map(value) else {"*": value}
         every = (*TOOLS, *sorted(self.known.difference(TOOLS)))
-        denied = set({"deny": every, None: CHANGING}.get(_rule(rules.get("*", "ask")), ()))
+        denied = set({"deny": every, None: CHANGING}.get(rule_of(rules.get("*", "ask")), ()))
         allowed = set(listed)
         for key, written in rules.items():
-            rule, tools = _rule(written), _permission_tools(key, self.known)
+            rule, tools = rule_of(written), permission_tools(key, self.known)
             if rule == "allow" and tools:
                 denied -= set(tools)
                 allowed |= set(tools)
@@ -399,14 +352,14 @@ class _Sheet:
         return tuple(tool for tool in tools if tool not in denied), tuple(tool for tool in every if tool in denied)
 
     def _said_of_rule(self, name: str, key: str, written: Any, tools: tuple[str, ...]) -> None:
-        rule, field = _rule(written), f"{name}.{key}"
+        rule, field = rule_of(written), f"{name}.{key}"
         if rule is None:
             self.say(field, "problem", f"is {_shown(written)} and counts as deny; expected allow, ask or deny")
         elif not tools and key != "*":
             self.say(field, "ignored", "there is no such tool here")
         elif rule == "ask" or (rule == "allow" and key == "*"):
             self.say(field, "ignored", "grants nothing: a tool is granted by its name, and nobody is asked")
-        elif _is_map(written):
+        elif is_map(written):
             self.say(field, "mapped", f"{rule} for the whole tool: arguments are not told apart")
         else:
             self.say(field, "honoured", f"{rule} {', '.join(tools) or 'all'}")
@@ -419,7 +372,7 @@ class _Sheet:
             self.say(name, "problem", f"is {_shown(self.fields['disallowed_tools'])}; expected names; until then only reading is granted")
             return CHANGING
         found = grant_of([entry for entry in names if entry != "*"], self.known)
-        whole = tuple(tool for entry in found.patterns if (tool := _tool(entry.partition("(")[0], self.known)))
+        whole = tuple(tool for entry in found.patterns if (tool := tool_of(entry.partition("(")[0], self.known)))
         for entry in found.patterns:
             self.say(name, "mapped", f"{_shown(entry)}: the whole tool is denied")
         denied = TOOLS if "*" in names else (*found.tools, *whole)
@@ -440,7 +393,7 @@ def _json(text: str) -> Mapping[str, Any]:
         found = loads(text.removeprefix("\ufeff"), parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise _Unusable("", f"is no JSON ({str(error)[:200]})") from None
-    if not _is_map(found):
+    if not is_map(found):
         raise _Unusable("", "is no JSON object")
     return found
 
@@ -453,29 +406,9 @@ def _sound(value: Any, depth: int) -> bool:
         return -_INT64 <= value < _INT64 and isfinite(value)
     if depth > MAX_DEPTH:
         return False
-    if _is_map(value):
+    if is_map(value):
         return all(_sound(part, depth + 1) for pair in value.items() for part in pair)
-    return all(_sound(item, depth + 1) for item in value) if _is_list(value) else value is None
-
-
-def _rule(written: Any) -> str | None:
-    """What a permission comes to for a whole tool: with patterns, the tool is allowed if all are, denied if one is."""
-    if not _is_map(written):
-        return written if written in ("allow", "ask", "deny") else None
-    rules = [_rule(part) if not _is_map(part) else None for part in written.values()]
-    if None in rules or not rules:
-        return None
-    if "deny" in rules:
-        return "deny"
-    return "allow" if set(rules) == {"allow"} and "*" in written else "ask"
-
-
-def _permission_tools(key: str, known: frozenset[str]) -> tuple[str, ...]:
-    """The tools that a permission is about; the one to edit is the one to write, too."""
-    if key == "*":
-        return ()
-    tool = _tool(key, known)
-    return _EDITING if tool == "Edit" else (tool,) if tool else ()
+    return all(_sound(item, depth + 1) for item in value) if is_list(value) else value is None
 
 
 def _text(value: Any) -> str:
@@ -521,14 +454,6 @@ def _mode(value: Any) -> str:
     if value not in ("subagent", "primary", "all"):
         raise ValueError("subagent, primary or all")
     return str(value)
-
-
-def _is_list(value: Any) -> TypeGuard[list[Any]]:
-    return isinstance(value, list)
-
-
-def _is_map(value: Any) -> TypeGuard[dict[str, Any]]:
-    return isinstance(value, dict)
 
 
 def _shown(value: Any) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
-from remit.app.agentfile import Note, Reading, grant_of, read_agent, tier, tool_names
+from remit.app.agentfile import Note, Reading, read_agent, tier
 from remit.app.agents import BUILT_IN
+from remit.app.toolname import grant_of, tool_names
 from remit.domain.agent import TOOLS, Agent, AgentFile, Origin, agent_id, may_use
 from remit.domain.record import replace
 

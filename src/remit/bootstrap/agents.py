@@ -85,7 +85,8 @@ def _checked_id(written: str) -> str:
 def _template(name: str, fields: Result) -> str:
     from json import dumps
 
-    from remit.app.agentfile import grant_of, tier
+    from remit.app.agentfile import tier
+    from remit.app.toolname import grant_of
 
     granted = grant_of(fields.get("tools") or ["*"], frozenset(TOOLS))
     if wrong := (*granted.unknown, *granted.patterns):
