@@ -1,7 +1,7 @@
 """Reference pages of the surfaces: operations, commands, settings."""
 
 from remit.catalog import OPERATIONS, Operation
-from remit.config import KNOWN
+from remit.config import KNOWN, TABLES, variable_of
 from remit.surfaces.cli.command import Command
 from remit.surfaces.cli.menu import COMMANDS
 from scripts.reference import default, doc, field_table, page, parts_of, section, table
@@ -58,6 +58,6 @@ def settings_page() -> str:
         " An empty variable counts as unset; `url` and `token` are not read from a workspace, which somebody else may have made."
         " `remit doctor` shows what is in force and where it comes from."
     )
-    rows = [[f"`{name}`", f"`REMIT_{name.upper()}`", default(value), text] for name, (value, text) in KNOWN.items()]
+    rows = [[f"`{name}`", "" if name in TABLES else f"`{variable_of(name)}`", default(value or None), text] for name, (value, text) in KNOWN.items()]
     workspace = ["", "`REMIT_WORKSPACE`", "found upward from here", "The folder with `.remit/`."]
     return page(intro, table(["in a file", "in the environment", "default", "what it is"], [*rows, workspace]))

@@ -24,9 +24,12 @@ KNOWN: dict[str, tuple[Any, str]] = {
     "scheduler.cron": ("0 6-21 * * *", "When tasks that wait for their turn get it."),
     "scheduler.timezone": (None, "The time zone of cron expressions, such as Europe/Berlin; without it, this machine's."),
     "runner": (None, "What carries out runs instead of remit's own agents, as module:name."),
+    "agents": ({}, "A table for each agent, such as `[agents.general]`: `tools` (a list), `model`, `disabled` (true), `concurrency` (in the fleet)."),
 }
 """Every setting: its default, and what it is for."""
 SECRET = ("token",)
+TABLES = {"agents": {"tools": list, "model": str, "disabled": bool, "concurrency": int}}
+"""Settings that are tables of tables: only files have them, and a later file changes single values. What each inner value is."""
 PERSONAL = ("url", "token", "runner")
 """What a workspace may not set: a folder that somebody else made could send the token elsewhere, or run code of its own."""
 NUMBERS: dict[str, tuple[type[int] | type[float], float, float, str]] = {
@@ -78,16 +81,21 @@ def load(workspace: Path | str | None = None, options: Mapping[str, Any] | None 
     for path in _files(root, env):
         for name, value in _read(path).items():
             if name in KNOWN and not (name in PERSONAL and root is not None and path.parent == root / FOLDER):
-                values[name] = Setting(_checked(name, value, str(path)), str(path))
+                values[name] = Setting(_merged(values[name].value, _checked(name, value, str(path))), str(path))
             else:
                 unknown.append(f"{name} in {path}")
-    for name in KNOWN:
-        variable = f"REMIT_{name.upper().replace('.', '_')}"
+    for name in KNOWN.keys() - TABLES.keys():
+        variable = variable_of(name)
         if env.get(variable):
             values[name] = Setting(_checked(name, env[variable], variable), variable)
         if options and options.get(name) is not None:
             values[name] = Setting(_checked(name, options[name], f"--{name.replace('_', '-')}"), "option")
     return Settings(root, values, tuple(unknown))
+
+
+def variable_of(name: str) -> str:
+    """The environment variable that sets a setting."""
+    return f"REMIT_{name.upper().replace('.', '_')}"
 
 
 def find_workspace(start: Path) -> Path | None:
@@ -144,7 +152,39 @@ def _read(path: Path) -> dict[str, Any]:
     return found | {f"scheduler.{name}": value for name, value in cast("dict[str, Any]", scheduler).items()}
 
 
+def _merged(old: Any, new: Any) -> Any:
+    if not isinstance(new, dict):
+        return new
+    return {**old, **{name: {**old.get(name, {}), **table} for name, table in cast("dict[str, Any]", new).items()}}
+
+
+def _checked_table(name: str, value: Any, origin: str) -> Any:
+    for key, table in _items(value, f"{name} in {origin}"):
+        for field, inner in _items(table, f"{name}.{key} in {origin}"):
+            kind = TABLES[name].get(field)
+            if kind is None or not isinstance(inner, kind) or not _texts(inner):
+                raise invalid(
+                    f"{name}.{key}.{field} in {origin}",
+                    "is not understood",
+                    "tools (a list of names), model (text), disabled (true), concurrency (a number)",
+                )
+    return value
+
+
+def _texts(value: Any) -> bool:
+    """True for what is no list, and for a list of texts."""
+    return not isinstance(value, list | tuple) or all(isinstance(item, str) for item in cast("list[Any]", value))
+
+
+def _items(value: Any, place: str) -> list[tuple[str, Any]]:
+    if not isinstance(value, dict):
+        raise invalid(place, "is no table", "a table such as [agents.general]")
+    return list(cast("dict[str, Any]", value).items())
+
+
 def _checked(name: str, value: Any, origin: str) -> Any:
+    if name in TABLES:
+        return _checked_table(name, value, origin)
     if name in NUMBERS:
         return _number(name, value, origin)
     if not isinstance(value, str):

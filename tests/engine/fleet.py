@@ -63,8 +63,10 @@ class Fleet:
     async def staff(self, count: int) -> list[WorkerRow]:
         """Wait until so many workers are known."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while len(rows := await self.core.store.workers()) != count:
+            rows = await self.core.store.workers()
+            while len(rows) != count:  # a heartbeat rings no bell
                 await asyncio.sleep(0.01)
+                rows = await self.core.store.workers()
             return rows
 
     async def events(self, task_id: str) -> list[str]:

@@ -205,8 +205,7 @@ async def test_limits_are_never_passed(any_url: str) -> None:
         for task_id in tasks:
             assert (await team.ended(task_id)).state is State.DONE
         assert counter.most["general"] == 3
-        assert counter.most["plan"] >= 2
-        assert counter.most["all"] == 5
+        assert 3 < counter.most["all"] <= 5
 
 
 class Counting(Scripted):

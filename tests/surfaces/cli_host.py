@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import pytest
 
-from remit import __version__
+from remit import __version__, config
 from remit.adapters.clock import SystemClock
 from remit.app.agents import AgentRegistry
 from remit.app.query import counts
@@ -19,6 +19,7 @@ from remit.app.transfer import dump, load
 from remit.app.verify import verify
 from remit.app.view import worker_view
 from remit.bootstrap import open_store
+from remit.bootstrap.agents import check_agents, new_agent
 from remit.catalog import Caller, Core, call, follow_events
 from remit.ports import Store, WorkerRow
 from remit.surfaces.cli.main import main
@@ -111,6 +112,17 @@ class StoreHost:
 
     def import_(self, source: Path) -> Result:
         return {"what": "events", "source": str(source), "count": self.wait(load(self.core.store, source.read_text().splitlines()))}
+
+    def check_agents(self) -> Result:
+        return check_agents(self.settings)
+
+    def new_agent(self, fields: Mapping[str, Any]) -> Result:
+        return new_agent(self.settings, dict(fields))
+
+    @property
+    def settings(self) -> config.Settings:
+        """Those of the workspace that was named, and of nobody's home."""
+        return config.load(self.options["workspace"] or "/somewhere", env={"HOME": "/nowhere"})
 
     def token(self) -> str:
         return "s3cret"

@@ -95,8 +95,8 @@ class Silent:
 class House:
     """REST on a store, behind its front door."""
 
-    def __init__(self, store: Store, host: str = HOST, heartbeat: float = 15.0) -> None:
-        self.core = Core(store, SystemClock(), AgentRegistry())
+    def __init__(self, store: Store, host: str = HOST, heartbeat: float = 15.0, agents: AgentRegistry | None = None) -> None:
+        self.core = Core(store, SystemClock(), agents or AgentRegistry())
         self.store, self.host = store, host
         self.stopping = asyncio.Event()
         self.rest = rest_app(self.core, caller=CALLER, stopping=self.stopping, heartbeat=heartbeat)

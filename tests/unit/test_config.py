@@ -60,6 +60,24 @@ def test_without_a_workspace_the_error_says_how_to_make_one(tmp_path: Path, home
         _ = config.load(env=home).database_url
 
 
+def test_tables_of_agents_are_merged_value_by_value(tmp_path: Path, home: dict[str, str]) -> None:
+    workspace(tmp_path, "[agents.general]\ntools = ['Read']\nmodel = 'light'\n[agents.plan]\ndisabled = true\n")
+    user = Path(home["HOME"]) / ".config" / "remit"
+    user.mkdir(parents=True)
+    (user / "config.toml").write_text("[agents.general]\nmodel = 'main'\n")
+    found = config.load(tmp_path, {"agents": "x"}, home | {"REMIT_AGENTS": "x"})
+    assert found.get("agents") == {"general": {"tools": ["Read"], "model": "main"}, "plan": {"disabled": True}}
+    assert config.KNOWN["agents"][0] == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["agents = 1", "[agents]\na = 1", "[agents.a]\ntools = 'Read'", "[agents.a]\ntools = [1]", "[agents.a]\ncolour = 'red'"]
+)
+def test_a_table_of_agents_that_is_not_understood_names_the_file(tmp_path: Path, home: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidParam, match=r"agents.*config\.toml"):
+        config.load(workspace(tmp_path, text), env=home)
+
+
 @pytest.mark.parametrize(("text", "field"), [("port = 'x'", "port"), ("port = 70000", "port"), ("host = 1", "host"), ("= broken", "TOML")])
 def test_a_bad_value_names_the_file(tmp_path: Path, home: dict[str, str], text: str, field: str) -> None:
     with pytest.raises(InvalidParam, match=field) as refused:

@@ -74,7 +74,7 @@ def test_a_body_must_be_an_object(raw: Any) -> None:
 
 
 def test_several_problems_are_reported_at_once() -> None:
-    raw = {"titel": "x", "priority": 9, "steps": [{"title": "ok"}, {"title": 7}], "labels": "x", "completion": "never", "owner": "Not An Id"}
+    raw = {"titel": "x", "priority": 9, "steps": [{"title": "ok"}, {"title": 7}], "labels": "x", "completion": "never", "owner": "Not/An Id"}
     assert list(problems(cmd.CreateTask, raw)) == ["titel", "title", "priority", "steps[1].title", "labels", "completion", "owner"]
 
 
@@ -133,7 +133,7 @@ def test_the_message_says_field_problem_and_remedy() -> None:
         ("tools", {"allow": "Read"}, "tools.allow: is text; a list"),
         ("tools", ["Read", 7], "tools.allow[1]: is a number; text"),
         ("model", "gpt", "model: is 'gpt'; main, light, or provider:name"),
-        ("owner", "Build", "owner: is 'Build'; an agent id: lower-case letters, digits, - and _, at most 64"),
+        ("owner", "Build!", "owner: is 'build!'; an agent id: lower-case letters, digits, - and _, at most 64"),
         ("tsgs", ["a b"], "tsgs[0]: is 'a b'; a guide id: lower-case letters, digits, . - and _, at most 128"),
         ("schedule", {"cron": "hourly"}, "schedule.cron: is 'hourly'; five cron fields such as 0 6-21 * * *"),
     ],

@@ -1,31 +1,29 @@
-"""Who can be given work: the agents that come with remit."""
+"""Who can be given work: the agents that come with remit, and all that are known in a workspace."""
 
-from remit.domain.record import record
+from remit.app import roles
+from remit.domain.agent import READING, Agent, agent_id, matching
 
-
-@record
-class Agent:
-    """A stateless definition of somebody who can be given work."""
-
-    id: str
-    description: str
-    mode: str = "subagent"
-    model: str = "main"
-    tools: tuple[str, ...] = ("LS", "Glob", "Grep", "Read", "TodoWrite")
-    source: str = "built in"
-
+__all__ = ["BUILT_IN", "Agent", "AgentRegistry", "role_prompt"]
 
 BUILT_IN = (
     Agent(
         id="build",
         description="Plans a piece of work, does it, and hands parts of it to others.",
         mode="primary",
-        tools=("LS", "Glob", "Grep", "Read", "TodoWrite", "Task"),
+        tools=(*READING, "Task"),
+        capabilities=("tasks",),
+        prompt=roles.BUILD,
     ),
-    Agent(id="explore", description="Searches and reads the workspace and reports what it found, with places.", model="light"),
-    Agent(id="general", description="Works on whatever it is given, from research to several steps of doing."),
-    Agent(id="plan", description="Thinks a task through and writes a plan; changes nothing."),
-    Agent(id="summary", description="Condenses text and results into what matters.", model="light"),
+    Agent(
+        id="explore",
+        description="Searches and reads the workspace and reports what it found, with places.",
+        model="light",
+        read_only=True,
+        prompt=roles.EXPLORE,
+    ),
+    Agent(id="general", description="Works on whatever it is given, from research to several steps of doing.", prompt=roles.GENERAL),
+    Agent(id="plan", description="Thinks a task through and writes a plan; changes nothing.", read_only=True, prompt=roles.PLAN),
+    Agent(id="summary", description="Condenses text and results into what matters.", model="light", prompt=roles.SUMMARY),
 )
 
 
@@ -46,3 +44,20 @@ class AgentRegistry:
     def get(self, agent_id: str) -> Agent | None:
         """One agent, if there is such a one."""
         return self._agents.get(agent_id)
+
+    def find(self, name: str) -> Agent | None:
+        """The agent that is meant by a name; case, spaces, dashes and underscores do not count. Never another one in its place."""
+        found = matching(name, self._agents)
+        return None if found is None else self._agents[found]
+
+    def meant(self, name: str) -> str:
+        """The id that a filter means: that of a known agent, or of one that may have been there before."""
+        found = self.find(name)
+        return str(agent_id(name)) if found is None else found.id
+
+
+def role_prompt(agent: Agent) -> str:
+    """What an agent is told about itself; whoever works for others is also told what that means, if its file does not."""
+    if agent.mode == "primary" or agent.prompt.endswith(roles.SUBAGENT):
+        return agent.prompt
+    return f"{agent.prompt}\n\n{roles.SUBAGENT}".strip()

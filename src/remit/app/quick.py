@@ -10,30 +10,36 @@ from typing import Any
 from remit.app import query
 from remit.app.agents import AgentRegistry
 from remit.app.query import Asking, ask_now
+from remit.domain.agent import agent_id, is_agent_id
 
 Rows = list[tuple[Any, ...]]
 Result = dict[str, Any]
+Agents = Callable[[], AgentRegistry]
 
 
-def answer(operation: str, fields: Mapping[str, Any], now: str, select: Callable[[str, Mapping[str, Any]], Rows]) -> Result | None:
+def answer(operation: str, fields: Mapping[str, Any], now: str, select: Callable[[str, Mapping[str, Any]], Rows], agents: Agents) -> Result | None:
     """The result of a reading operation, or nothing if it is not one that can be answered at once."""
-    if operation not in _QUESTIONS:
+    if operation not in _QUESTIONS and operation != "list_tasks":
         return None
     given = {name: value for name, value in fields.items() if value is not None}
     try:
+        if operation == "list_tasks":
+            return _tasks(given, agents(), select)
         return ask_now(_QUESTIONS[operation](given, now), select)
     except TypeError:
         return None
 
 
-def _tasks(given: Mapping[str, Any]) -> Asking[Result]:
-    page = yield from query.list_tasks(**given)
-    return page | {"agents": sorted(AgentRegistry().ids()), "in_flight": (yield from query.in_flight())}
+def _tasks(given: dict[str, Any], agents: AgentRegistry, select: Callable[[str, Mapping[str, Any]], Rows]) -> Result | None:
+    if "owner" in given and not is_agent_id(agent_id(given["owner"])):
+        return None
+    owner = agents.meant(given.pop("owner")) if "owner" in given else None
+    page = ask_now(query.list_tasks(owner=owner, **given), select)
+    return page | {"agents": sorted(agents.ids()), "in_flight": ask_now(query.in_flight(), select)}
 
 
 _QUESTIONS: dict[str, Callable[[dict[str, Any], str], Asking[Result]]] = {
     "get_task": lambda given, now: query.get_task(given.pop("task_id"), now=now, **given),
-    "list_tasks": lambda given, _: _tasks(given),
     "list_history": lambda given, _: query.list_history(**given),
     "list_ready": lambda given, now: query.list_ready(now=now, **given),
     "get_events": lambda given, _: query.get_events(given.pop("task_id"), **given),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit import config
-from remit.bootstrap.store import open_core
+from remit.bootstrap.agents import open_workspace
 from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, call, follow_events
 from remit.domain.record import MISSING, fields
 
@@ -33,7 +33,7 @@ class Remit:
         if settings.get("database_url") is None and not (settings.workspace and settings.folder.is_dir()):
             config.make_workspace(settings.workspace or Path.cwd())
             settings = config.load(workspace, {"database_url": database_url})
-        async with open_core(settings.database_url) as core:
+        async with open_workspace(settings) as core:
             yield cls(core, Caller(actor=actor or operator()))
 
     async def call(self, operation: str, **values: Any) -> Result:

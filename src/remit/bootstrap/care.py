@@ -12,7 +12,8 @@ from remit.app.recovery import Recovery
 from remit.app.transfer import dump, load
 from remit.app.verify import verify as verify_store
 from remit.app.view import worker_view
-from remit.bootstrap.store import open_core, open_store, sqlite_path
+from remit.bootstrap.agents import open_workspace
+from remit.bootstrap.store import open_store, sqlite_path
 from remit.config import SECRET, Settings
 from remit.domain.due import TICK, Job
 from remit.domain.wire import instant
@@ -29,7 +30,7 @@ def examine(settings: Settings, *, verify: bool, fix: bool) -> Result:
 
 
 async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
-    async with open_core(settings.database_url) as core:
+    async with open_workspace(settings) as core:
         store = core.store
         recovery = Recovery(store, core.service)
         left = await recovery.examine()
@@ -75,7 +76,7 @@ async def _schedule(settings: Settings) -> Result:
     for _ in range(SLOTS):
         when = clock.next_slot(cron, when)
         slots.append(instant(when))
-    async with open_core(settings.database_url) as core:
+    async with open_workspace(settings) as core:
         rows = await core.store.select("ticking", {"after": 0, "limit": 1000})
         tasks = [await core.service.load(str(row[0])) for row in rows]
         coming = await core.store.select("queued", {"names": [TICK]})
@@ -90,7 +91,7 @@ async def _schedule(settings: Settings) -> Result:
 
 
 async def _tick(settings: Settings) -> Result:
-    async with open_core(settings.database_url) as core:
+    async with open_workspace(settings) as core:
         waiting = await core.store.select("ticking", {"after": 0, "limit": 100_000})
         await core.service.put(Job(key=TICK))
         return {"waiting": len(waiting), "workers": len(await core.store.workers())}

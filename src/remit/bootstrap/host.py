@@ -96,6 +96,18 @@ class WorkspaceHost:
         """The operator's token."""
         return config.token(self._settings)
 
+    def check_agents(self) -> Result:
+        """What became of every file that defines an agent, field by field."""
+        from remit.bootstrap.agents import check_agents
+
+        return check_agents(self._settings)
+
+    def new_agent(self, fields: Mapping[str, Any]) -> Result:
+        """Write a commented file for a new agent."""
+        from remit.bootstrap.agents import new_agent
+
+        return new_agent(self._settings, dict(fields))
+
     def _make_workspace(self) -> None:
         if self._settings.workspace is None or not self._settings.folder.is_dir():
             config.make_workspace(self._settings.workspace or Path.cwd())
@@ -105,6 +117,7 @@ class WorkspaceHost:
         from datetime import UTC, datetime
 
         from remit.app.quick import answer
+        from remit.bootstrap.agents import open_agents
 
         url = self._settings.database_url
         path = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
@@ -115,16 +128,16 @@ class WorkspaceHost:
         try:
             reader = SqliteReader(path)
             now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-            return answer(operation, fields, now, reader.select)
+            return answer(operation, fields, now, reader.select, lambda: open_agents(self._settings))
         except RemitError:
             return None
 
     async def _local(self, operation: str, fields: Mapping[str, Any]) -> Result:
+        from remit.bootstrap.agents import open_workspace
         from remit.bootstrap.api import operator
-        from remit.bootstrap.store import open_core
         from remit.catalog import Caller, call
 
-        async with open_core(self._settings.database_url) as core:
+        async with open_workspace(self._settings) as core:
             return await call(core, operation, _given(fields), Caller(actor=operator()))
 
     async def _remote(self, operation: str, fields: Mapping[str, Any]) -> Result:

@@ -12,9 +12,9 @@ from typing import Any, cast
 import uvicorn
 
 from remit import __version__, config
+from remit.bootstrap.agents import open_workspace
 from remit.bootstrap.api import operator
 from remit.bootstrap.runner import runner_of
-from remit.bootstrap.store import open_core
 from remit.catalog import Caller, Core
 from remit.config import Settings
 from remit.errors import Unavailable, invalid
@@ -56,7 +56,7 @@ async def _work(settings: Settings, agents: Sequence[str] | None) -> None:
     from remit.bootstrap.worker import options_of, work
 
     options, runner = options_of(settings, agents), runner_of(settings)
-    async with open_core(settings.database_url, settings.get("scheduler.timezone")) as core:
+    async with open_workspace(settings) as core:
         whom = (
             ", ".join(options.agents or sorted(core.agents.ids())) if runner else "nobody: there is no runner, so it only carries news between tasks"
         )
@@ -67,7 +67,7 @@ async def _work(settings: Settings, agents: Sequence[str] | None) -> None:
 async def _serve(settings: Settings, host: str, listener: socket.socket, worker: bool) -> None:
     port = int(listener.getsockname()[1])
     stopping = asyncio.Event()
-    async with open_core(settings.database_url, settings.get("scheduler.timezone")) as core, _worker(core, settings, worker):
+    async with open_workspace(settings) as core, _worker(core, settings, worker):
         from remit.surfaces.mcp import mcp_http, mcp_server
 
         caller = Caller(actor=operator())
@@ -100,7 +100,7 @@ def _stop_at_next_signal() -> None:
 
 
 async def _serve_stdio(settings: Settings) -> None:
-    async with open_core(settings.database_url) as core:
+    async with open_workspace(settings) as core:
         from remit.surfaces.mcp import mcp_server
         from remit.surfaces.mcp_stdio import serve_stdio as speak
 

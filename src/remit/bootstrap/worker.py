@@ -113,6 +113,7 @@ def options_of(settings: Settings, agents: Sequence[str] | None = None) -> Worke
         concurrency=settings.get("concurrency"),
         heartbeat_seconds=settings.get("heartbeat_seconds"),
         fleet_limit=settings.get("fleet_concurrency"),
+        agent_limits={name: table["concurrency"] for name, table in settings.get("agents").items() if "concurrency" in table},
         cron=settings.get("scheduler.cron"),
     )
 

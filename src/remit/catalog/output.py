@@ -78,6 +78,9 @@ _INTERACTION = shape(
 _NOTIFICATION = shape(id=_TEXT, task_id=_TEXT, message=_TEXT, actor=_TEXT, at=_TEXT)
 _GUIDE_LINE = shape(id=_TEXT, title=_TEXT, created_by=_TEXT, created_at=_TEXT)
 _AGENT = output_schema(Agent)
+IN_LISTS = tuple(name for name in _AGENT["properties"] if name not in ("prompt", "extra"))
+"""What a list shows of an agent."""
+_AGENT_LINE = _AGENT | {"properties": {name: _AGENT["properties"][name] for name in IN_LISTS}}
 
 SHAPES: dict[str, Schema] = {
     "task": _TASK,
@@ -101,6 +104,6 @@ SHAPES: dict[str, Schema] = {
     "guide_created": shape(guide_id=_TEXT),
     "guide": shape(id=_TEXT, title=_TEXT, body=_TEXT, created_by=_TEXT, created_at=_TEXT),
     "guides": _page("guides", _GUIDE_LINE),
-    "agents": shape(agents=_list_of(_AGENT)),
+    "agents": shape(agents=_list_of(_AGENT_LINE)),
     "agent": _AGENT,
 }

@@ -1,13 +1,13 @@
 """The one table of operations: every surface follows from it."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple, cast
 
 from remit.app import query
-from remit.app.agents import Agent
+from remit.app.agents import Agent, AgentRegistry
 from remit.app.core import Caller, Core
 from remit.app.service import Outcome
-from remit.catalog.output import SHAPES, shape
+from remit.catalog.output import IN_LISTS, SHAPES, shape
 from remit.domain import command as cmd
 from remit.domain import question as ask
 from remit.domain.policy import agent_of
@@ -111,7 +111,7 @@ async def _list_tasks(core: Core, request: ask.ListTasks, caller: Caller) -> Res
         query.list_tasks(
             status=request.status,
             state=request.state,
-            owner=_owner(request, caller),
+            owner=_owner(request, caller, core.agents),
             parent_session=request.parent_session,
             parent=None if request.scope == "tree" else request.parent,
             label=request.label,
@@ -123,14 +123,16 @@ async def _list_tasks(core: Core, request: ask.ListTasks, caller: Caller) -> Res
     return page | {"agents": sorted(core.agents.ids()), "in_flight": await core.ask(query.in_flight())}
 
 
-def _owner(request: ask.ListTasks, caller: Caller) -> str | None:
+def _owner(request: ask.ListTasks, caller: Caller, agents: AgentRegistry) -> str | None:
     """An agent sees its own tasks unless it asks for others; a person sees all."""
     agent = agent_of(caller.actor)
     if request.scope == "mine" and agent is None:
         raise invalid("scope", f"is 'mine', but {caller.actor} is no agent and owns no tasks", "all, or tree with a parent")
     named = request.parent_session is not None or request.parent is not None
     mine = request.scope == "mine" or (request.scope is None and agent is not None and not named)
-    return agent if mine and request.owner is None else request.owner
+    if mine and request.owner is None:
+        return agent
+    return None if request.owner is None else agents.meant(request.owner)
 
 
 def _tree(request: ask.ListTasks) -> str | None:
@@ -174,18 +176,24 @@ async def _list_guides(core: Core, request: ask.ListGuides, _: Caller) -> Result
 
 
 async def _list_agents(core: Core, _request: ask.ListAgents, _: Caller) -> Result:
-    return {"agents": [_shown(agent) for agent in core.agents.all()]}
+    return {"agents": [_shown(agent, IN_LISTS) for agent in core.agents.all()]}
 
 
 async def _get_agent(core: Core, request: ask.GetAgent, _: Caller) -> Result:
-    agent = core.agents.get(request.agent_id)
+    agent = core.agents.find(request.agent_id)
     if agent is None:
         raise NotFound(f"There is no agent {request.agent_id}.", hint=f"There are: {', '.join(sorted(core.agents.ids()))}.")
-    return _shown(agent)
+    return _shown(agent, fields(agent)) | {"extra": {name: _kept(value) for name, value in agent.extra.items()}}
 
 
-def _shown(agent: Agent) -> Result:
-    return {name: plain(getattr(agent, name)) for name in fields(agent)}
+def _shown(agent: Agent, names: Iterable[str]) -> Result:
+    return {name: plain(getattr(agent, name)) for name in names}
+
+
+def _kept(value: Any) -> Any:
+    """What a file says beyond what remit understands; settings of servers and hooks, which may hold secrets, are not passed on."""
+    inner = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
+    return "(kept)" if any(isinstance(item, dict | list) for item in inner) else cast("Any", value)
 
 
 # The table.

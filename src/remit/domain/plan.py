@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain.agent import matching
 from remit.domain.create import NewIds, created, must_take_subtask, successor
 from remit.domain.decide import Context, Events, TaskCommand, decide, fold
 from remit.domain.policy import must_live
@@ -159,9 +160,10 @@ def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
     match command:
         case cmd.UpdateTask(owner=owner, depends_on=asked):
             must_live(task)
+            if owner is not None and owner != task.owner:
+                owner = yield from _agent(owner)
+                command = replace(command, owner=owner)
             handed = owner is not None and owner != task.owner
-            if owner is not None and handed:
-                yield from _must_be_agent(owner)
             if asked is not None:
                 depends_on, guards = yield from _dependencies(asked, task)
                 command = replace(command, depends_on=depends_on)
@@ -251,7 +253,7 @@ def _create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> As
         must_live(parent)
         must_take_subtask(parent, command, context.actor)
     if command.owner is not None:
-        yield from _must_be_agent(command.owner)
+        command = replace(command, owner=(yield from _agent(command.owner)))
     if command.tsgs:
         yield from _must_be_guides(command.tsgs)
     if command.depends_on:
@@ -285,10 +287,13 @@ def _claimed(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> A
     return body_hash, claim.task_id
 
 
-def _must_be_agent(owner: str) -> Asking[None]:
+def _agent(owner: str) -> Asking[str]:
+    """The agent that a name means; never another one in its place."""
     known: frozenset[str] = yield KnownAgents()
-    if owner not in known:
+    found = matching(owner, known)
+    if found is None:
         raise invalid("owner", f"is {owner!r}, which is no known agent", f"one of {', '.join(sorted(known))}")
+    return found
 
 
 def _must_be_guides(ids: tuple[str, ...]) -> Asking[None]:

@@ -5,6 +5,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
+from remit.domain.agent import ID as AGENT_ID
+from remit.domain.agent import agent_id
 from remit.domain.record import MEGABYTE, Coerce, Items, Matches, Range, Text, record
 
 Json = Any
@@ -21,7 +23,7 @@ def plain_id(value: Any) -> Any:
 
 
 TaskId = Annotated[str, Coerce(plain_id), Matches(f"{TASK_ID}|{UID}", "a task id such as 42, #42, or a uid")]
-AgentId = Annotated[str, Matches(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?", "an agent id: lower-case letters, digits, - and _, at most 64")]
+AgentId = Annotated[str, Coerce(agent_id), Matches(AGENT_ID, "an agent id: lower-case letters, digits, - and _, at most 64")]
 GuideId = Annotated[str, Matches(r"[a-z0-9](?:[a-z0-9._-]{0,126}[a-z0-9])?", "a guide id: lower-case letters, digits, . - and _, at most 128")]
 SessionId = Annotated[str, Text(1, 256, "characters")]
 Actor = Annotated[str, Matches(r"(?:user|agent|system):[^\s/]{1,128}", "user:<name>, agent:<id> or system:<part>")]

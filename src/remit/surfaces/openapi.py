@@ -239,6 +239,7 @@ _NAMED: dict[str, Schema] = {
     "Guide": SHAPES["guide"],
     "GuideLine": _item("guides", "guides"),
     "Agent": SHAPES["agent"],
+    "AgentLine": _item("agents", "agents"),
     "Success": SHAPES["success"],
     **_GIVEN,
 }
@@ -359,12 +360,19 @@ _WORDS: dict[str, Any] = {
     "Guide.title": "Flaky tests",
     "GuideLine.id": "flaky-tests",
     "GuideLine.title": "Flaky tests",
-    "Agent.id": "general",
-    "Agent.description": "Works on whatever it is given, from research to several steps of doing.",
-    "Agent.mode": "subagent",
-    "Agent.model": "main",
-    "Agent.tools": ["LS", "Glob", "Grep", "Read", "TodoWrite"],
-    "Agent.source": "built in",
+    "Agent.prompt": "You are general: you work on whatever you are given, from research to several steps of doing.",
+    **{
+        f"{kind}.{name}": value
+        for kind in ("Agent", "AgentLine")
+        for name, value in {
+            "id": "general",
+            "description": "Works on whatever it is given, from research to several steps of doing.",
+            "mode": "subagent",
+            "model": "main",
+            "tools": ["LS", "Glob", "Grep", "Read", "TodoWrite"],
+            "source": "built in",
+        }.items()
+    },
 }
 
 

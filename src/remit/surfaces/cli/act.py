@@ -62,6 +62,21 @@ def health(answer: Result) -> int:
     return 1 if left or ("verified" in answer and answer["verified"]["faults"]) else 0
 
 
+def check_agents(session: Session, _fields: dict[str, Any]) -> Result:
+    """Look at every file that defines an agent."""
+    return session.host.check_agents()
+
+
+def soundness(answer: Result) -> int:
+    """1 if a file or a setting has a problem."""
+    return 1 if answer["problems"] else 0
+
+
+def new_agent(session: Session, fields: dict[str, Any]) -> Result:
+    """Write a file for a new agent."""
+    return session.host.new_agent(fields)
+
+
 def export(session: Session, fields: dict[str, Any]) -> Result:
     """Write everything to files."""
     with usable("PATH", str(fields["path"])):

@@ -63,6 +63,18 @@ class Host(Protocol):
         """Read what `export` wrote, into an empty store: `{what, source, count}`."""
         ...
 
+    def check_agents(self) -> Result:
+        """What became of each file that defines an agent: `{files, settings, agents, problems}`.
+
+        A file is `{path, agent_id, status: used|shadowed|disabled|refused, by, fields: [{field, verdict, text}]}`; a verdict is honoured,
+        mapped, ignored or problem; `settings` has such fields with their agent_id.
+        """
+        ...
+
+    def new_agent(self, fields: Mapping[str, Any]) -> Result:
+        """Write a file for a new agent, of `agent_id` and maybe description, tools and model: `{agent_id, path, replaces}`."""
+        ...
+
     def token(self) -> str:
         """The operator's token."""
         ...

@@ -273,6 +273,26 @@ _OTHERS = (
     Command("agents list", "List who can be given work.", "list_agents", show.agents),
     Command("agents show", "Show what is known of an agent.", "get_agent", page.agent, (Argument("AGENT", "agent_id", "its id"),)),
     Command(
+        "agents check",
+        "Say what becomes of every agent file, field by field; the exit code is 1 if something is wrong.",
+        act.check_agents,
+        page.checked,
+        code=act.soundness,
+    ),
+    Command(
+        "agents new",
+        "Write a commented file for a new agent.",
+        act.new_agent,
+        show.written,
+        (
+            Argument("ID", "agent_id", "its id: letters, digits and dashes"),
+            Argument("--description", "description", f"when it should be given work: {TEXT}", read.text, "TEXT"),
+            Argument("--tools", "tools", "what it may use, between commas", read.names, "TOOLS"),
+            Argument("--model", "model", "main, light, or provider:name", metavar="MODEL"),
+        ),
+        'remit agents new reviewer --description "Reviews a change." --tools Read,Grep,Glob',
+    ),
+    Command(
         "interact list",
         "List questions, the open ones unless told otherwise.",
         "list_interactions",

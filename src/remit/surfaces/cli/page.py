@@ -236,7 +236,40 @@ def agent(answer: Result, screen: Screen) -> None:
     """What is known of an agent."""
     screen.put(Ink(answer["id"], "bold"))
     screen.put(text=answer["description"])
-    _facts("Details", {name: _value(value) for name, value in answer.items() if name not in ("id", "description")}, screen)
+    facts = {name.replace("_", " "): _fact(value) for name, value in answer.items() if name not in ("id", "description", "prompt", "spawnable")}
+    if answer["spawnable"] is not None:
+        facts["delegates to"] = _fact(answer["spawnable"]) or "nobody"
+    _facts("Details", facts, screen)
+    _prose("Role", answer["prompt"], screen)
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_value(item) for item in value)  # pyright: ignore[reportUnknownVariableType] # any JSON
+    return "yes" if value is True else "" if not value else _value(value)
+
+
+_VERDICTS = {"honoured": "green", "mapped": "cyan", "ignored": "dim", "problem": "red"}
+_FATES = {"used": "green", "shadowed": "yellow", "disabled": "yellow", "refused": "red"}
+
+
+def checked(answer: Result, screen: Screen) -> None:
+    """What became of every file that defines an agent, and of the settings."""
+    for file in answer["files"]:
+        by = f" by {file['by']}" if file["by"] else ""
+        screen.put(Ink(file["path"], "bold"), f": {file['agent_id'] or 'no agent'}, ", Ink(file["status"], _FATES[file["status"]]), by)
+        for note in file["fields"]:
+            _noted(note["field"] or "the file", note, screen)
+    for note in answer["settings"]:
+        _noted(f"[agents.{note['agent_id']}] {note['field']}".rstrip(), note, screen)
+    if not answer["files"]:
+        screen.note("There are no agent files here. Make one with: remit agents new ID")
+    found = answer["problems"]
+    screen.note(f"{len(answer['agents'])} agents, {'no problems' if not found else '1 problem' if found == 1 else f'{found} problems'}.")
+
+
+def _noted(name: str, note: dict[str, Any], screen: Screen) -> None:
+    screen.put(Ink(f"{note['verdict']:<9}", _VERDICTS[note["verdict"]]), name, text=f" {note['text']}" if note["text"] else "", indent=2)
 
 
 def doctor(answer: Result, screen: Screen) -> None:

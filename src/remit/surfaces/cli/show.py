@@ -98,8 +98,27 @@ def guides(answer: Result, screen: Screen) -> None:
 
 def agents(answer: Result, screen: Screen) -> None:
     """A table of agents."""
-    rows = [[Ink(item["id"], "bold"), item.get("model", ""), item.get("mode", ""), item["description"]] for item in answer["agents"]]
-    _table(screen, answer, (Column("ID"), Column("MODEL", rank=1), Column("MODE", rank=2), Column("WHAT IT IS FOR", gives=True)), rows, "")
+    rows: list[list[Part]] = [
+        [Ink(item["id"], "bold"), item["mode"], item["model"], " ".join(item["tools"]), item["source"], item["description"]]
+        for item in answer["agents"]
+    ]
+    columns = (
+        Column("ID"),
+        Column("MODE", rank=4),
+        Column("MODEL", rank=2),
+        Column("TOOLS", gives=True, rank=1),
+        Column("SOURCE", gives=True, rank=3),
+        Column("WHAT IT IS FOR", gives=True, rank=5),
+    )
+    _table(screen, answer, columns, rows, "")
+
+
+def written(answer: Result, screen: Screen) -> None:
+    """Where a new agent's file is, and what it stands in front of."""
+    screen.put("Wrote ", Ink(answer["path"], "bold"))
+    if answer["replaces"]:
+        screen.note(f"It takes the place of the agent {answer['agent_id']} that was there ({answer['replaces']}).")
+    screen.note("Fill it in, then look at it with: remit agents check")
 
 
 def notifications(answer: Result, screen: Screen) -> None:

@@ -1,0 +1,136 @@
+"""The agents of a workspace: read from its files, checked, and made."""
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any
+
+from remit.adapters.agentfiles import read_agent_files, write_agent_file
+from remit.app.agents import AgentRegistry
+from remit.app.core import Core
+from remit.bootstrap.store import open_core
+from remit.config import Settings
+from remit.domain.agent import TOOLS, AgentFile, agent_id, is_agent_id
+from remit.errors import Conflict, invalid
+
+if TYPE_CHECKING:
+    from remit.app.roster import Roster
+
+Result = dict[str, Any]
+
+
+def open_agents(settings: Settings) -> AgentRegistry:
+    """Everybody who can be given work in a workspace."""
+    files = _files(settings)
+    # Most workspaces have none, and do without what reads them.
+    return AgentRegistry(_roster(settings, files).agents) if files or settings.get("agents") else AgentRegistry()
+
+
+def open_workspace(settings: Settings) -> AbstractAsyncContextManager[Core]:
+    """Everything that works on a workspace's store, with its agents and in its time zone."""
+    return open_core(settings.database_url, open_agents(settings), settings.get("scheduler.timezone"))
+
+
+def check_agents(settings: Settings) -> Result:
+    """What became of every file, field by field, and of what the settings say about agents."""
+    roster = _roster(settings, _files(settings))
+    files = [
+        {
+            "path": item.reading.path,
+            "agent_id": item.reading.agent_id,
+            "status": item.fate,
+            "by": item.by or None,
+            "fields": _notes(item.reading.notes),
+        }
+        for item in roster.files
+    ]
+    said = [{"agent_id": name, **note._asdict()} for name, note in roster.settings]
+    problems = sum(note["verdict"] == "problem" for note in [*said, *(note for file in files for note in _fields(file))])
+    return {"files": files, "settings": said, "agents": sorted(agent.id for agent in roster.agents), "problems": problems}
+
+
+def new_agent(settings: Settings, fields: Result) -> Result:
+    """Write a commented file for a new agent; one that is there stays as it is."""
+    name = _checked_id(fields["agent_id"])
+    text = _template(name, fields)
+    root = settings.folder.parent
+    roster = _roster(settings, _files(settings))
+    for file in roster.files:
+        if file.reading.agent_id == name and file.reading.path.startswith(".remit/"):
+            raise Conflict(f"There is an agent {name} already, in {file.reading.path}.", hint="Change that file, or choose another id.")
+    replaced = next((agent.source for agent in roster.agents if agent.id == name), None)
+    try:
+        path = write_agent_file(root, name, text)
+    except FileExistsError:
+        raise Conflict(f"There is a file .remit/agents/{name}.md already.", hint="Change that file, or choose another id.") from None
+    return {"agent_id": name, "path": str(root / path), "replaces": replaced}
+
+
+def _files(settings: Settings) -> list[AgentFile]:
+    return read_agent_files(settings.workspace) if settings.workspace else []
+
+
+def _roster(settings: Settings, files: list[AgentFile]) -> "Roster":
+    from remit.app.roster import muster
+
+    return muster(files, settings.get("agents"))
+
+
+def _notes(notes: Any) -> list[Result]:
+    return [note._asdict() for note in notes]
+
+
+def _fields(file: Result) -> list[Result]:
+    found: list[Result] = file["fields"]
+    return found
+
+
+def _checked_id(written: str) -> str:
+    made = str(agent_id(written))
+    if not is_agent_id(made):
+        raise invalid("ID", f"is {written!r}", "letters a to z, digits and dashes, at most 64")
+    return made
+
+
+def _template(name: str, fields: Result) -> str:
+    from json import dumps
+
+    from remit.app.agentfile import tier
+    from remit.app.toolname import grant_of
+
+    granted = grant_of(fields.get("tools") or ["*"], frozenset(TOOLS))
+    if wrong := (*granted.unknown, *granted.patterns):
+        raise invalid("--tools", f"names {wrong[0]!r}", f"names of {', '.join(TOOLS)}")
+    model, meant = tier(fields.get("model") or "main")
+    if not meant:
+        raise invalid("--model", f"is {fields['model']!r}", "main, light, or provider:name")
+    description = fields.get("description") or f"Say here when {name} should be given work."
+    return _TEXT.format(
+        name=name,
+        description=dumps(description, ensure_ascii=False),
+        tools=", ".join(granted.tools),
+        model=model if ":" not in model else dumps(model),
+    )
+
+
+_TEXT = """\
+---
+# Others choose an agent by its id and this description: say when it should be given work.
+name: {name}
+description: {description}
+# LS, Glob, Grep, Read and TodoWrite are harmless. Write, Edit, MultiEdit, Bash and Task are granted by being named here.
+tools: {tools}
+# main for work that needs reasoning, light for simple work, or provider:name.
+model: {model}
+# Taken away whatever else grants it:
+# disallowedTools: Bash
+# Can never change anything, whoever grants what:
+# readonly: true
+# How far it may go:
+# maxTurns: 20
+# timeout_seconds: 600
+# To work with tasks of others:
+# capabilities: [tasks]
+---
+You are {name}.
+
+Say here who it is and how it works: what it looks at first, what a good result is, what it must not do, and what it reports.
+"""
