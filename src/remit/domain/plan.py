@@ -226,10 +226,13 @@ def _settle_all(command: cmd.SettleSubtasks, context: Context) -> Asking[Plan]:
     news = tuple(child.id for child in parent.children if child.settled is None and child.wait != "none" and child.id in ended)
     found: Mapping[str, Task | None] = yield Load(refs=news)
     told: Events = []
+    after = parent
     for child_id in news:
         child = found[child_id]
         assert child is not None
-        told += decide(fold(parent, told, context), _settled(parent, child), context)
+        settled = decide(after, _settled(parent, child), context)
+        after = fold(after, settled, context)
+        told += settled
     return _plan(parent.id, {parent.id: told})
 
 
