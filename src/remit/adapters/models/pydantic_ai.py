@@ -68,8 +68,9 @@ class PydanticAiGateway:
     async def _attempt(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
         told = _Told(on_part)
         total = self._limits.total_seconds if seconds is None else min(seconds, self._limits.total_seconds)
+        scope = asyncio.timeout(total)
         try:
-            async with asyncio.timeout(total) as scope:
+            async with scope:
                 answer = await self._ask(request, told)
         except ModelFailed:
             raise
