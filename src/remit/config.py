@@ -7,8 +7,9 @@ imported here that would slow a command down.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from remit.domain.choice import Choices, Table, choose
 from remit.errors import NotFound, invalid
 
 FOLDER = ".remit"
@@ -38,6 +39,8 @@ class Settings(NamedTuple):
     workspace: Path | None
     values: dict[str, Setting]
     unknown: tuple[str, ...]
+    models: Choices = Choices({}, {})
+    """Which model each tier means."""
 
     def get(self, name: str) -> Any:
         """The value of a setting."""
@@ -63,9 +66,13 @@ def load(workspace: Path | str | None = None, options: Mapping[str, Any] | None 
     root = Path(named).absolute() if named else find_workspace(Path.cwd())
     values = {name: Setting(default, "default") for name, (default, _) in KNOWN.items()}
     unknown: list[str] = []
+    tables: dict[bool, Table] = {}
     for path in _files(root, env):
+        theirs = root is not None and path.parent == root / FOLDER
         for name, value in _read(path).items():
-            if name in KNOWN and not (name in PERSONAL and root is not None and path.parent == root / FOLDER):
+            if name == "models" and isinstance(value, dict):
+                tables[theirs] = Table(str(path), cast("dict[str, Any]", value))
+            elif name in KNOWN and not (name in PERSONAL and theirs):
                 values[name] = Setting(_checked(name, value, str(path)), str(path))
             else:
                 unknown.append(f"{name} in {path}")
@@ -75,7 +82,8 @@ def load(workspace: Path | str | None = None, options: Mapping[str, Any] | None 
             values[name] = Setting(_checked(name, env[variable], variable), variable)
         if options and options.get(name) is not None:
             values[name] = Setting(_checked(name, options[name], f"--{name.replace('_', '-')}"), "option")
-    return Settings(root, values, tuple(unknown))
+    models = choose(tables.get(True), tables.get(False), env)
+    return Settings(root, values, (*unknown, *models.ignored), models)
 
 
 def find_workspace(start: Path) -> Path | None:

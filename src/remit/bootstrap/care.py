@@ -28,7 +28,10 @@ async def _examined(settings: Settings, verify: bool) -> Result:
         found: Result = {
             "version": __version__,
             "workspace": str(settings.workspace) if settings.workspace else None,
-            "settings": [{"name": name, "value": _shown(settings, name), "origin": item.origin} for name, item in settings.values.items()],
+            "settings": [
+                *({"name": name, "value": _shown(settings, name), "origin": item.origin} for name, item in settings.values.items()),
+                *({"name": f"models.{tier}", "value": choice.shown, "origin": choice.origin} for tier, choice in settings.models.tiers.items()),
+            ],
             "unknown": list(settings.unknown),
             "store": _kind(settings.database_url) | {"tasks": await ask(counts(), store.select)},
         }
