@@ -45,7 +45,7 @@ def test_later_sources_win_and_each_value_tells_where_it_came_from(tmp_path: Pat
         "token": config.Setting("t", "option"),
     }
     path = tmp_path / ".remit" / "config.toml"
-    assert found.unknown == (f"colours in {path}", f"models.main in {path}, which is no table")
+    assert (found.unknown, found.models.ignored) == ((f"colours in {path}",), (f"models.main in {path}, which is no table",))
 
 
 def test_a_workspace_cannot_say_where_the_token_goes(tmp_path: Path, home: dict[str, str]) -> None:

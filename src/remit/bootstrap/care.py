@@ -24,15 +24,16 @@ def examine(settings: Settings, *, verify: bool) -> Result:
 
 
 async def _examined(settings: Settings, verify: bool) -> Result:
+    models = settings.models
     async with open_store(settings.database_url) as store:
         found: Result = {
             "version": __version__,
             "workspace": str(settings.workspace) if settings.workspace else None,
             "settings": [
                 *({"name": name, "value": _shown(settings, name), "origin": item.origin} for name, item in settings.values.items()),
-                *({"name": f"models.{tier}", "value": choice.shown, "origin": choice.origin} for tier, choice in settings.models.tiers.items()),
+                *({"name": f"models.{tier}", "value": choice.shown, "origin": choice.origin} for tier, choice in models.tiers.items()),
             ],
-            "unknown": list(settings.unknown),
+            "unknown": [*settings.unknown, *models.ignored],
             "store": _kind(settings.database_url) | {"tasks": await ask(counts(), store.select)},
         }
         if verify:

@@ -5,7 +5,15 @@ from typing import Any, NamedTuple, cast
 
 TIERS = {"main": "LLM", "light": "LIGHT_LLM"}
 """Each tier, and what its variables begin with."""
-FIELDS = ("model", "base_url", "api_key", "api_key_env", "price_input", "price_output", "price_cached")
+FIELDS = {
+    "model": "The name of the model, or `provider:name`.",
+    "base_url": "Where it is asked: an OpenAI-compatible address; without it, the provider's own.",
+    "api_key": "The key.",
+    "api_key_env": "The variable that holds the key.",
+    "price_input": "US dollars for a million tokens of input, where no price list knows the model.",
+    "price_output": "US dollars for a million tokens of output.",
+    "price_cached": "US dollars for a million tokens of input that came from the provider's cache.",
+}
 """What `[models.<tier>]` can hold."""
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 """Where the key of a provider is looked for when a task names one of its models."""
