@@ -114,8 +114,3 @@ async def models(rounds: int, agents: int = 100) -> tuple[float, float, float]:
         await gateway.close()
     mine, other = (statistics.median(column) for column in zip(*results, strict=True))
     return mine, other, statistics.median(ours / plain for ours, plain in results)
-
-
-if __name__ == "__main__":
-    ours_, plain_, ratio_ = asyncio.run(models(5))
-    print(f"wire {ours_ * 1e6:.0f} us a call, plain aiohttp {plain_ * 1e6:.0f} us, ratio {ratio_:.2f}")

@@ -5,7 +5,7 @@ from json import JSONDecoder
 from math import isfinite
 from typing import Any, NamedTuple, NoReturn, cast
 
-from remit.domain.message import Message, Tokens, ToolCall
+from remit.domain.message import Message, Stop, Tokens, ToolCall
 from remit.domain.model import ModelFailed, storable
 
 MAX_DEPTH = 32
@@ -111,6 +111,13 @@ def tokens(sent: int | None, received: int | None, cached: int | None, body: int
     if received is None or (answer > 0 and received == 0):
         received = answer // BYTES_PER_TOKEN + 1 if answer else 0
     return Tokens(sent, received, min(cached or 0, sent), estimated)
+
+
+def stopped(said: Stop, calls: bool) -> Stop:
+    """Why an answer ended, made true: tools are asked for where there are calls, unless the answer was cut."""
+    if calls:
+        return said if said == "length" else "tool_calls"
+    return "end" if said == "tool_calls" else said
 
 
 def bad(text: str, *, started: bool = False) -> ModelFailed:

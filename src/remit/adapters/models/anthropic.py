@@ -6,7 +6,7 @@ from json import JSONEncoder
 from json.encoder import encode_basestring as quote
 from typing import Any, assert_never
 
-from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, sound, tokens, tool_calls
+from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, sound, stopped, tokens, tool_calls
 from remit.adapters.models.endpoint import Endpoint
 from remit.adapters.models.http import Http, told
 from remit.adapters.models.static import Static
@@ -62,11 +62,11 @@ class AnthropicGateway:
         await self._http.close()
 
     async def _attempt(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
-        known = self._refused.setdefault(request.model, set())
         while True:
             try:
                 return await self._send(request, on_part, seconds)
             except ModelFailed as failed:
+                known = self._refused.setdefault(request.model, set())
                 refused = {name for name in OPTIONAL if name in failed.text or (name == "output_config" and "effort" in failed.text)} - known
                 if failed.kind != "rejected_request" or not refused:
                     raise
@@ -219,7 +219,7 @@ class _Answer:
                     pass
         used = self._tokens(sent)
         model = storable(str(self._model))[:256] or request.model
-        stop = "tool_calls" if self._calls and self._stop != "max_tokens" else _STOPS.get(self._stop, "end")
+        stop = stopped(_STOPS.get(self._stop, "end"), self._calls > 0)
         return Response(tuple(parts), stop, used, model, price(model, used) if price else None)
 
     def _tokens(self, sent: int) -> Any:

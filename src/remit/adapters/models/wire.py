@@ -1,12 +1,12 @@
 """OpenAI-compatible chat completions: what `LLM_BASE_URL` names."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from json import JSONEncoder
 from json.encoder import encode_basestring as quote
 from typing import Any, assert_never
 
-from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, inner, tokens, tool_calls
+from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, inner, stopped, tokens, tool_calls
 from remit.adapters.models.endpoint import Endpoint
 from remit.adapters.models.http import Http, told
 from remit.adapters.models.static import Static
@@ -41,7 +41,7 @@ class WireGateway:
         self.endpoint = endpoint or Endpoint(self._http.name)
         self._limits, self._price = limits, price
         self._tools = Static(_tools)
-        self._refused: set[str] = set()
+        self._refused: dict[str, set[str]] = {}
 
     def __repr__(self) -> str:
         return f"WireGateway({self._http.name})"
@@ -60,10 +60,11 @@ class WireGateway:
             try:
                 return await self._send(request, on_part, seconds)
             except ModelFailed as failed:
-                refused = {name for name in OPTIONAL if name in failed.text} - self._refused
+                known = self._refused.setdefault(request.model, set())
+                refused = {name for name in OPTIONAL if name in failed.text} - known
                 if failed.kind != "rejected_request" or not refused:
                     raise
-                self._refused |= refused
+                known |= refused
 
     async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
         body = self._body(request)
@@ -72,23 +73,24 @@ class WireGateway:
         return answer.response(request, len(body), complete, self._price)
 
     def _body(self, request: Request) -> bytes:
-        head = f'{{"model":{quote(request.model)},"stream":true{self._settings(request.settings)}'
+        head = f'{{"model":{quote(request.model)},"stream":true{_settings(request.settings, self._refused.get(request.model, ()))}'
         tools = f',"tools":[{self._tools(request.tools)}]' if request.tools else ""
         messages = ",".join(_messages(request))
         return f'{head}{tools},"messages":[{messages}]}}'.encode("utf-8", "replace")
 
-    def _settings(self, settings: ModelSettings) -> str:
-        parts = [] if "stream_options" in self._refused else [',"stream_options":{"include_usage":true}']
-        if settings.max_tokens is not None:
-            # The one name that newer models of OpenAI take is unknown to many that are only like it.
-            parts.append(f',"{"max_completion_tokens" if "max_tokens" in self._refused else "max_tokens"}":{settings.max_tokens}')
-        if settings.temperature is not None and "temperature" not in self._refused:
-            parts.append(f',"temperature":{settings.temperature}')
-        if settings.effort is not None and "reasoning_effort" not in self._refused:
-            parts.append(f',"reasoning_effort":"{settings.effort}"')
-        if settings.stop:
-            parts.append(f',"stop":{_encode(settings.stop)}')
-        return "".join(parts)
+
+def _settings(settings: ModelSettings, refused: Collection[str]) -> str:
+    parts = [] if "stream_options" in refused else [',"stream_options":{"include_usage":true}']
+    if settings.max_tokens is not None:
+        # The one name that newer models of OpenAI take is unknown to many that are only like it.
+        parts.append(f',"{"max_completion_tokens" if "max_tokens" in refused else "max_tokens"}":{settings.max_tokens}')
+    if settings.temperature is not None and "temperature" not in refused:
+        parts.append(f',"temperature":{settings.temperature}')
+    if settings.effort is not None and "reasoning_effort" not in refused:
+        parts.append(f',"reasoning_effort":"{settings.effort}"')
+    if settings.stop:
+        parts.append(f',"stop":{_encode(settings.stop)}')
+    return "".join(parts)
 
 
 def _tools(tools: tuple[Tool, ...]) -> str:
@@ -215,7 +217,7 @@ class _Answer:
             self._size,
         )
         model = storable(str(self._model))[:256] or request.model
-        stop = "tool_calls" if self._calls and self._finish != "length" else _STOPS.get(self._finish, "end")
+        stop = stopped(_STOPS.get(self._finish, "end"), bool(self._calls))
         return Response(tuple(parts), stop, used, model, price(model, used) if price else None)
 
     def _text(self, content: Any) -> None:
