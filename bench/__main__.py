@@ -12,12 +12,14 @@ from typing import NamedTuple
 from tests.postgres import PostgresForTests
 
 from bench.commits import Round, postgres_round, sqlite_round
+from bench.models import models
 from bench.reads import fill, medians
 from bench.surfaces import PEERS, mcp, rest, starts, workspace
 from remit.bootstrap import open_store
 
 ROUNDS = 5
 COMMITS = {1: 400, 64: 6400}
+PARTS = ["sqlite", "postgres", "surfaces", "models"]
 
 
 class Line(NamedTuple):
@@ -56,6 +58,13 @@ async def read_lines(name: str, small_url: str, large_url: str, size: int) -> li
         shown = f"{name}: {what}, ms at {size:,} tasks (at 1,000 beside it)"
         lines.append(Line(shown, f"{seconds * 1000:.3f}", f"{base * 1000:.3f}", seconds / base, "at most 1.50", seconds / base <= 1.5))
     return lines
+
+
+async def model_lines(rounds: int) -> list[Line]:
+    """CPU of a model call."""
+    ours, plain, ratio = await models(rounds)
+    what = "model call on the wire, 100 agents at once, CPU microseconds (plain aiohttp beside it)"
+    return [Line(what, f"{ours * 1e6:.0f}", f"{plain * 1e6:.0f}", ratio, "at most 1.30", ratio <= 1.3)]
 
 
 def surface_lines(folder: Path, rounds: int) -> list[Line]:
@@ -121,6 +130,8 @@ async def measure(rounds: int, size: int, parts: list[str]) -> list[Line]:
         if "sqlite" in parts:
             lines += await commit_lines("SQLite", sqlite_round, rounds)
             lines += await read_lines("SQLite", f"sqlite:///{folder}/small.db", f"sqlite:///{folder}/large.db", size)
+        if "models" in parts:
+            lines += await model_lines(rounds)
         if "surfaces" in parts:
             lines += surface_lines(Path(folder) / "workspace", rounds)
         if "postgres" in parts:
@@ -138,9 +149,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure remit against bare code doing the same work.")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each rate is measured (default %(default)s)")
     parser.add_argument("--size", type=int, default=100_000, help="tasks in the large workspace (default %(default)s)")
-    parser.add_argument("--part", action="append", choices=["sqlite", "postgres", "surfaces"], help="only this part")
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part")
     options = parser.parse_args()
-    lines = asyncio.run(measure(options.rounds, options.size, options.part or ["sqlite", "postgres", "surfaces"]))
+    lines = asyncio.run(measure(options.rounds, options.size, options.part or PARTS))
     show(lines)
     sys.exit(0 if all(line.met for line in lines) else 1)
 

@@ -2,6 +2,7 @@
 
 from remit.catalog import OPERATIONS, Operation
 from remit.config import KNOWN, TABLES, variable_of
+from remit.domain.choice import FIELDS, TIERS
 from remit.surfaces.cli.command import Command
 from remit.surfaces.cli.menu import COMMANDS
 from scripts.reference import default, doc, field_table, page, parts_of, section, table
@@ -59,5 +60,19 @@ def settings_page() -> str:
         " `remit doctor` shows what is in force and where it comes from."
     )
     rows = [[f"`{name}`", "" if name in TABLES else f"`{variable_of(name)}`", default(value or None), text] for name, (value, text) in KNOWN.items()]
+    variables = {
+        field: " ".join(f"`{prefix}_{name}`" for prefix in TIERS.values())
+        for field, name in (("model", "MODEL_ID"), ("base_url", "BASE_URL"), ("api_key", "API_KEY"))
+    }
     workspace = ["", "`REMIT_WORKSPACE`", "found upward from here", "The folder with `.remit/`."]
-    return page(intro, table(["in a file", "in the environment", "default", "what it is"], [*rows, workspace]))
+    models = (
+        "## Models\n\n`[models.main]` and `[models.light]` in a file, each with these; what `light` does not set is as for `main`."
+        " A workspace names an address only with a key of its own, and reads no variables; see [models](../howto/models.md)."
+    )
+    named = [[f"`{name}`", variables.get(name, ""), text] for name, text in FIELDS.items()]
+    return page(
+        intro,
+        table(["in a file", "in the environment", "default", "what it is"], [*rows, workspace]),
+        models,
+        table(["in a file", "in the environment", "what it is"], named),
+    )

@@ -5,11 +5,14 @@ imported here that would slow a command down.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from remit.errors import NotFound, invalid
+
+if TYPE_CHECKING:  # few commands ask a model
+    from remit.domain.choice import Choices
 
 FOLDER = ".remit"
 KNOWN: dict[str, tuple[Any, str]] = {
@@ -53,10 +56,18 @@ class Settings(NamedTuple):
     workspace: Path | None
     values: dict[str, Setting]
     unknown: tuple[str, ...]
+    choose: "Callable[[], Choices] | None" = None
 
     def get(self, name: str) -> Any:
         """The value of a setting."""
         return self.values[name].value
+
+    @property
+    def models(self) -> "Choices":
+        """Which model each tier means."""
+        from remit.domain.choice import Choices
+
+        return self.choose() if self.choose else Choices({}, {})
 
     @property
     def folder(self) -> Path:
@@ -78,9 +89,13 @@ def load(workspace: Path | str | None = None, options: Mapping[str, Any] | None 
     root = Path(named).absolute() if named else find_workspace(Path.cwd())
     values = {name: Setting(default, "default") for name, (default, _) in KNOWN.items()}
     unknown: list[str] = []
+    tables: dict[bool, tuple[str, dict[str, Any]]] = {}
     for path in _files(root, env):
+        theirs = root is not None and path.parent == root / FOLDER
         for name, value in _read(path).items():
-            if name in KNOWN and not (name in PERSONAL and root is not None and path.parent == root / FOLDER):
+            if name == "models" and isinstance(value, dict):
+                tables[theirs] = str(path), cast("dict[str, Any]", value)
+            elif name in KNOWN and not (name in PERSONAL and theirs):
                 values[name] = Setting(_merged(values[name].value, _checked(name, value, str(path))), str(path))
             else:
                 unknown.append(f"{name} in {path}")
@@ -90,7 +105,14 @@ def load(workspace: Path | str | None = None, options: Mapping[str, Any] | None 
             values[name] = Setting(_checked(name, env[variable], variable), variable)
         if options and options.get(name) is not None:
             values[name] = Setting(_checked(name, options[name], f"--{name.replace('_', '-')}"), "option")
-    return Settings(root, values, tuple(unknown))
+
+    def choices() -> "Choices":  # a function, so that no key is shown with the settings
+        from remit.domain.choice import Table, choose
+
+        files = [Table(*tables[theirs]) if theirs in tables else None for theirs in (True, False)]
+        return choose(files[0], files[1], env)
+
+    return Settings(root, values, tuple(unknown), choices)
 
 
 def variable_of(name: str) -> str:

@@ -3,12 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from remit.domain.due import Job
 from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.domain.table import BESIDE, TABLES
+
+if TYPE_CHECKING:  # a command that asks no model does not load what only a model needs
+    from remit.domain.message import OnPart, Request, Response
 
 Row = tuple[Any, ...]
 Topic = Literal["events", "jobs"]
@@ -274,3 +277,15 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     **{f"count_{name}": ((), ("count",)) for name in ("event", *TABLES)},
 }
 """Every question a store can be asked: by name, its parameters and the columns of its rows, the same on each."""
+
+
+class ModelGateway(Protocol):
+    """Asks a language model, or what stands in for one."""
+
+    async def request(self, request: "Request", *, on_part: "OnPart | None" = None) -> "Response":
+        """One answer; pieces of it go to `on_part` as they come. ModelFailed says why there is none."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...

@@ -33,7 +33,7 @@ def test_the_database_is_the_workspaces_own_file_unless_one_is_named(tmp_path: P
 
 
 def test_later_sources_win_and_each_value_tells_where_it_came_from(tmp_path: Path, home: dict[str, str]) -> None:
-    workspace(tmp_path, "port = 1111\nhost = 'localhost'\n[models]\nmain = 1\n")
+    workspace(tmp_path, "port = 1111\nhost = 'localhost'\n[models]\nmain = 1\n[colours]\n")
     user = Path(home["HOME"]) / ".config" / "remit"
     user.mkdir(parents=True)
     (user / "config.toml").write_text("port = 2222")
@@ -44,7 +44,8 @@ def test_later_sources_win_and_each_value_tells_where_it_came_from(tmp_path: Pat
         "host": config.Setting("localhost", str(tmp_path / ".remit" / "config.toml")),
         "token": config.Setting("t", "option"),
     }
-    assert found.unknown == (f"models in {tmp_path / '.remit' / 'config.toml'}",)
+    path = tmp_path / ".remit" / "config.toml"
+    assert (found.unknown, found.models.ignored) == ((f"colours in {path}",), (f"models.main in {path}, which is no table",))
 
 
 def test_a_workspace_cannot_say_where_the_token_goes(tmp_path: Path, home: dict[str, str]) -> None:

@@ -30,6 +30,7 @@ def examine(settings: Settings, *, verify: bool, fix: bool) -> Result:
 
 
 async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
+    models = settings.models
     async with open_workspace(settings) as core:
         store = core.store
         recovery = Recovery(store, core.service)
@@ -37,8 +38,11 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
         found: Result = {
             "version": __version__,
             "workspace": str(settings.workspace) if settings.workspace else None,
-            "settings": [{"name": name, "value": _shown(settings, name), "origin": item.origin} for name, item in settings.values.items()],
-            "unknown": list(settings.unknown),
+            "settings": [
+                *({"name": name, "value": _shown(settings, name), "origin": item.origin} for name, item in settings.values.items()),
+                *({"name": f"models.{tier}", "value": choice.shown, "origin": choice.origin} for tier, choice in models.tiers.items()),
+            ],
+            "unknown": [*settings.unknown, *models.ignored],
             "store": _kind(settings.database_url) | {"tasks": await ask(counts(), store.select)},
             "workers": [worker_view(row, settings.get("heartbeat_seconds")) for row in await store.workers()],
             "queues": [dict(zip(("queue", "queued", "claimed"), row, strict=True)) for row in await store.select("job_count", {})],

@@ -1,0 +1,1 @@
+"""Language models: two wires of our own, a library for the rest, and what stands in where there is none."""

@@ -1,0 +1,275 @@
+"""Anthropic messages, with marks for its prompt cache on what stays the same."""
+
+from collections.abc import Iterator
+from functools import partial
+from json import JSONEncoder
+from json.encoder import encode_basestring as quote
+from typing import Any, assert_never
+
+from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, sound, stopped, tokens, tool_calls
+from remit.adapters.models.endpoint import Endpoint
+from remit.adapters.models.http import Http, told
+from remit.adapters.models.static import Static
+from remit.domain.message import Delta, Message, ModelSettings, OnPart, Part, Request, Response, Stop, TextPart, Thinking, Tool, ToolCall, ToolResult
+from remit.domain.model import ModelFailed, storable
+
+BASE_URL = "https://api.anthropic.com"
+VERSION = "2023-06-01"
+PROVIDER = "anthropic"
+MAX_TOKENS = 16_000
+"""Anthropic wants a limit in every request."""
+OPTIONAL = ("output_config", "thinking", "temperature")
+"""What some models refuse; it is left out once one did."""
+CACHED = ',"cache_control":{"type":"ephemeral"}'
+
+_STOPS: dict[str, Stop] = {"tool_use": "tool_calls", "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "refusal"}
+_STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "overloaded_error": 529,
+}
+_encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class AnthropicGateway:
+    """An endpoint that speaks Anthropic messages, over one session."""
+
+    def __init__(
+        self, api_key: str, base_url: str = BASE_URL, *, limits: Limits = DEFAULTS, endpoint: Endpoint | None = None, price: Priced | None = None
+    ) -> None:
+        headers = {"x-api-key": api_key, "anthropic-version": VERSION}
+        self._http = Http(f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages", headers, (api_key,), limits)
+        self.endpoint = endpoint or Endpoint(self._http.name)
+        self._limits, self._price = limits, price
+        self._tools = Static(_tools)
+        self._refused: dict[str, set[str]] = {}
+
+    def __repr__(self) -> str:
+        return f"AnthropicGateway({self._http.name})"
+
+    async def request(self, request: Request, *, on_part: OnPart | None = None) -> Response:
+        """One answer; pieces of it go to `on_part` as they come."""
+        attempt = partial(self._attempt, request, on_part)
+        return await self.endpoint.call(attempt, agent=request.agent, timeout_seconds=request.timeout_seconds)
+
+    async def close(self) -> None:
+        """Close the session."""
+        await self._http.close()
+
+    async def _attempt(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
+        while True:
+            try:
+                return await self._send(request, on_part, seconds)
+            except ModelFailed as failed:
+                known = self._refused.setdefault(request.model, set())
+                refused = {name for name in OPTIONAL if name in failed.text or (name == "output_config" and "effort" in failed.text)} - known
+                if failed.kind != "rejected_request" or not refused:
+                    raise
+                known |= refused
+
+    async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
+        body = self._body(request)
+        answer = _Answer(self._http, self._limits, on_part)
+        await self._http.post(body, answer, seconds)
+        return answer.response(request, len(body), self._price)
+
+    def _body(self, request: Request) -> bytes:
+        settings = request.settings
+        head = f'{{"model":{quote(request.model)},"stream":true,"max_tokens":{settings.max_tokens or MAX_TOKENS}{self._settings(request)}'
+        tools = f',"tools":[{self._tools(request.tools)}]' if request.tools else ""
+        # Tools come before the system text in what is cached: one mark on that text covers both.
+        system = f',"system":[{{"type":"text","text":{quote(request.system)}{CACHED}}}]' if request.system else ""
+        return f'{head}{tools}{system},"messages":[{",".join(_turns(request.messages))}]}}'.encode("utf-8", "replace")
+
+    def _settings(self, request: Request) -> str:
+        settings: ModelSettings = request.settings
+        refused = self._refused.get(request.model, ())
+        parts: list[str] = []
+        if settings.effort not in (None, "none") and "output_config" not in refused:
+            parts.append(f',"output_config":{{"effort":"{settings.effort}"}}')
+        thinks = settings.effort in ("medium", "high") and "thinking" not in refused
+        if thinks:
+            parts.append(',"thinking":{"type":"adaptive"}')
+        if settings.temperature is not None and not thinks and "temperature" not in refused:
+            parts.append(f',"temperature":{settings.temperature}')
+        if settings.stop:
+            parts.append(f',"stop_sequences":{_encode(settings.stop)}')
+        return "".join(parts)
+
+
+def _tools(tools: tuple[Tool, ...]) -> str:
+    return ",".join(f'{{"name":{quote(tool.name)},"description":{quote(tool.description)},"input_schema":{_encode(tool.schema)}}}' for tool in tools)
+
+
+def _turns(messages: tuple[Message, ...]) -> Iterator[str]:
+    """Turns of user and assistant in alternation: results of tools are the user's, and neighbours become one."""
+    role, blocks = "", list[str]()
+    for number, message in enumerate(messages, 1):
+        mine = "assistant" if message.role == "assistant" else "user"
+        if mine != role and blocks:
+            yield f'{{"role":"{role}","content":[{",".join(blocks)}]}}'
+            blocks = []
+        role = mine
+        blocks.extend(block for part in message.parts if (block := _block(part)))
+        if number == len(messages) and blocks and role == "user":
+            blocks[-1] = f"{blocks[-1][:-1]}{CACHED}}}"  # the next turn finds all of this one in the cache
+    if blocks:
+        yield f'{{"role":"{role}","content":[{",".join(blocks)}]}}'
+
+
+def _block(part: Part) -> str:
+    match part:
+        case TextPart():
+            return f'{{"type":"text","text":{quote(part.text)}}}' if part.text and not part.text.isspace() else ""
+        case ToolCall():
+            given = {"invalid": part.raw} if part.error else part.arguments
+            return f'{{"type":"tool_use","id":{quote(part.call_id)},"name":{quote(part.name)},"input":{_encode(given)}}}'
+        case ToolResult():
+            wrong = ',"is_error":true' if part.is_error else ""
+            return f'{{"type":"tool_result","tool_use_id":{quote(part.call_id)},"content":{quote(part.text)}{wrong}}}'
+        case Thinking():
+            return _encode(part.data) if part.provider == PROVIDER else ""
+        case _:
+            assert_never(part)
+
+
+class _Block:
+    """A block that is still coming."""
+
+    __slots__ = ("pieces", "start", "texts")
+
+    def __init__(self, start: dict[str, Any], pieces: Pieces) -> None:
+        self.start, self.pieces = start, pieces
+        self.texts: list[str] = []
+
+
+class _Answer:
+    """What has come so far."""
+
+    __slots__ = ("_blocks", "_calls", "_http", "_input", "_limits", "_model", "_on_part", "_output", "_size", "_stop", "_stopped", "started")
+
+    def __init__(self, http: Http, limits: Limits, on_part: OnPart | None) -> None:
+        self._http, self._limits, self._on_part = http, limits, on_part
+        self._blocks: dict[int, _Block] = {}
+        self._calls = 0
+        self._stop = self._model = ""
+        self._stopped = False
+        self._input: Any = None
+        self._output: int | None = None
+        self._size = 0
+        self.started = False
+
+    def fold(self, frame: Any) -> None:
+        """One event of the stream; kinds that are not known yet are passed over."""
+        match frame.get("type"):
+            case "content_block_delta":
+                self._delta(self._blocks[frame["index"]], frame["delta"])
+            case "content_block_start":
+                self._start(frame["index"], frame["content_block"])
+            case "message_start":
+                self._model, self._input = frame["message"].get("model") or "", frame["message"].get("usage")
+            case "message_delta":
+                self._stop = str(frame["delta"].get("stop_reason") or "")
+                self._output = counted(frame.get("usage"), "output_tokens")
+            case "message_stop":
+                self._stopped = True
+            case "error":
+                kind, message = told(frame)
+                raise self._http.failure(_STATUS.get(kind.strip(), 500), kind, message, started=self.started)
+            case _:
+                pass
+
+    def whole(self, document: Any) -> None:
+        """The answer of an endpoint that does not stream."""
+        if document.get("type") == "error":
+            self.fold(document)
+        self.fold({"type": "message_start", "message": document})
+        for index, block in enumerate(document["content"]):
+            self._start(index, block)
+            for field, kind in (("text", "text_delta"), ("thinking", "thinking_delta")):
+                if block.get(field):
+                    self._delta(self._blocks[index], {"type": kind, field: block[field]})
+            if block.get("type") == "tool_use":
+                self._delta(self._blocks[index], {"type": "input_json_delta", "partial_json": _encode(block.get("input") or {})})
+        self.fold({"type": "message_delta", "delta": document, "usage": document.get("usage")})
+        self._stopped = True
+
+    def response(self, request: Request, sent: int, price: Priced | None) -> Response:
+        """The answer, once it is all there."""
+        if not (self._stop or self._stopped):
+            raise bad(f"{self._http.name} {'ended its answer in the middle' if self.started else 'gave no answer'}", started=self.started)
+        calls = iter(tool_calls((block.pieces for block in self._blocks.values() if block.start["type"] == "tool_use"), request.messages))
+        parts: list[Part] = []
+        for block in self._blocks.values():
+            match block.start["type"]:
+                case "text":
+                    parts.append(TextPart(storable("".join(block.texts))))
+                case "tool_use":
+                    parts.append(next(calls))
+                case "thinking" | "redacted_thinking":
+                    text = storable("".join(block.texts))
+                    given = {**sound(block.start), "thinking": text} if block.start["type"] == "thinking" else sound(block.start)
+                    parts.append(Thinking(text, PROVIDER, given))
+                case _:
+                    pass
+        used = self._tokens(sent)
+        model = storable(str(self._model))[:256] or request.model
+        stop = stopped(_STOPS.get(self._stop, "end"), self._calls > 0)
+        return Response(tuple(parts), stop, used, model, price(model, used) if price else None)
+
+    def _tokens(self, sent: int) -> Any:
+        """Anthropic counts what was cached apart; here it is part of the input."""
+        fresh = counted(self._input, "input_tokens")
+        read, written = (counted(self._input, name) or 0 for name in ("cache_read_input_tokens", "cache_creation_input_tokens"))
+        return tokens(None if fresh is None else fresh + read + written, self._output, read, sent, self._size)
+
+    def _start(self, index: int, start: dict[str, Any]) -> None:
+        pieces = Pieces(index)
+        if start["type"] == "tool_use":
+            self._calls += 1
+            if self._calls > self._limits.tool_calls:
+                raise bad(f"{self._http.name} asked for more than {self._limits.tool_calls} tools at once", started=self.started)
+            pieces.call_id, pieces.name = storable(str(start.get("id") or ""))[:256], str(start.get("name") or "")
+            self._add(pieces.name)
+            if self._on_part:
+                self._on_part(Delta("tool_call", "", index, pieces.call_id, pieces.name))
+        if len(self._blocks) >= 4 * self._limits.tool_calls:
+            raise bad(f"{self._http.name} sent more than {4 * self._limits.tool_calls} blocks", started=self.started)
+        self._blocks[index] = _Block(dict(start), pieces)
+
+    def _delta(self, block: _Block, delta: dict[str, Any]) -> None:
+        match delta.get("type"):
+            case "text_delta":
+                self._say("text", block, delta["text"])
+            case "thinking_delta":
+                self._say("thinking", block, delta["thinking"])
+            case "signature_delta":
+                block.start["signature"] = block.start.get("signature", "") + delta["signature"]
+                self._add(delta["signature"])
+            case "input_json_delta":
+                raw = delta["partial_json"]
+                self._add(raw)
+                block.pieces.raw.append(raw)
+                if self._on_part:
+                    self._on_part(Delta("tool_call", raw, block.pieces.number, block.pieces.call_id, block.pieces.name))
+            case _:
+                pass
+
+    def _say(self, kind: Any, block: _Block, text: str) -> None:
+        self._add(text)
+        block.texts.append(text)
+        if self._on_part:
+            self._on_part(Delta(kind, text))
+
+    def _add(self, text: Any) -> None:
+        if type(text) is not str:
+            raise TypeError("a piece of the answer is no text")
+        self.started = True
+        self._size += len(text)
+        if self._size > self._limits.message_bytes:
+            raise bad(f"{self._http.name} sent more than {self._limits.message_bytes:,} bytes", started=True)

@@ -1,0 +1,108 @@
+"""Which gateway a task's model means, and one of each for all who ask."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from remit.adapters.models import anthropic, wire
+from remit.adapters.models.answer import DEFAULTS, Limits
+from remit.adapters.models.endpoint import CONCURRENT, Endpoint, EndpointState, Ticks
+from remit.adapters.models.offline import MODEL as OFFLINE
+from remit.adapters.models.offline import OfflineGateway
+from remit.adapters.models.price import Prices
+from remit.domain.choice import KEYS, TIERS, Choices, ModelChoice
+from remit.domain.model import Price
+from remit.errors import invalid
+from remit.ports import ModelGateway
+
+WIRES = ("openai", "anthropic")
+"""The providers that we have a wire of our own for."""
+
+
+class Chosen(NamedTuple):
+    """A gateway, the name to ask it for, and what a person is told will run."""
+
+    gateway: ModelGateway
+    model: str
+    shown: str
+
+
+class ModelDesk:
+    """Opens gateways as they are needed: callers that mean the same endpoint share its sessions, pauses and breakers."""
+
+    def __init__(self, choices: Choices, *, limits: Limits = DEFAULTS, concurrent: int = CONCURRENT, ticks: Ticks | None = None) -> None:
+        self._choices, self._limits, self._concurrent, self._ticks = choices, limits, concurrent, ticks
+        self._gateways: dict[tuple[object, ...], ModelGateway] = {}
+        self._endpoints: dict[str, Endpoint] = {}
+
+    def __repr__(self) -> str:
+        return f"ModelDesk({', '.join(sorted(self._choices.tiers)) or OFFLINE})"
+
+    def resolve(self, model: str | None = None) -> Chosen:
+        """Who answers for `main`, `light` or `provider:name`; without a name, main. Where nothing is set, the offline model."""
+        name = model or "main"
+        choice = self._choices.tiers.get(name)
+        if choice is not None:
+            return self._tier(name, choice)
+        if name in TIERS or name == OFFLINE:
+            return Chosen(self._once((OFFLINE,), OfflineGateway), OFFLINE, "the offline model: no language model is set")
+        provider, colon, rest = name.partition(":")
+        if not colon or not rest:
+            raise invalid("model", f"is {name!r}", "main, light, or provider:name")
+        return self._provider(provider, rest, ModelChoice(rest, "", self._choices.keys.get(provider, "")))
+
+    def states(self) -> list[EndpointState]:
+        """How each endpoint that was asked is doing."""
+        return [endpoint.state() for endpoint in self._endpoints.values()]
+
+    async def close(self) -> None:
+        """Close every gateway."""
+        gateways, self._gateways = list(self._gateways.values()), {}
+        for gateway in gateways:
+            await gateway.close()
+
+    def _tier(self, tier: str, choice: ModelChoice) -> Chosen:
+        provider, colon, rest = choice.model.partition(":")
+        if choice.base_url:
+            # Names of models may hold a colon themselves: behind an address only our own wires are a prefix.
+            provider, name = (provider, rest) if colon and provider in WIRES else ("openai", choice.model)
+        elif colon:
+            name = rest
+        else:
+            provider, name = "openai", choice.model
+        key = choice.api_key or ("" if choice.base_url else self._choices.keys.get(provider, ""))
+        chosen = self._provider(provider, name, choice._replace(api_key=key))
+        return chosen._replace(shown=f"{tier}: {chosen.shown}")
+
+    def _provider(self, provider: str, name: str, choice: ModelChoice) -> Chosen:
+        if provider not in WIRES:
+            return Chosen(self._once((provider,), lambda: self._library(provider)), name, f"{provider}:{name}")
+        official = wire.BASE_URL if provider == "openai" else anthropic.BASE_URL
+        url = choice.base_url or official
+        if not choice.api_key and url == official:
+            raise invalid("model", f"is of {provider}, whose key is not set", f"{KEYS[provider]} set in the environment")
+        gateway = self._once((provider, url, choice.api_key, choice.prices), lambda: self._wire(provider, name, url, choice))
+        return Chosen(gateway, name, f"{name} at {url}")
+
+    def _wire(self, provider: str, name: str, url: str, choice: ModelChoice) -> ModelGateway:
+        official = url in (wire.BASE_URL, anthropic.BASE_URL)
+        known: Mapping[str, Price] = {name: Price(*choice.prices)} if choice.prices else {}
+        prices = Prices(known, provider if official else None)
+        kind = wire.WireGateway if provider == "openai" else anthropic.AnthropicGateway
+        return kind(choice.api_key, url, limits=self._limits, endpoint=self._endpoint(url), price=prices)
+
+    def _library(self, provider: str) -> ModelGateway:
+        from remit.adapters.models.pydantic_ai import PydanticAiGateway
+
+        return PydanticAiGateway(provider, limits=self._limits, endpoint=self._endpoint(provider))
+
+    def _endpoint(self, name: str) -> Endpoint:
+        found = self._endpoints.get(name)
+        if found is None:
+            found = self._endpoints[name] = Endpoint(name, concurrent=self._concurrent, ticks=self._ticks)
+        return found
+
+    def _once(self, key: tuple[object, ...], make: Callable[[], ModelGateway]) -> ModelGateway:
+        found = self._gateways.get(key)
+        if found is None:
+            found = self._gateways[key] = make()
+        return found

@@ -1,0 +1,208 @@
+"""What all callers of one endpoint share: how many call at once, the pause it asked for, and whether it is well."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Literal, NamedTuple, TypeVar
+
+from remit.domain.model import PERMANENT, UNHEALTHY, FailureKind, ModelFailed
+
+T = TypeVar("T")
+
+CONCURRENT = 1024
+MAX_RETRIES = 5
+MAX_RETRY_AFTER = 120.0
+FIRST_BACKOFF, MAX_BACKOFF = 0.5, 30.0
+FAILURES_TO_OPEN = 10
+FIRST_OPEN_SECONDS, MAX_OPEN_SECONDS = 30.0, 300.0
+MAX_AGENTS = 1024
+
+_OF_AN_AGENT: frozenset[FailureKind] = UNHEALTHY | (PERMANENT - {"authentication", "quota"})
+"""What counts against an agent: also requests that no endpoint would take."""
+
+
+class Ticks(NamedTuple):
+    """Where time and chance come from."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    chance: Callable[[], float] = random.random
+
+
+class BreakerState(NamedTuple):
+    """Whether calls are let through: `since` is monotonic, `failures` are those in a row, `opened` is how often it opened."""
+
+    state: Literal["closed", "open", "half_open"]
+    failures: int
+    opened: int
+    since: float
+
+
+class EndpointState(NamedTuple):
+    """How an endpoint is doing."""
+
+    name: str
+    running: int
+    cooling_seconds: float
+    breaker: BreakerState
+    agents: dict[str, BreakerState]
+
+
+class Breaker:
+    """Lets calls through until too many fail in a row; then one at a time, after a pause that grows."""
+
+    def __init__(self, now: float, kinds: frozenset[FailureKind], failures_to_open: int = FAILURES_TO_OPEN) -> None:
+        self._kinds, self._failures_to_open = kinds, failures_to_open
+        self._failures = self._opened = self._in_a_row = 0
+        self._since, self._open_until = now, 0.0
+        self._trying = False
+
+    def state(self, now: float) -> BreakerState:
+        """Where it stands."""
+        if not self._in_a_row:
+            return BreakerState("closed", self._failures, self._opened, self._since)
+        half = self._trying or now >= self._open_until
+        return BreakerState("half_open" if half else "open", self._failures, self._opened, self._since)
+
+    def enter(self, now: float) -> float:
+        """Zero if a call may go ahead, else the seconds until one may."""
+        if not self._in_a_row:
+            return 0.0
+        if now < self._open_until:
+            return self._open_until - now
+        if self._trying:
+            return 1.0
+        self._trying = True
+        return 0.0
+
+    def leave(self, now: float, failure: FailureKind | None) -> None:
+        """A call that was let through has ended; a failure that says nothing about health leaves things as they are."""
+        trying, self._trying = self._trying, False
+        if failure is None:
+            if self._in_a_row:
+                self._since = now
+            self._failures = self._in_a_row = 0
+        elif failure in self._kinds:
+            self._failures += 1
+            if trying or (not self._in_a_row and self._failures >= self._failures_to_open):
+                self._open(now)
+
+    def _open(self, now: float) -> None:
+        self._open_until = now + min(FIRST_OPEN_SECONDS * 2**self._in_a_row, MAX_OPEN_SECONDS)
+        self._in_a_row += 1
+        self._opened += 1
+        self._since = now
+
+    @property
+    def idle(self) -> bool:
+        """True if it has nothing to remember."""
+        return not (self._failures or self._in_a_row or self._trying)
+
+
+class Endpoint:
+    """One address that models are asked at."""
+
+    def __init__(self, name: str, *, concurrent: int = CONCURRENT, ticks: Ticks | None = None) -> None:
+        self.name = name
+        self._ticks = ticks or Ticks()
+        self._slots = asyncio.Semaphore(concurrent)
+        self._running = 0
+        self._cool_until = 0.0
+        self._breaker = Breaker(self._ticks.now(), UNHEALTHY)
+        self._agents: dict[str, Breaker] = {}
+
+    def state(self) -> EndpointState:
+        """How it is doing now."""
+        now = self._ticks.now()
+        agents = {agent: breaker.state(now) for agent, breaker in self._agents.items()}
+        return EndpointState(self.name, self._running, max(0.0, self._cool_until - now), self._breaker.state(now), agents)
+
+    async def call(self, attempt: Callable[[float | None], Awaitable[T]], *, agent: str = "", timeout_seconds: float | None = None) -> T:
+        """What an attempt gives, tried again while that can help; each is told how many seconds are left."""
+        deadline = None if timeout_seconds is None else self._ticks.now() + timeout_seconds
+        tries = 0
+        while True:
+            try:
+                return await self._once(attempt, agent, deadline)
+            except ModelFailed as failed:
+                if failed.permanent or failed.started or failed.kind in ("circuit_open", "timed_out") or tries >= MAX_RETRIES:
+                    raise
+                tries += 1
+                await self._pause(failed, tries, deadline)
+
+    async def _once(self, attempt: Callable[[float | None], Awaitable[T]], agent: str, deadline: float | None) -> T:
+        await self._slot(deadline)
+        try:
+            if self._cool_until:
+                await self._cool(deadline)
+            return await self._guarded(attempt, agent, deadline)
+        finally:
+            self._slots.release()
+
+    async def _guarded(self, attempt: Callable[[float | None], Awaitable[T]], agent: str, deadline: float | None) -> T:
+        mine = self._enter(agent)
+        self._running += 1
+        kind: FailureKind | None = "timed_out"  # so a call that is canceled counts for nothing
+        try:
+            answer = await attempt(None if deadline is None else deadline - self._ticks.now())
+            kind = None
+            return answer
+        except ModelFailed as failed:
+            kind = failed.kind
+            raise
+        finally:
+            self._running -= 1
+            self._leave(mine, agent, kind)
+
+    async def _slot(self, deadline: float | None) -> None:
+        if deadline is None or not self._slots.locked():
+            await self._slots.acquire()
+            return
+        try:
+            async with asyncio.timeout(deadline - self._ticks.now()):
+                await self._slots.acquire()
+        except TimeoutError as error:
+            raise ModelFailed("timed_out", f"{self.name} had no room for another call within the time allowed") from error
+
+    def _enter(self, agent: str) -> Breaker | None:
+        now = self._ticks.now()
+        if wait := self._breaker.enter(now):
+            raise ModelFailed("circuit_open", f"{self.name} failed too often; it is left alone for now", retry_after=wait)
+        mine = self._agents.get(agent)
+        if mine is not None and (wait := mine.enter(now)):
+            self._breaker.leave(now, "timed_out")
+            raise ModelFailed("circuit_open", f"calls of {agent} at {self.name} failed too often; they are held back", retry_after=wait)
+        return mine
+
+    def _leave(self, mine: Breaker | None, agent: str, kind: FailureKind | None) -> None:
+        now = self._ticks.now()
+        self._breaker.leave(now, kind)
+        if mine is None and agent and kind in _OF_AN_AGENT:
+            if len(self._agents) >= MAX_AGENTS:
+                self._agents.pop(next(iter(self._agents)))
+            mine = self._agents.setdefault(agent, Breaker(now, _OF_AN_AGENT))
+        if mine is not None:
+            mine.leave(now, kind)
+            if mine.idle:
+                self._agents.pop(agent, None)
+
+    async def _pause(self, failed: ModelFailed, tries: int, deadline: float | None) -> None:
+        """Wait before the next try; the failure itself if there is no time for one, or no sense in one."""
+        now = self._ticks.now()
+        backoff = min(FIRST_BACKOFF * 2 ** (tries - 1), MAX_BACKOFF) * (0.5 + self._ticks.chance() / 2)
+        wait = backoff if failed.retry_after is None else min(max(failed.retry_after, 0.0), MAX_RETRY_AFTER)
+        if failed.kind == "rate_limited":
+            self._cool_until = max(self._cool_until, now + wait)
+        if (deadline is not None and now + wait >= deadline) or self._breaker.state(now).state == "open":
+            raise failed
+        if failed.kind != "rate_limited":
+            await self._ticks.sleep(wait)
+
+    async def _cool(self, deadline: float | None) -> None:
+        """Wait out the pause that the endpoint asked for; everybody comes back at a slightly different time."""
+        while (left := self._cool_until - self._ticks.now()) > 0:
+            if deadline is not None and self._ticks.now() + left >= deadline:
+                raise ModelFailed("rate_limited", f"{self.name} asked for a pause that is longer than the time left", retry_after=left)
+            await self._ticks.sleep(left * (1 + self._ticks.chance() / 4))
+        self._cool_until = 0.0

@@ -1,0 +1,247 @@
+"""Every other provider, through the model requests of pydantic-ai; the library is loaded when it is first asked."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from json import JSONEncoder
+from typing import Any, assert_never
+
+from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, sound, tokens, tool_calls
+from remit.adapters.models.endpoint import Endpoint
+from remit.domain.message import Delta, Message, OnPart, Part, Request, Response, Stop, TextPart, Thinking, Tokens, ToolCall, ToolResult
+from remit.domain.model import FailureKind, ModelFailed, excerpt, storable
+from remit.errors import invalid
+
+LIBRARY = "pydantic_ai"
+PROVIDER = "pydantic_ai"
+
+_STOPS: dict[str, Stop] = {"length": "length", "content_filter": "refusal"}
+_KINDS: tuple[tuple[str, FailureKind], ...] = (
+    ("ModelRateLimitError", "rate_limited"),
+    ("ModelQuotaExceededError", "quota"),
+    ("ModelAuthenticationError", "authentication"),
+    ("ModelContextWindowExceededError", "context_too_long"),
+    ("ModelRequestRejectedError", "rejected_request"),
+    ("ModelTimeoutError", "no_first_byte"),
+    ("ModelConnectionError", "refused"),
+    ("ModelAPIError", "overloaded"),
+    ("UserError", "rejected_request"),
+    ("UnexpectedModelBehavior", "bad_response"),
+)
+"""The errors of the library, the special before the general."""
+_encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class PydanticAiGateway:
+    """The models of one provider that the library knows."""
+
+    def __init__(
+        self,
+        provider: str,
+        *,
+        limits: Limits = DEFAULTS,
+        endpoint: Endpoint | None = None,
+        price: Priced | None = None,
+        model: Callable[[str], Any] | None = None,
+    ) -> None:
+        if find_spec(LIBRARY) is None:
+            raise invalid("model", f"is of the provider {provider}, for which a library is missing", 'it installed: pip install "remit[providers]"')
+        self._provider, self._limits, self._price = provider, limits, price
+        self.endpoint = endpoint or Endpoint(provider)
+        self._infer = model or self._inferred
+        self._models: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"PydanticAiGateway({self._provider})"
+
+    async def request(self, request: Request, *, on_part: OnPart | None = None) -> Response:
+        """One answer; pieces of it go to `on_part` as they come."""
+        attempt = partial(self._attempt, request, on_part)
+        return await self.endpoint.call(attempt, agent=request.agent, timeout_seconds=request.timeout_seconds)
+
+    async def close(self) -> None:
+        """The library keeps its own connections."""
+        self._models.clear()
+
+    async def _attempt(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
+        told = _Told(on_part)
+        total = self._limits.total_seconds if seconds is None else min(seconds, self._limits.total_seconds)
+        scope = asyncio.timeout(total)
+        try:
+            async with scope:
+                answer = await self._ask(request, told)
+        except ModelFailed:
+            raise
+        except TimeoutError as error:
+            if scope.expired():
+                raise ModelFailed("timed_out", f"{self._provider} was not done within the time allowed", started=told.started) from error
+            kind: FailureKind = "stalled" if told.heard else "no_first_byte"
+            raise ModelFailed(kind, f"{self._provider} said nothing for too long", started=told.started) from error
+        except Exception as error:
+            raise self._failure(error, told.started) from error
+        return self._response(request, answer)
+
+    async def _ask(self, request: Request, told: "_Told") -> Any:
+        direct = import_module("pydantic_ai.direct")
+        model = self._models.get(request.model)
+        if model is None:
+            model = self._models[request.model] = self._infer(request.model)
+        given = {"model_settings": _settings(request), "model_request_parameters": _parameters(request)}
+        messages = [_message(message, request.system) for message in request.messages]
+        try:
+            async with direct.model_request_stream(model, messages, **given) as stream:
+                events = aiter(stream)
+                while True:
+                    try:
+                        async with asyncio.timeout(self._limits.idle_seconds if told.heard else self._limits.first_byte_seconds):
+                            event = await anext(events)
+                    except StopAsyncIteration:
+                        return stream.get()
+                    told.hear(event)
+        except NotImplementedError:  # a provider without streams
+            return await direct.model_request(model, messages, **given)
+
+    def _inferred(self, name: str) -> Any:
+        return import_module("pydantic_ai.models").infer_model(f"{self._provider}:{name}")
+
+    def _failure(self, error: Exception, started: bool) -> ModelFailed:
+        library = import_module("pydantic_ai.exceptions")
+        kind: FailureKind = "rejected_request" if isinstance(error, ImportError | ValueError) else "bad_response"
+        for name, meant in _KINDS:
+            if isinstance(error, getattr(library, name)):
+                kind = meant
+                break
+        if kind == "rejected_request" and "api key" in str(error).lower().replace("_", " "):
+            kind = "authentication"
+        text = f"{self._provider}: {excerpt(str(error)) or type(error).__name__}"
+        return ModelFailed(kind, text, retry_after=getattr(error, "retry_after", None), started=started)
+
+    def _response(self, request: Request, answer: Any) -> Response:
+        library = import_module("pydantic_ai.messages")
+        parts: list[Part] = []
+        pieces: list[Pieces] = []
+        size = 0
+        for part in answer.parts:
+            if isinstance(part, library.TextPart):
+                parts.append(TextPart(storable(part.content)))
+                size += len(part.content)
+            elif isinstance(part, library.ThinkingPart):
+                data = {name: getattr(part, name) for name in ("id", "signature", "provider_name", "provider_details")}
+                parts.append(Thinking(storable(part.content), PROVIDER, sound(data)))
+            elif isinstance(part, library.ToolCallPart):
+                pieces.append(_pieces(part, len(pieces)))
+                size += sum(map(len, pieces[-1].raw))
+        if size > self._limits.message_bytes:
+            raise bad(f"{self._provider} sent more than {self._limits.message_bytes:,} bytes")
+        if len(pieces) > self._limits.tool_calls:
+            raise bad(f"{self._provider} asked for more than {self._limits.tool_calls} tools at once")
+        if not (parts or pieces):
+            raise bad(f"{self._provider} gave no answer")
+        parts.extend(tool_calls(pieces, request.messages))
+        stop = "tool_calls" if pieces else _STOPS.get(answer.finish_reason or "", "end")
+        used = _tokens(answer.usage, request, size)
+        model = answer.model_name or request.model
+        return Response(tuple(parts), stop, used, model, self._cost(model, used, answer.usage))
+
+    def _cost(self, model: str, used: Tokens, usage: Any) -> float | None:
+        cost = self._price(model, used) if self._price else None
+        known = getattr(usage, "cost", None)
+        return float(known) if cost is None and known is not None else cost
+
+
+class _Told:
+    """Passes on what comes, and remembers whether anything did."""
+
+    def __init__(self, on_part: OnPart | None) -> None:
+        self._on_part = on_part
+        self._calls: dict[int, tuple[str, str]] = {}
+        self.heard = self.started = False
+
+    def hear(self, event: Any) -> None:
+        """An event of the library's stream."""
+        self.heard = True
+        delta = self._delta(event)
+        if delta is not None:
+            self.started = True
+            if self._on_part:
+                self._on_part(delta)
+
+    def _delta(self, event: Any) -> Delta | None:
+        part = getattr(event, "part", None) if event.event_kind == "part_start" else getattr(event, "delta", None)
+        if part is None or event.event_kind not in ("part_start", "part_delta"):
+            return None
+        kind = getattr(part, "part_kind", None) or part.part_delta_kind
+        text = getattr(part, "content", None) or getattr(part, "content_delta", None) or ""
+        if kind in ("text", "thinking"):
+            return Delta(kind, text) if text else None
+        if kind not in ("tool-call", "tool_call"):
+            return None
+        call_id, name = self._calls.get(event.index, ("", ""))
+        name = getattr(part, "tool_name", None) or name + (getattr(part, "tool_name_delta", None) or "")
+        call_id = getattr(part, "tool_call_id", None) or call_id
+        self._calls[event.index] = call_id, name
+        raw = getattr(part, "args", None) or getattr(part, "args_delta", None) or ""
+        return Delta("tool_call", raw if isinstance(raw, str) else _encode(raw), event.index, call_id, name)
+
+
+def _message(message: Message, system: str) -> Any:
+    library = import_module("pydantic_ai.messages")
+    if message.role == "assistant":
+        return library.ModelResponse(parts=[said for part in message.parts if (said := _said(library, part))])
+    return library.ModelRequest(parts=[_told(library, part) for part in message.parts], instructions=system or None)
+
+
+def _told(library: Any, part: Part) -> Any:
+    if isinstance(part, ToolResult):
+        outcome = "failed" if part.is_error else "success"
+        return library.ToolReturnPart(tool_name=part.name, content=part.text, tool_call_id=part.call_id, outcome=outcome)
+    assert isinstance(part, TextPart), "only words and results are said to a model"
+    return library.UserPromptPart(content=part.text)
+
+
+def _said(library: Any, part: Part) -> Any:
+    match part:
+        case ToolCall():
+            given: Any = {"invalid": part.raw} if part.error else part.raw or dict(part.arguments)
+            return library.ToolCallPart(tool_name=part.name, args=given, tool_call_id=part.call_id)
+        case Thinking():
+            return library.ThinkingPart(content=part.text, **part.data) if part.provider == PROVIDER else None
+        case TextPart() | ToolResult():
+            return library.TextPart(content=part.text)
+        case _:
+            assert_never(part)
+
+
+def _settings(request: Request) -> dict[str, Any]:
+    settings = request.settings
+    asked: dict[str, Any] = {
+        "max_tokens": settings.max_tokens,
+        "temperature": settings.temperature,
+        "stop_sequences": list(settings.stop) or None,
+        "thinking": False if settings.effort == "none" else settings.effort,
+        "max_retries": 0,  # trying again is the endpoint's business, which knows of all callers
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _parameters(request: Request) -> Any:
+    definition = import_module("pydantic_ai.tools").ToolDefinition
+    tools = [definition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.schema)) for tool in request.tools]
+    return import_module("pydantic_ai.models").ModelRequestParameters(function_tools=tools)
+
+
+def _pieces(part: Any, number: int) -> Pieces:
+    pieces = Pieces(number)
+    pieces.call_id, pieces.name = str(part.tool_call_id or ""), str(part.tool_name)
+    raw = part.args
+    pieces.raw = [raw if isinstance(raw, str) else _encode(raw) if isinstance(raw, Mapping) else ""]
+    return pieces
+
+
+def _tokens(usage: Any, request: Request, size: int) -> Tokens:
+    given = {name: getattr(usage, name, None) for name in ("input_tokens", "output_tokens", "cache_read_tokens")}
+    sent = counted(given, "input_tokens") or None  # the library says nought where the provider said nothing
+    received = counted(given, "output_tokens") or None
+    return tokens(sent, received, counted(given, "cache_read_tokens"), sum(len(message.text) for message in request.messages), size)

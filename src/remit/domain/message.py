@@ -1,0 +1,191 @@
+"""What is said to a model and what it answers, in words of no provider.
+
+These are named tuples: a conversation makes, stores and sends thousands of them, and nothing else that cannot be changed is as cheap.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, assert_never
+
+from remit.errors import UnknownEvent
+
+Role = Literal["user", "assistant", "tool"]
+Effort = Literal["none", "low", "medium", "high"]
+Stop = Literal["end", "tool_calls", "length", "refusal"]
+
+
+class TextPart(NamedTuple):
+    """Words."""
+
+    text: str
+
+
+class ToolCall(NamedTuple):
+    """A tool that the model wants to be used; with `error`, what it wrote as arguments is in `raw` and is no JSON object."""
+
+    call_id: str
+    name: str
+    arguments: Mapping[str, Any]
+    raw: str = ""
+    error: str = ""
+
+
+class ToolResult(NamedTuple):
+    """What a tool gave back."""
+
+    call_id: str
+    name: str
+    text: str
+    is_error: bool = False
+
+
+class Thinking(NamedTuple):
+    """What a model thought, as its provider wants to get it back; `data` is nobody else's business."""
+
+    text: str
+    provider: str
+    data: Mapping[str, Any]
+
+
+Part = TextPart | ToolCall | ToolResult | Thinking
+
+
+class Message(NamedTuple):
+    """One turn of a conversation; results of tools have a message of their own."""
+
+    role: Role
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """Its words alone."""
+        return text_of(self.parts)
+
+
+class Tool(NamedTuple):
+    """A tool that a model may call."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+class ModelSettings(NamedTuple):
+    """How a model is asked to answer; what is not set is left to the provider."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    effort: Effort | None = None
+    stop: tuple[str, ...] = ()
+
+
+DEFAULTS = ModelSettings()
+
+
+class Request(NamedTuple):
+    """Everything that one call of a model needs."""
+
+    model: str
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    settings: ModelSettings = DEFAULTS
+    agent: str = ""
+    """Who asks: failures are counted for each agent too."""
+    timeout_seconds: float | None = None
+    """What the call may take, waiting and further tries included."""
+
+
+class Tokens(NamedTuple):
+    """What a call used; `input` counts cached tokens too, and `estimated` says that the provider told nothing that can be true."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    estimated: bool = False
+
+
+class Response(NamedTuple):
+    """What a model answered, and which one it was."""
+
+    parts: tuple[Part, ...]
+    stop: Stop
+    tokens: Tokens
+    model: str
+    cost: float | None = None
+    """In US dollars, where a price is known."""
+
+    @property
+    def text(self) -> str:
+        """Its words alone."""
+        return text_of(self.parts)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tools it wants to be used, in order."""
+        return tuple(part for part in self.parts if type(part) is ToolCall)
+
+    @property
+    def message(self) -> Message:
+        """The answer as the next turn of the conversation."""
+        return Message("assistant", self.parts)
+
+
+class Delta(NamedTuple):
+    """A piece of an answer that is still coming; `number` tells the tool calls of one answer apart."""
+
+    kind: Literal["text", "thinking", "tool_call"]
+    text: str
+    number: int = 0
+    call_id: str = ""
+    name: str = ""
+
+
+OnPart = Callable[[Delta], None]
+
+
+def text_of(parts: tuple[Part, ...]) -> str:
+    """The words among parts."""
+    texts = [part.text for part in parts if type(part) is TextPart]
+    return texts[0] if len(texts) == 1 else "\n\n".join(texts)
+
+
+def user(text: str) -> Message:
+    """Words for the model."""
+    return Message("user", (TextPart(text),))
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """A message as it is stored."""
+    return {"role": message.role, "parts": [_plain_part(part) for part in message.parts]}
+
+
+def restore(raw: Mapping[str, Any]) -> Message:
+    """A message that was stored; UnknownEvent where its shape is not one this version knows."""
+    try:
+        return Message(raw["role"], tuple([_READERS[part["type"]](part) for part in raw["parts"]]))
+    except (KeyError, TypeError) as error:
+        raise UnknownEvent(f"A message has a shape this version does not know: {error}", hint="Upgrade remit.") from error
+
+
+def _plain_part(part: Part) -> dict[str, Any]:
+    match part:
+        case TextPart():
+            return {"type": "text", "text": part.text}
+        case ToolCall():
+            broken = {"raw": part.raw, "error": part.error} if part.error else {}
+            return {"type": "tool_call", "call_id": part.call_id, "name": part.name, "arguments": part.arguments, **broken}
+        case ToolResult():
+            wrong = {"is_error": True} if part.is_error else {}
+            return {"type": "tool_result", "call_id": part.call_id, "name": part.name, "text": part.text, **wrong}
+        case Thinking():
+            return {"type": "thinking", "text": part.text, "provider": part.provider, "data": part.data}
+        case _:
+            assert_never(part)
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], Part]] = {
+    "text": lambda raw: TextPart(raw["text"]),
+    "tool_call": lambda raw: ToolCall(raw["call_id"], raw["name"], raw["arguments"], raw.get("raw", ""), raw.get("error", "")),
+    "tool_result": lambda raw: ToolResult(raw["call_id"], raw["name"], raw["text"], raw.get("is_error", False)),
+    "thinking": lambda raw: Thinking(raw["text"], raw["provider"], raw["data"]),
+}

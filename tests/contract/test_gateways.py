@@ -1,0 +1,135 @@
+"""What every gateway does alike, whatever stands behind it: two wires, a library, a script."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from remit.adapters.models.anthropic import AnthropicGateway
+from remit.adapters.models.endpoint import Endpoint, Ticks
+from remit.adapters.models.scripted import ScriptedGateway, calls, says
+from remit.adapters.models.wire import WireGateway
+from remit.domain.message import Delta, Message, ModelSettings, Request, Tool, ToolCall, ToolResult, plain, restore, user
+from remit.domain.model import ModelFailed
+from remit.ports import ModelGateway
+from tests.modelserver import ModelServer, Say, Status
+
+TOOL = Tool("Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
+ASK = Request("m", "Be brief.", (user("Hi"),), (TOOL,), ModelSettings(max_tokens=100))
+WORDS = Say(("Hel", "lo"))
+TOOLS = Say(("Wait.",), (("a", "Read", ('{"file_path"', ': "x"}')), ("b", "Read", ('{"file_path": "y"}',))))
+NO_KEY = Status(401, "no such key")
+
+Setup = Callable[..., ModelGateway]
+
+
+async def _nap(_seconds: float) -> None:
+    return None
+
+
+def endpoint() -> Endpoint:
+    return Endpoint("test", ticks=Ticks(sleep=_nap))
+
+
+@pytest.fixture(params=["wire", "anthropic", "pydantic_ai", "scripted"])
+async def behind(request: pytest.FixtureRequest) -> AsyncIterator[Setup]:
+    """Makes a gateway behind which these replies are given."""
+    kind: str = request.param
+    if kind == "pydantic_ai" and find_spec("pydantic_ai") is None:
+        pytest.skip("pydantic-ai is not installed")
+    async with ModelServer("anthropic" if kind == "anthropic" else "openai").running() as server:
+        made: list[ModelGateway] = []
+
+        def setup(*replies: Say | Status) -> ModelGateway:
+            server.replies = list(replies)
+            made.append(_gateway(kind, server.url, replies))
+            return made[-1]
+
+        yield setup
+        for gateway in made:
+            await gateway.close()
+
+
+def _gateway(kind: str, url: str, replies: tuple[Say | Status, ...]) -> ModelGateway:
+    if kind == "wire":
+        return WireGateway("key", url, endpoint=endpoint())
+    if kind == "anthropic":
+        return AnthropicGateway("key", url, endpoint=endpoint())
+    if kind == "pydantic_ai":
+        return _library(replies)
+    return ScriptedGateway([_line(reply) for reply in replies])
+
+
+def _line(reply: Say | Status) -> Any:
+    if isinstance(reply, Status):
+        return ModelFailed("authentication", "no such key")
+    if not reply.calls:
+        return says("".join(reply.texts))
+    wanted = [ToolCall(call_id, name, json.loads("".join(pieces)), "".join(pieces)) for call_id, name, pieces in reply.calls]
+    return calls(*wanted, text="".join(reply.texts))
+
+
+def _library(replies: tuple[Say | Status, ...]) -> ModelGateway:
+    from pydantic_ai.exceptions import ModelAuthenticationError
+    from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+
+    from remit.adapters.models.pydantic_ai import PydanticAiGateway
+
+    left = list(replies)
+
+    async def stream(_messages: Any, info: AgentInfo) -> AsyncIterator[Any]:
+        assert [tool.name for tool in info.function_tools] == ["Read"]
+        assert info.instructions == "Be brief."
+        reply = left.pop(0)
+        if isinstance(reply, Status):
+            raise ModelAuthenticationError("m", "no such key")
+        for text in reply.texts:
+            yield text
+        for index, (call_id, name, pieces) in enumerate(reply.calls):
+            for number, piece in enumerate(pieces):
+                yield {index: DeltaToolCall(name=None if number else name, json_args=piece, tool_call_id=call_id)}
+
+    return PydanticAiGateway("function", endpoint=endpoint(), model=lambda _name: FunctionModel(stream_function=stream))
+
+
+async def test_words(behind: Setup) -> None:
+    answer = await behind(WORDS).request(ASK)
+    assert (answer.text, answer.calls, answer.stop) == ("Hello", (), "end")
+    assert answer.tokens.output > 0
+    assert answer.model
+
+
+async def test_tools(behind: Setup) -> None:
+    answer = await behind(TOOLS).request(ASK)
+    assert answer.text == "Wait."
+    assert [(call.call_id, call.name, call.arguments) for call in answer.calls] == [
+        ("a", "Read", {"file_path": "x"}),
+        ("b", "Read", {"file_path": "y"}),
+    ]
+    assert answer.stop == "tool_calls"
+
+
+async def test_pieces_add_up_to_the_answer(behind: Setup) -> None:
+    told: list[Delta] = []
+    answer = await behind(TOOLS).request(ASK, on_part=told.append)
+    assert "".join(delta.text for delta in told if delta.kind == "text") == answer.text
+    for call in answer.calls:
+        raw = "".join(delta.text for delta in told if delta.kind == "tool_call" and delta.call_id == call.call_id)
+        assert json.loads(raw) == call.arguments
+
+
+async def test_a_conversation_goes_on_from_what_was_stored(behind: Setup) -> None:
+    gateway = behind(TOOLS, WORDS)
+    first = await gateway.request(ASK)
+    results = Message("tool", tuple(ToolResult(call.call_id, call.name, "text", is_error=call.call_id == "b") for call in first.calls))
+    stored = [json.dumps(plain(message)) for message in (*ASK.messages, first.message, results)]
+    second = await gateway.request(ASK._replace(messages=tuple(restore(json.loads(text)) for text in stored)))
+    assert second.text == "Hello"
+
+
+async def test_a_failure_is_typed(behind: Setup) -> None:
+    with pytest.raises(ModelFailed) as failed:
+        await behind(NO_KEY).request(ASK)
+    assert (failed.value.kind, failed.value.permanent) == ("authentication", True)

@@ -1,0 +1,383 @@
+"""What every model gateway promises, on each wire, against an endpoint that behaves and one that does not."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from remit.adapters.models.answer import Limits
+from remit.adapters.models.anthropic import AnthropicGateway
+from remit.adapters.models.endpoint import Endpoint, Ticks
+from remit.adapters.models.wire import WireGateway
+from remit.domain.message import Delta, Message, ModelSettings, Request, Response, TextPart, Tokens, Tool, ToolCall, ToolResult, user
+from remit.domain.model import ModelFailed, Price
+from tests.modelserver import Dialect, ModelServer, Raw, Reply, Say, Silent, Status, frames, sse
+
+KEY = "sk-canary-0123456789abcdef0123456789"
+READ = Tool("Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
+LIMITS = Limits(connect_seconds=10, first_byte_seconds=20, idle_seconds=20, total_seconds=60)
+HASTY = LIMITS._replace(first_byte_seconds=0.05, idle_seconds=0.05)
+ASK = Request("asked", "Be brief.", (user("Hi"),), (READ,), agent="general")
+
+
+class Time:
+    """A clock that only moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def ticks(self) -> Ticks:
+        return Ticks(lambda: self.now, self.sleep, lambda: 0.0)
+
+
+class Rig(NamedTuple):
+    """A gateway, the endpoint it asks, and the time it goes by."""
+
+    gateway: WireGateway | AnthropicGateway
+    server: ModelServer
+    time: Time
+
+    async def ask(self, *replies: Reply, request: Request = ASK, on_part: Callable[[Delta], None] | None = None) -> Response:
+        if replies:
+            self.server.replies = list(replies)
+        return await self.gateway.request(request, on_part=on_part)
+
+    async def fails(self, *replies: Reply, request: Request = ASK) -> ModelFailed:
+        with pytest.raises(ModelFailed) as failed:
+            await self.ask(*replies, request=request)
+        assert KEY not in f"{failed.value!s} {failed.value!r} {failed.value.__cause__!r}"
+        return failed.value
+
+    @asynccontextmanager
+    async def with_limits(self, limits: Limits) -> AsyncIterator["Rig"]:
+        asked = gateway(self.server.dialect, self.server.url, self.time, limits)
+        yield self._replace(gateway=asked)
+        await asked.close()
+
+
+def gateway(dialect: Dialect, url: str, time: Time, limits: Limits = LIMITS, **more: Any) -> WireGateway | AnthropicGateway:
+    kind, base = (WireGateway, f"{url}/v1") if dialect == "openai" else (AnthropicGateway, url)
+    return kind(KEY, base, limits=limits, endpoint=Endpoint("test", ticks=time.ticks()), **more)
+
+
+@pytest.fixture(params=["openai", "anthropic"])
+async def rig(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+    async with ModelServer(request.param).running() as server:
+        time = Time()
+        asked = gateway(request.param, server.url, time)
+        yield Rig(asked, server, time)
+        await asked.close()
+
+
+# Answers.
+
+
+async def test_an_answer_in_words(rig: Rig) -> None:
+    answer = await rig.ask(Say(("Hel", "lo ", "wörld 世界")))
+    assert answer == Response((TextPart("Hello wörld 世界"),), "end", Tokens(120, 30, 20), "really")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_that_calls_tools(rig: Rig, stream: bool) -> None:
+    answer = await rig.ask(Say(("Let me see.",), (("a", "Read", ('{"file_', 'path": "x"}')), ("b", "LS", ("{}",))), stream=stream))
+    assert answer.text == "Let me see."
+    assert [(call.call_id, call.name, call.arguments, call.error) for call in answer.calls] == [
+        ("a", "Read", {"file_path": "x"}, ""),
+        ("b", "LS", {}, ""),
+    ]
+    assert (answer.stop, answer.tokens, answer.model) == ("tool_calls", Tokens(120, 30, 20), "really")
+
+
+async def test_pieces_are_told_as_they_come(rig: Rig) -> None:
+    told: list[Delta] = []
+    await rig.ask(Say(("a", "b"), (("id", "Read", ("{", "}")),)), on_part=told.append)
+    assert [delta.text for delta in told if delta.kind == "text"] == ["a", "b"]
+    tools = [delta for delta in told if delta.kind == "tool_call"]
+    assert ("".join(delta.text for delta in tools), {delta.name for delta in tools}, {delta.call_id for delta in tools}) == ("{}", {"Read"}, {"id"})
+
+
+async def test_a_conversation_is_sent_as_the_endpoint_knows_it(rig: Rig) -> None:
+    first = await rig.ask(Say((), (("a", "Read", ('{"file_path": "x"}',)),)))
+    results = Message("tool", (ToolResult("a", "Read", 'line "1"\n', is_error=True),))
+    settings = ModelSettings(max_tokens=77, temperature=0.5, stop=("END",))
+    await rig.ask(request=ASK._replace(messages=(user("Hi"), first.message, results, user("Go on.")), settings=settings))
+    body, expected = rig.server.asked[-1].body, SENT[rig.server.dialect]
+    assert {name: body[name] for name in expected} == expected
+    assert rig.server.asked[-1].headers.get("authorization" if rig.server.dialect == "openai" else "x-api-key", "").endswith(KEY)
+
+
+SENT: dict[Dialect, dict[str, Any]] = {
+    "openai": {
+        "model": "asked",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": 77,
+        "temperature": 0.5,
+        "stop": ["END"],
+        "tools": [{"type": "function", "function": {"name": "Read", "description": "Read a file.", "parameters": READ.schema}}],
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Hi"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": "a", "type": "function", "function": {"name": "Read", "arguments": '{"file_path": "x"}'}}],
+            },
+            {"role": "tool", "tool_call_id": "a", "content": 'line "1"\n'},
+            {"role": "user", "content": "Go on."},
+        ],
+    },
+    "anthropic": {
+        "model": "asked",
+        "stream": True,
+        "max_tokens": 77,
+        "temperature": 0.5,
+        "stop_sequences": ["END"],
+        "tools": [{"name": "Read", "description": "Read a file.", "input_schema": READ.schema}],
+        "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "Read", "input": {"file_path": "x"}}]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "a", "content": 'line "1"\n', "is_error": True},
+                    {"type": "text", "text": "Go on.", "cache_control": {"type": "ephemeral"}},
+                ],
+            },
+        ],
+    },
+}
+
+
+async def test_a_stream_may_be_cut_anywhere(rig: Rig) -> None:
+    whole = b"".join(frames(rig.server.dialect, Say(("Grüße",), (("a", "Read", ('{"x": "ü"}',)),))))
+    answer = await rig.ask(Raw(tuple(whole[at : at + 1] for at in range(len(whole)))))
+    assert (answer.text, answer.calls[0].arguments) == ("Grüße", {"x": "ü"})
+
+
+async def test_a_stream_may_be_written_in_other_ways(rig: Rig) -> None:
+    whole = b"".join(frames(rig.server.dialect, Say(("Hello",))))
+    spelled = b": comment\r\n\r\nretry: 5\n\n" + whole.replace(b"data: ", b"data:").replace(b"\n", b"\r\n").replace(b"data:[DONE]\r\n\r\n", b"")
+    assert (await rig.ask(Raw((spelled,)))).text == "Hello"
+    spread = whole.replace(b', "', b'\ndata: , "')
+    assert (await rig.ask(Raw((spread,)))).text == "Hello"
+
+
+async def test_calls_never_share_an_id(rig: Rig) -> None:
+    earlier = Message("assistant", (ToolCall("a", "Read", {}),))
+    request = ASK._replace(messages=(user("Hi"), earlier, Message("tool", (ToolResult("a", "Read", ""),))))
+    answer = await rig.ask(Say((), (("a", "Read", ("{}",)), ("a", "Read", ("{}",)), ("", "LS", ("{}",)))), request=request)
+    assert len({"a", *(call.call_id for call in answer.calls)}) == 4
+
+
+@pytest.mark.parametrize("raw", ["{", "[1]", "nonsense", '{"a": NaN}', '{"a": 1e999}', "[" * 50_000, '{"a":' * 40 + "1" + "}" * 40])
+async def test_arguments_that_cannot_be_used_are_kept_with_the_reason(rig: Rig, raw: str) -> None:
+    answer = await rig.ask(Say((), (("a", "Read", (raw,)),)))
+    (call,) = answer.calls
+    assert call.error
+    assert (call.arguments, call.raw) == ({}, raw)
+    await rig.ask(request=ASK._replace(messages=(user("Hi"), answer.message, Message("tool", (ToolResult("a", "Read", call.error, True),)))))
+    assert json.dumps(rig.server.asked[-1].body["messages"])
+
+
+async def test_what_no_store_can_keep_is_replaced(rig: Rig) -> None:
+    answer = await rig.ask(Say(("a\0b\ud800",), (("a", "Read", ('{"x": "\\u0000\\ud800"}',)),)))
+    assert (answer.text, answer.calls[0].arguments) == ("a\ufffdb?", {"x": "\ufffd?"})
+
+
+@pytest.mark.parametrize("usage", [None, (-5, -5, 0), (120, 0, 0), (10**12, "many", 0), (True, 1.5, 0)])
+async def test_counts_that_cannot_be_true_are_estimated(rig: Rig, usage: Any) -> None:
+    if rig.server.dialect == "anthropic" and isinstance(usage, tuple) and not isinstance(usage[0] - usage[2], int):
+        pytest.skip("cannot be written")
+    answer = await rig.ask(Say(("x" * 400,), usage=usage))
+    assert answer.tokens.estimated
+    assert 0 < answer.tokens.input < 1000
+    assert 0 < answer.tokens.output <= 101
+
+
+async def test_an_answer_that_was_cut_at_its_limit_says_so(rig: Rig) -> None:
+    finish = "length" if rig.server.dialect == "openai" else "max_tokens"
+    assert (await rig.ask(Say(("a",), finish=finish))).stop == "length"
+    refusal = "content_filter" if rig.server.dialect == "openai" else "refusal"
+    assert (await rig.ask(Say(("a",), finish=refusal))).stop == "refusal"
+
+
+async def test_a_price_that_is_known_makes_a_cost(rig: Rig) -> None:
+    price = Price(1.0, 2.0, 0.5)
+    asked = gateway(rig.server.dialect, rig.server.url, rig.time, price=lambda model, used: price.of(used.input, used.output, used.cached))
+    answer = await asked.request(ASK)
+    await asked.close()
+    assert answer.cost == pytest.approx((100 * 1 + 20 * 0.5 + 30 * 2) / 1e6)
+
+
+# Faults.
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "permanent"),
+    [
+        (Status(401, {"error": {"message": f"bad key {KEY}"}}), "authentication", True),
+        (Status(403, "no"), "authentication", True),
+        (Status(402, "pay"), "quota", True),
+        (Status(429, {"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}), "quota", True),
+        (Status(400, {"error": {"message": "no such model"}}), "rejected_request", True),
+        (Status(404, "<html>gone</html>"), "rejected_request", True),
+        (Status(400, {"error": {"code": "context_length_exceeded", "message": "too much"}}), "context_too_long", True),
+        (Status(413, ""), "context_too_long", True),
+        (Status(302, "", {"Location": "http://127.0.0.1:9/"}), "rejected_request", True),
+    ],
+)
+async def test_what_cannot_be_mended_is_not_tried_again(rig: Rig, reply: Status, kind: str, permanent: bool) -> None:
+    failed = await rig.fails(reply)
+    assert (failed.kind, failed.permanent, len(rig.server.asked)) == (kind, permanent, 1)
+    assert len(str(failed)) < 400
+    assert "<" not in str(failed)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (Status(500, f"Traceback {KEY}"), "overloaded"),
+        (Status(529, ""), "overloaded"),
+        (Status(429, ""), "rate_limited"),
+        (Raw((), "close"), "bad_response"),
+        (Raw((), "drop"), "bad_response"),
+        (Raw((b"\x00\xff\xfegarbage" * 100,)), "bad_response"),
+        (Raw((b"data: {garbage}\n\n",)), "bad_response"),
+        (Raw((b"data: 1\n\n",)), "bad_response"),
+        (Raw((b'data: {"choices": "x", "type": "content_block_delta"}\n\n',)), "bad_response"),
+        (Raw((b'data: {"a":' * 1 + b"[" * 100_000 + b"\n\n",)), "bad_response"),
+        (Raw((b"<!doctype html><p>Sign in",), content_type="text/html"), "bad_response"),
+        (Raw((b'{"half": ',), content_type="application/json"), "bad_response"),
+        (Raw((b'{"whole": "nonsense"}',), content_type="application/json"), "bad_response"),
+        (Raw((b"data: " + b"x" * 1_100_000,)), "bad_response"),
+        (Raw((b"data: " + b"x" * 1_100_000 + b"\n\n",)), "bad_response"),
+    ],
+)
+async def test_a_fault_is_typed_and_tried_again_a_few_times(rig: Rig, reply: Reply, kind: str) -> None:
+    failed = await rig.fails(reply)
+    assert (failed.kind, failed.permanent, failed.started) == (kind, False, False)
+    assert len(rig.server.asked) == 6
+    assert len(str(failed)) < 400
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [(Silent(), "no_first_byte"), (Raw((), "stall"), "no_first_byte"), (Raw((b": still here\n\n",), "stall"), "stalled")],
+)
+async def test_silence_is_typed_and_tried_again_a_few_times(rig: Rig, reply: Reply, kind: str) -> None:
+    async with rig.with_limits(HASTY) as hasty:
+        failed = await hasty.fails(reply)
+    assert (failed.kind, failed.permanent, failed.started, len(rig.server.asked)) == (kind, False, False, 6)
+
+
+@pytest.mark.parametrize("reply", [Status(500, ""), Status(429, "", {"Retry-After": "7"}), Raw(())])
+async def test_after_a_fault_the_next_try_can_succeed(rig: Rig, reply: Reply) -> None:
+    assert (await rig.ask(reply, reply, Say(("Hello",)))).text == "Hello"
+    assert rig.gateway.endpoint.state().breaker.failures == 0
+
+
+@pytest.mark.parametrize(("end", "kind"), [("stall", "stalled"), ("drop", "bad_response"), ("close", "bad_response")])
+async def test_an_answer_that_began_is_not_begun_again(rig: Rig, end: Any, kind: str) -> None:
+    whole = frames(rig.server.dialect, Say(("Hello", "there")))
+    async with rig.with_limits(LIMITS._replace(idle_seconds=0.3 if end == "stall" else 20)) as limited:
+        failed = await limited.fails(Raw(whole[: -4 if rig.server.dialect == "openai" else -3], end))
+    assert (failed.kind, failed.started, len(rig.server.asked)) == (kind, True, 1)
+
+
+async def test_half_a_frame_at_the_end_is_no_answer(rig: Rig) -> None:
+    whole = b"".join(frames(rig.server.dialect, Say(("Hello",))))
+    failed = await rig.fails(Raw((whole[: whole.index(b"Hello") + 3],)))
+    assert failed.kind == "bad_response"
+
+
+async def test_an_error_in_the_middle_of_a_stream_is_an_error(rig: Rig) -> None:
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": f"Overloaded {KEY}"}}
+    failed = await rig.fails(Raw((*frames(rig.server.dialect, Say(("Hello",)))[:4], sse(error))))
+    assert (failed.kind, failed.started) == ("overloaded", True)
+
+
+async def test_an_endpoint_that_is_not_there_is_refused(rig: Rig, unused_tcp_port: int) -> None:
+    asked = gateway(rig.server.dialect, f"http://127.0.0.1:{unused_tcp_port}", rig.time)
+    with pytest.raises(ModelFailed) as failed:
+        await asked.request(ASK)
+    await asked.close()
+    assert (failed.value.kind, failed.value.permanent) == ("refused", False)
+
+
+async def test_a_drip_is_an_answer_but_not_for_ever(rig: Rig) -> None:
+    drip = Raw((b": drip\n\n",) * 3, "stall")
+    assert (await rig.fails(drip, request=ASK._replace(timeout_seconds=0.1))).kind == "timed_out"
+    async with rig.with_limits(LIMITS._replace(total_seconds=0.1)) as limited:
+        assert (await limited.fails(drip)).kind == "timed_out"
+    assert len(rig.server.asked) == 2
+
+
+async def test_no_more_tools_than_allowed_are_called_at_once(rig: Rig) -> None:
+    assert len((await rig.ask(Say((), tuple((f"c{n}", "LS", ("{}",)) for n in range(64))))).calls) == 64
+    failed = await rig.fails(Say((), tuple((f"c{n}", "LS", ("{}",)) for n in range(65))))
+    assert failed.kind == "bad_response"
+
+
+async def test_no_more_is_taken_than_allowed(rig: Rig) -> None:
+    piece = "x" * 900_000
+    assert len((await rig.ask(Say((piece,) * 8))).text) == 7_200_000
+    assert (await rig.fails(Say((piece,) * 9))).kind == "bad_response"
+    assert (await rig.fails(Say((piece,) * 9, stream=False))).kind == "bad_response"
+
+
+async def test_the_key_is_nowhere_to_be_seen(rig: Rig) -> None:
+    assert KEY not in f"{rig.gateway!r} {rig.gateway.endpoint.state()!r} {vars(rig.gateway)['_http']!r}"
+
+
+# What is shared by all callers of an endpoint.
+
+
+async def test_a_pause_that_the_endpoint_asks_for_is_kept_and_capped(rig: Rig) -> None:
+    await rig.ask(Status(429, "", {"Retry-After": "7"}), Status(429, "", {"Retry-After": "9999"}), Say(("Hello",)))
+    assert rig.time.slept == [7.0, 120.0]
+
+
+async def test_a_date_to_come_back_at_is_read_by_the_clock_of_the_endpoint(rig: Rig) -> None:
+    headers = {"Date": "Wed, 21 Oct 2015 07:28:00 GMT", "Retry-After": "Wed, 21 Oct 2015 07:28:30 GMT"}
+    await rig.ask(Status(429, "", headers), Say(("Hello",)))
+    assert rig.time.slept == [30.0]
+
+
+async def test_there_is_no_waiting_past_the_deadline(rig: Rig) -> None:
+    failed = await rig.fails(Status(429, "", {"Retry-After": "60"}), request=ASK._replace(timeout_seconds=30))
+    assert (failed.kind, failed.retry_after, rig.time.slept) == ("rate_limited", 60.0, [])
+    # The pause holds for the next caller too.
+    failed = await rig.fails(request=ASK._replace(timeout_seconds=30))
+    assert (failed.kind, len(rig.server.asked)) == ("rate_limited", 1)
+
+
+async def test_an_endpoint_that_keeps_failing_is_left_alone_for_a_while(rig: Rig) -> None:
+    await rig.fails(Status(500))
+    await rig.fails(request=ASK._replace(agent="other"))
+    state = rig.gateway.endpoint.state()
+    assert (state.breaker.state, state.breaker.failures, state.breaker.opened) == ("open", 10, 1)
+    assert len(rig.server.asked) == 10
+    failed = await rig.fails()
+    assert (failed.kind, len(rig.server.asked)) == ("circuit_open", 10)
+    assert failed.retry_after is not None
+    rig.time.now += failed.retry_after
+    assert rig.gateway.endpoint.state().breaker.state == "half_open"
+    assert (await rig.ask(Say(("Hello",)))).text == "Hello"
+    assert rig.gateway.endpoint.state().breaker[:2] == ("closed", 0)
+
+
+async def test_an_agent_that_keeps_failing_does_not_hold_back_others(rig: Rig) -> None:
+    for _ in range(10):
+        await rig.fails(Status(400, "no"))
+    assert (await rig.fails()).kind == "circuit_open"
+    assert rig.gateway.endpoint.state().agents["general"].state == "open"
+    assert (await rig.ask(Say(("Hello",)), request=ASK._replace(agent="other"))).text == "Hello"

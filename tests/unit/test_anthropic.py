@@ -1,0 +1,67 @@
+"""What only Anthropic messages have: thoughts that must come back as they were, and marks for its cache."""
+
+from typing import Any
+
+import pytest
+
+from remit.adapters.models.anthropic import AnthropicGateway
+from remit.adapters.models.endpoint import Endpoint
+from remit.domain.message import Delta, ModelSettings, Request, Thinking, user
+from tests.modelserver import ModelServer, Raw, Reply, Say, Status, sse
+
+ASK = Request("claude", "", (user("Hi"),))
+
+
+async def ask(*replies: Reply, request: Request = ASK) -> tuple[Any, ModelServer, list[Delta]]:
+    told: list[Delta] = []
+    async with ModelServer("anthropic").running() as server:
+        server.replies = list(replies)
+        gateway = AnthropicGateway("key", server.url, endpoint=Endpoint("test"))
+        answer = await gateway.request(request, on_part=told.append)
+        await gateway.close()
+    return answer, server, told
+
+
+THOUGHT = (
+    {"type": "message_start", "message": {"usage": {"input_tokens": 5}}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "c2ln"}},
+    {"type": "content_block_start", "index": 1, "content_block": {"type": "redacted_thinking", "data": "x"}},
+    {"type": "content_block_start", "index": 2, "content_block": {"type": "something_new"}},
+    {"type": "content_block_delta", "index": 2, "delta": {"type": "new_delta"}},
+    {"type": "content_block_start", "index": 3, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 3, "delta": {"type": "text_delta", "text": "Hello"}},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}},
+    {"type": "message_stop"},
+)
+
+
+async def test_thoughts_go_back_as_they_came() -> None:
+    answer, _, told = await ask(Raw(tuple(map(sse, THOUGHT))))
+    blocks = [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, {"type": "redacted_thinking", "data": "x"}]
+    assert [part.data for part in answer.parts if isinstance(part, Thinking)] == blocks
+    assert ([delta.kind for delta in told], answer.text) == (["thinking", "text"], "Hello")
+    _, server, _ = await ask(Say(("ok",)), request=ASK._replace(messages=(user("Hi"), answer.message, user("And?"))))
+    assert server.asked[0].body["messages"][1]["content"] == [*blocks, {"type": "text", "text": "Hello"}]
+
+
+@pytest.mark.parametrize(("effort", "thinks"), [(None, False), ("none", False), ("low", False), ("high", True)])
+async def test_effort_is_passed_on(effort: Any, thinks: bool) -> None:
+    _, server, _ = await ask(Say(("ok",)), request=ASK._replace(settings=ModelSettings(effort=effort, temperature=0.1)))
+    body = server.asked[0].body
+    assert body.get("output_config") == (None if effort in (None, "none") else {"effort": effort})
+    assert ("thinking" in body, "temperature" in body) == (thinks, not thinks)
+    assert server.asked[0].path == "/v1/messages"
+
+
+async def test_what_a_model_refuses_is_left_out_from_then_on() -> None:
+    no = Status(400, {"type": "error", "error": {"type": "invalid_request_error", "message": "This model does not support effort."}})
+    _, server, _ = await ask(no, Say(("ok",)), request=ASK._replace(settings=ModelSettings(effort="low")))
+    assert ["output_config" in asked.body for asked in server.asked] == [True, False]
+
+
+async def test_words_of_nothing_are_not_sent() -> None:
+    _, server, _ = await ask(Say(("ok",)), request=ASK._replace(messages=(user("Hi"), user("  "))))
+    (message,) = server.asked[0].body["messages"]
+    assert [block["text"] for block in message["content"]] == ["Hi"]

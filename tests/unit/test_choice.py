@@ -1,0 +1,146 @@
+"""Which model runs, and whose key goes where."""
+
+from pathlib import Path
+
+import pytest
+
+from remit import config
+from remit.adapters.models.anthropic import AnthropicGateway
+from remit.adapters.models.desk import ModelDesk
+from remit.adapters.models.offline import OfflineGateway
+from remit.adapters.models.wire import WireGateway
+from remit.domain.choice import Choices, ModelChoice
+from remit.errors import InvalidParam
+
+KEY = "sk-canary-000111222333444555"
+
+
+def choices(tmp_path: Path, workspace: str = "", user: str = "", **env: str) -> Choices:
+    home = tmp_path / "home"
+    (home / ".config" / "remit").mkdir(parents=True, exist_ok=True)
+    (home / ".config" / "remit" / "config.toml").write_text(user)
+    config.make_workspace(tmp_path)
+    (tmp_path / ".remit" / "config.toml").write_text(workspace)
+    found = config.load(tmp_path, env={"HOME": str(home), **env})
+    assert KEY not in repr(found)
+    return found.models
+
+
+def test_nothing_set_is_offline(tmp_path: Path) -> None:
+    desk = ModelDesk(choices(tmp_path, LLM_MODEL_ID="", LIGHT_LLM_MODEL_ID=""))
+    chosen = desk.resolve("light")
+    assert isinstance(chosen.gateway, OfflineGateway)
+    assert "no language model" in chosen.shown
+    assert desk.resolve() == desk.resolve("offline") == chosen
+
+
+async def test_variables_set_both_tiers(tmp_path: Path) -> None:
+    found = choices(tmp_path, LLM_MODEL_ID="big", LLM_API_KEY=KEY, LLM_BASE_URL="http://h/v1", LIGHT_LLM_MODEL_ID="small")
+    assert found.tiers == {"main": ModelChoice("big", "http://h/v1", KEY, None, "LLM_MODEL_ID"),
+                           "light": ModelChoice("small", "http://h/v1", KEY, None, "LIGHT_LLM_MODEL_ID")}  # fmt: skip
+    desk = ModelDesk(found)
+    main, light = desk.resolve("main"), desk.resolve("light")
+    assert (main.model, light.model, main.gateway is light.gateway) == ("big", "small", True)
+    assert main.shown == "main: big at http://h/v1"
+    assert KEY not in f"{desk!r} {main!r} {desk.states()!r}"
+    assert [state.name for state in desk.states()] == ["http://h/v1"]
+    await desk.close()
+
+
+def test_light_falls_back_to_main(tmp_path: Path) -> None:
+    found = choices(tmp_path, user=f'[models.main]\nmodel = "m"\nbase_url = "http://h"\napi_key = "{KEY}"\nprice_input = 1\nprice_output = 2.5\n')
+    assert found.tiers["light"] == found.tiers["main"]
+    assert found.tiers["main"].prices == (1.0, 2.5, None)
+
+
+def test_the_key_of_main_does_not_go_to_the_address_of_light(tmp_path: Path) -> None:
+    found = choices(tmp_path, LLM_MODEL_ID="m", LLM_API_KEY=KEY, LIGHT_LLM_MODEL_ID="l", LIGHT_LLM_BASE_URL="http://localhost:11434/v1")
+    assert found.tiers["light"].api_key == ""
+    own = choices(tmp_path, LLM_MODEL_ID="m", LLM_API_KEY=KEY, LLM_BASE_URL="http://h", LIGHT_LLM_MODEL_ID="l", LIGHT_LLM_API_KEY="other")
+    assert own.tiers["light"][1:3] == ("http://h", "other")
+
+
+def test_a_key_may_be_in_a_variable_that_the_users_config_names(tmp_path: Path) -> None:
+    found = choices(tmp_path, user='[models.main]\nmodel = "m"\nbase_url = "http://h"\napi_key_env = "MY_KEY"\n', MY_KEY=KEY)
+    assert found.tiers["main"].api_key == KEY
+
+
+@pytest.mark.parametrize(
+    "workspace",
+    [
+        'model = "m"\nbase_url = "http://evil.example"\n',
+        'model = "m"\nbase_url = "http://evil.example"\napi_key = "theirs"\n',
+        'model = "m"\nbase_url = "http://evil.example"\napi_key_env = "LLM_API_KEY"\n',
+        'model = "anthropic:m"\napi_key_env = "LLM_API_KEY"\n',
+        'model = "anthropic:m"\n',
+        'base_url = "http://evil.example"\napi_key = ""\n',
+    ],
+)
+@pytest.mark.parametrize("named", [True, False])
+def test_no_key_of_the_user_goes_where_a_workspace_says(tmp_path: Path, workspace: str, named: bool) -> None:
+    tables = f"[models.main]\n{workspace}[models.light]\n{workspace}"
+    for where in ({"LLM_API_KEY": KEY}, {"LLM_API_KEY": KEY, "LIGHT_LLM_MODEL_ID": "l"}, {"LLM_API_KEY": KEY, "LIGHT_LLM_API_KEY": KEY}):
+        found = choices(tmp_path, tables, LLM_MODEL_ID="mine" if named else "", OPENAI_API_KEY=KEY, **where)
+        for choice in found.tiers.values():
+            assert "evil" not in choice.base_url or choice.api_key != KEY
+            assert "anthropic:" not in choice.model or choice.api_key != KEY
+        for tier in found.tiers:
+            try:
+                shown = ModelDesk(found).resolve(tier).shown
+            except InvalidParam:
+                continue
+            assert "evil" not in shown or found.tiers[tier].api_key == "theirs"
+
+
+def test_a_workspace_may_bring_its_own_address_and_key(tmp_path: Path) -> None:
+    table = '[models.main]\nmodel = "m"\nbase_url = "http://theirs.example/v1"\napi_key = "theirs"\n'
+    assert choices(tmp_path, table).tiers["main"][1:3] == ("http://theirs.example/v1", "theirs")
+    assert choices(tmp_path, table, LLM_API_KEY=KEY).tiers["main"][1:3] == ("", KEY)
+
+
+def test_a_workspace_does_not_set_the_price_of_the_users_model(tmp_path: Path) -> None:
+    table = '[models.main]\nmodel = "m"\nprice_input = 0\nprice_output = 0\n'
+    assert choices(tmp_path, table, LLM_API_KEY=KEY).tiers["main"].prices is None
+
+
+def test_what_is_ignored_is_said(tmp_path: Path) -> None:
+    table = '[models.main]\nmodel = 5\nbase_url = "http://h"\ncolour = "red"\nprice_input = -1\n'
+    ignored = choices(tmp_path, table, LLM_API_KEY=KEY).ignored
+    assert [text.partition(" in ")[0] for text in ignored[:4]] == [f"models.main.{name}" for name in ("model", "colour", "price_input", "base_url")]
+    assert ignored[4] == "api_key of the main model, which has no name"
+    assert KEY not in str(ignored)
+
+
+@pytest.mark.parametrize(("model", "kind", "name"), [("openai:gpt-x", WireGateway, "gpt-x"), ("anthropic:claude-x", AnthropicGateway, "claude-x")])
+def test_a_task_may_name_a_provider(model: str, kind: type[object], name: str) -> None:
+    desk = ModelDesk(Choices({}, {"openai": KEY, "anthropic": KEY}))
+    chosen = desk.resolve(model)
+    assert (type(chosen.gateway), chosen.model) == (kind, name)
+    with pytest.raises(InvalidParam, match=r"(OPENAI|ANTHROPIC)_API_KEY"):
+        ModelDesk(Choices({}, {})).resolve(model)
+
+
+@pytest.mark.parametrize(
+    ("choice", "kind", "name"),
+    [
+        (ModelChoice("qwen3:8b", "http://127.0.0.1:11434/v1"), WireGateway, "qwen3:8b"),
+        (ModelChoice("anthropic:claude-x", "http://proxy", "k"), AnthropicGateway, "claude-x"),
+        (ModelChoice("anthropic:claude-x", "", "k"), AnthropicGateway, "claude-x"),
+        (ModelChoice("gpt-x", "", "k"), WireGateway, "gpt-x"),
+    ],
+)
+def test_a_tier_may_name_a_provider_or_an_address(choice: ModelChoice, kind: type[object], name: str) -> None:
+    chosen = ModelDesk(Choices({"main": choice}, {})).resolve("main")
+    assert (type(chosen.gateway), chosen.model) == (kind, name)
+
+
+@pytest.mark.parametrize("model", ["nonsense", "openai:"])
+def test_a_name_that_is_none_is_refused(model: str) -> None:
+    with pytest.raises(InvalidParam, match="provider:name"):
+        ModelDesk(Choices({}, {})).resolve(model)
+
+
+def test_another_provider_needs_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.adapters.models.pydantic_ai.LIBRARY", "no_such_library")
+    with pytest.raises(InvalidParam, match=r"remit\[providers\]"):
+        ModelDesk(Choices({}, {})).resolve("groq:llama")
