@@ -3,11 +3,14 @@
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.domain.table import TABLES
+
+if TYPE_CHECKING:  # only who runs agents pays for it
+    from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 
 Row = tuple[Any, ...]
 
@@ -148,3 +151,19 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     **{f"count_{name}": ((), ("count",)) for name in ("event", *TABLES)},
 }
 """Every question a store can be asked: by name, its parameters and the columns of its rows, the same on each."""
+
+
+class ToolHost(Protocol):
+    """Does what a sub-agent's tools ask for; one for each run."""
+
+    def specs(self) -> tuple["ToolSpec", ...]:
+        """Every tool there is, granted or not."""
+        ...
+
+    async def call(self, call: "ToolCallRequest") -> "ToolOutcome":
+        """Do one call, if it is granted; whatever goes wrong is an outcome for the model. Nothing of it runs on afterwards."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the workspace."""
+        ...
