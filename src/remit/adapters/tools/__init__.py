@@ -1,0 +1,1 @@
+"""The tools of a sub-agent, on a folder of this machine."""
