@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,8 @@ while True:
     os.symlink(target, name)
     os.unlink(name)
     os.rename(kept, name)
+    for _ in range(10):
+        os.stat(name)  # for a while it is what it should be
 """
 
 
@@ -80,21 +82,20 @@ def tried(workspace: Workspace, path: str) -> str:
 def test_no_swap_lets_a_read_escape(workspace: Workspace, swapped: str, target: str) -> None:
     with attacker(workspace.root / swapped, target):
         seen = Counter(tried(workspace, "src/a.txt") for _ in range(TRIES))
+        while not seen["inside"]:
+            seen[tried(workspace, "src/a.txt")] += 1
         naive = any("SECRET" in _naive(workspace.root / "src" / "a.txt") for _ in range(TRIES * 10))
     assert set(seen) <= {"inside", "refused"}
-    assert seen["inside"] > 0
     assert naive, "the attack itself did not work, so nothing was proved"
 
 
 def test_no_swap_lets_a_write_escape(workspace: Workspace, tmp_path: Path) -> None:
     done = 0
     with attacker(workspace.root / "src", "../out"):
-        for number in range(500):
-            try:
+        for number in range(1000):
+            with suppress(InvalidParam):
                 workspace.write("src/new.txt", f"{number}".encode(), "file_path", nothing)
                 done += 1
-            except InvalidParam:
-                continue
     assert done > 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.txt"]
 

@@ -8,7 +8,7 @@ import errno
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -99,18 +99,16 @@ class Workspace:
 
     def walk(self, path: str, enter: Callable[[str], bool], check: Check) -> Iterator[tuple[str, Entry]]:
         """Every entry below a folder by its path from there, in order; links are shown and not followed."""
+        check()
         start = [part for part in path.split("/") if part != "."]
-        waiting = [""]
+        waiting = [(entry.name, entry) for entry in reversed(self._entries_if_there(start))]
         while waiting:
-            folder = waiting.pop()
-            check()
-            below: list[str] = []
-            for entry in self._entries_if_there([*start, *folder.split("/")] if folder else start):
-                inner = f"{folder}/{entry.name}" if folder else entry.name
-                yield inner, entry
-                if entry.kind == "folder" and enter(inner):
-                    below.append(inner)
-            waiting.extend(reversed(below))
+            inner, entry = waiting.pop()
+            yield inner, entry
+            if entry.kind == "folder" and enter(inner):
+                check()
+                below = self._entries_if_there([*start, *inner.split("/")])
+                waiting.extend((f"{inner}/{entry.name}", entry) for entry in reversed(below))
 
     def changed_ns(self, path: str) -> int:
         """When a file was last written; 0 if it is gone."""
@@ -142,7 +140,7 @@ class Workspace:
     # From a text to names without links.
 
     @contextmanager
-    def _opened(self, path: str, flags: int, field: str) -> Iterator[tuple[int, list[str]]]:
+    def _opened(self, path: str, flags: int, field: str) -> Generator[tuple[int, list[str]], None, None]:
         try:
             fd, parts = self._open_any(self._parts(path, field), flags, field, path)
         except OSError as error:
