@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from remit.adapters.tools import WorkspaceTools
-from remit.adapters.tools.search import TAKEN_LITERALLY
-from remit.domain.tool import MAX_OUTPUT, ToolCallRequest
+from remit.adapters.tools.search import TAKEN_LITERALLY, ripgrep_words
+from remit.domain.tool import MAX_OUTPUT, Grep, ToolCallRequest
 from remit.ports import ToolHost
 from tests.toolbox import ALL, BOXES, RG, Toolbox
 
@@ -194,6 +194,44 @@ async def test_grep_takes_expressions_or_says_that_it_does_not(searching: Toolbo
     assert EXPRESSIONS
     for pattern in ("(hello", r"(?=x)", r"(a)\1", "a{1000000}"):
         assert "pattern: cannot be used" in await searching.refused("Grep", pattern=pattern)
+
+
+def test_ripgrep_is_told_to_mind_nobody_else() -> None:
+    """Where it is not installed, this and the next are what is tested of it."""
+    words = ripgrep_words(Grep(pattern="--pre=sh", glob="*.py", ignore_case=True, around=2, output_mode="content"), "src")
+    end = words.index("--")
+    assert words[end + 1 :] == ["--pre=sh", "./src"]
+    assert {"--no-config", "--no-follow", "--null", "--engine=default", "--ignore-case", "--context=2", "--glob=*.py"} <= set(words[:end])
+    assert words[end - 2 : end] == ["--iglob=!.git", "--iglob=!.remit"]
+    assert "--context=2" not in ripgrep_words(Grep(pattern="x", around=2), ".")
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments", "said"),
+    [
+        (r"./a.py\000./b\nc.py\000", {}, "a.py\nb\\nc.py"),
+        (r"./a.py\0003:x\n--\n./a.py\0009-y\n", {"output_mode": "content"}, "a.py:3:x\n--\na.py:9-y"),
+        (r"./a.py\000x\n", {"output_mode": "content", "-n": False}, "a.py:x"),
+        (r"./a.py\00012\n", {"output_mode": "count"}, "a.py:12"),
+        ("", {}, "Nothing matches 'x'."),
+    ],
+)
+async def test_what_ripgrep_writes_is_read(workspace: Path, written: str, arguments: dict[str, Any], said: str) -> None:
+    recorded = workspace / "rg"
+    recorded.write_text(f"#!/bin/sh\nprintf '{written}'\n")
+    recorded.chmod(0o755)
+    call = Toolbox(workspace, rg=str(recorded))
+    assert await call.said("Grep", pattern="x", **arguments) == said
+    await call.host.close()
+
+
+async def test_a_ripgrep_that_does_not_work_is_said_to_the_model(workspace: Path) -> None:
+    broken = workspace / "rg"
+    broken.write_text("#!/bin/sh\necho it is broken\nexit 7\n")
+    broken.chmod(0o755)
+    call = Toolbox(workspace, rg=str(broken))
+    assert await call.refused("Grep", pattern="x") == "Grep failed: ripgrep ended with code 7. it is broken"
+    await call.host.close()
 
 
 async def test_read_numbers_lines(call: Toolbox) -> None:

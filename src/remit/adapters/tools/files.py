@@ -36,7 +36,7 @@ class Files:
             raise invalid("path", f"{call.path[:60]!r} is a file", "a folder")
         prefix = "" if start == "." else f"{start}/"
         found, complete = self._matching(pattern, start, stop)
-        dated = sorted(((self._workspace.changed_ns(prefix + path), prefix + path) for path in found), key=lambda item: (-item[0], item[1]))
+        dated = sorted((-self._changed_ns(prefix + path, stop), prefix + path) for path in found)
         if not dated:
             return ToolOutcome(f"No file matches {call.pattern!r}.")
         lines = [shown(path) for _, path in dated[:MAX_FOUND]]
@@ -72,6 +72,10 @@ class Files:
         if not call.edits:
             raise invalid("edits", "is empty", "at least one replacement")
         return self._change(call.file_path, [(f"edits[{index}].", change) for index, change in enumerate(call.edits)], stop)
+
+    def _changed_ns(self, path: str, stop: Stop) -> int:
+        stop.check()
+        return self._workspace.changed_ns(path)
 
     def _matching(self, pattern: GlobPattern, start: str, stop: Stop) -> tuple[list[str], bool]:
         """Matches, and whether everything was looked at; a folder below which nothing can match is not entered."""

@@ -62,13 +62,13 @@ class Search:
             argv = sandboxed(box.bwrap, self._workspace.root, [INSIDE, *argv[1:]], writable=False, nested=box.nested, tools={INSIDE: rg})
         command = Command(argv, self._workspace.fd, ENVIRONMENT, stop.left(), not box.bwrap, KEEP, stop_when_full=True)
         done = await self._runner.run(command, stop.cancel)
-        if done.why == "canceled":
-            raise Halted("canceled")
-        if done.why == "timeout":
-            raise Halted("timeout")
+        if done.why in ("canceled", "timeout"):
+            raise Halted(done.why)
         # Only what it found has a NUL after the name of the file; what it complains about has not.
-        if done.code not in (0, 1) and b"\0" not in done.head and done.why == "ended" and done.head.strip():
+        if done.code == 2 and done.head.strip() and b"\0" not in done.head:
             raise invalid("pattern", f"cannot be used: {_complaint(done)}", "a regular expression without look-around or back references")
+        if done.why != "flood" and done.code not in (0, 1, 2):
+            return ToolOutcome(f"Grep failed: ripgrep ended with code {done.code}. {_complaint(done)}".rstrip(), is_error=True)
         lines = list(_parsed(done.head, call))
         if done.why == "flood" and call.output_mode == "content":
             lines = lines[:-1]  # the last was read in part

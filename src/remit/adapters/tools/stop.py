@@ -45,6 +45,8 @@ class Stop:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             self._left_alone = True
-            with suppress(Exception):  # its result is wanted by nobody any more
-                await running
+            while not running.done():
+                with suppress(asyncio.CancelledError):  # the first is passed on below; a second must not make us leave early
+                    await asyncio.wait([running])
+            running.exception()  # wanted by nobody any more
             raise
