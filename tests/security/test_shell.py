@@ -150,8 +150,9 @@ async def test_nothing_survives_a_killed_keeper(call: Toolbox, marker: str) -> N
     """The process that watches over a command can be killed too: then the mark that the command carries is looked for."""
     running = asyncio.ensure_future(call("Bash", command=escaping(marker)))
     assert await all_started(marker)
-    keepers = [pid for pid in processes_with("supervisor.py") if supervisor._stat(pid)[1] != str(os.getpid()).encode()]
-    ours = [pid for pid in keepers if set(supervisor._below(pid)) & set(processes_with(f"sleep\0{marker}"))]
+    program = call.host._runner._program
+    assert program
+    ours = supervisor._children(program.pid)
     for pid in ours:
         os.kill(pid, signal.SIGKILL)
     assert "ended from outside" in (await running).text
@@ -200,6 +201,25 @@ async def test_too_many_processes_end_a_command(call: Toolbox, marker: str) -> N
     assert outcome.is_error
     assert "too many processes" in outcome.text
     assert await until(lambda: not processes_with(f"sleep\0{marker}"), SOON)
+
+
+async def test_a_bomb_is_put_out(call: Toolbox, marker: str) -> None:
+    """It would come to two thousand processes, faster than they can be looked at one by one."""
+    bomb = f"b() {{ [ $1 -gt 0 ] && {{ b $(($1 - 1)) & b $(($1 - 1)) & }}; sleep {marker}; }}; b 10"
+    outcome = await call("Bash", command=bomb)
+    assert "too many processes" in outcome.text
+    assert await until(lambda: not processes_with(marker), SOON)
+
+
+async def test_a_process_that_never_stays_is_caught(call: Toolbox, marker: str) -> None:
+    """Each generation makes a session of its own, starts the next and ends."""
+    (call.workspace / "rabbit").write_text("echo x >>ran; [ $2 -gt 0 ] && setsid sh ./rabbit $1 $(($2 - 1)) >/dev/null 2>&1 &\n")
+    outcome = await call("Bash", command=f"sh ./rabbit {marker} 5000; sleep 1000", timeout=500)
+    assert "Stopped after 0.5 seconds" in outcome.text
+    generations = (call.workspace / "ran").read_text().count("x")
+    assert 1 < generations < 5000
+    assert not processes_with(marker)
+    assert (call.workspace / "ran").read_text().count("x") == generations
 
 
 async def test_a_flood_ends_and_keeps_its_beginning_and_end(call: Toolbox) -> None:
