@@ -10,8 +10,9 @@ from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.domain.table import BESIDE, TABLES
 
-if TYPE_CHECKING:  # a command that asks no model does not load what only a model needs
+if TYPE_CHECKING:  # only who runs agents pays for it
     from remit.domain.message import OnPart, Request, Response
+    from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 
 Row = tuple[Any, ...]
 Topic = Literal["events", "jobs"]
@@ -288,4 +289,20 @@ class ModelGateway(Protocol):
 
     async def close(self) -> None:
         """Let go of connections."""
+        ...
+
+
+class ToolHost(Protocol):
+    """Does what a sub-agent's tools ask for; one for each run."""
+
+    def specs(self) -> tuple["ToolSpec", ...]:
+        """Every tool there is, granted or not."""
+        ...
+
+    async def call(self, call: "ToolCallRequest") -> "ToolOutcome":
+        """Do one call, if it is granted; whatever goes wrong is an outcome for the model. Nothing of it runs on afterwards."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the workspace."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import pytest
 from hypothesis import given as for_any
@@ -14,7 +14,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from remit.domain import command as cmd
-from remit.domain.record import fields
+from remit.domain.record import Range, Wire, fields, record
+from remit.domain.schema import record_schema
 from remit.domain.shape import parse
 from remit.domain.value import Dependency, Limits, Output, Resource, Schedule, Tools
 from remit.domain.wire import dumps, plain
@@ -165,6 +166,25 @@ def test_a_task_is_named_by_uid_in_any_case() -> None:
 @pytest.mark.parametrize("ref", ["", "0", "042", "-1", "4.2", "##4", "x", True, 4.2, 0, -1, "9" * 19, "42\n7", "٤٢"])
 def test_nothing_else_names_a_task(ref: Any) -> None:
     assert list(problems(cmd.PauseTask, {"task_id": ref})) == ["task_id"]
+
+
+@record
+class Search:
+    """A search."""
+
+    ignore_case: Annotated[bool, Wire("-i")]
+    after: Annotated[int | None, Wire("-A"), Range(0, 9)] = None
+
+
+def test_a_field_can_have_a_name_on_the_wire_that_python_cannot_spell() -> None:
+    assert parse(Search, {"-i": True, "-A": 3}) == Search(ignore_case=True, after=3)
+    assert problems(Search, {"ignore_case": True, "-A": 10}) == {
+        "ignore_case": "is not a field here; one of -i, -A",
+        "-i": "is missing; a value",
+        "-A": "is 10; 0 to 9",
+    }
+    schema = record_schema(Search)
+    assert (list(schema["properties"]), schema["required"]) == (["-i", "-A"], ["-i"])
 
 
 def test_a_whole_float_is_a_whole_number() -> None:

@@ -119,3 +119,14 @@ class Coerce(NamedTuple):
 
     convert: Callable[[Any], Any]
     short: str = ""
+
+
+class Wire(NamedTuple):
+    """The name of a field in what callers send, where Python cannot spell it or would not."""
+
+    name: str
+
+
+def wire_name(name: str, hint: Any) -> str:
+    """What callers call a field."""
+    return next((mark.name for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Wire)), name)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from remit.domain.record import MISSING, Coerce, Items, Matches, Range, Text, fields, is_record
+from remit.domain.record import MISSING, Coerce, Items, Matches, Range, Text, Wire, fields, is_record, wire_name
 from remit.domain.wire import plain
 
 Schema = dict[str, Any]
@@ -28,10 +28,11 @@ def record_schema(kind: Any) -> Schema:
     hints = get_type_hints(kind, include_extras=True)
     properties: Schema = {}
     for name, default in fields(kind).items():
-        properties[name] = _schema(hints[name])
+        sent = wire_name(name, hints[name])
+        properties[sent] = _schema(hints[name])
         if default is not MISSING and default is not None:
-            properties[name] = properties[name] | {"default": plain(default)}
-    required = [name for name, default in fields(kind).items() if default is MISSING]
+            properties[sent] = properties[sent] | {"default": plain(default)}
+    required = [wire_name(name, hints[name]) for name, default in fields(kind).items() if default is MISSING]
     found: Schema = {"type": "object", "description": _first_line(kind), "properties": properties, "additionalProperties": False}
     return found | ({"required": required} if required else {})
 
@@ -86,6 +87,8 @@ def _annotated(hint: Any, *, shown: bool) -> Schema:
     for mark in marks:
         if isinstance(mark, str):
             found = found | {"description": mark}
+        elif isinstance(mark, Wire):
+            continue
         elif isinstance(mark, Coerce):
             found = found if shown else _with_short_form(found, mark)
         else:

@@ -14,7 +14,7 @@ from functools import cache
 from math import isfinite
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from remit.domain.record import MEGABYTE, MISSING, Coerce, Items, Matches, Range, Text, fields, is_record
+from remit.domain.record import MEGABYTE, MISSING, Coerce, Items, Matches, Range, Text, fields, is_record, wire_name
 from remit.errors import InvalidParam, Problem, UnknownEvent
 
 R = TypeVar("R")
@@ -224,8 +224,10 @@ def _mapping(raw: Any, path: str, problems: Problems) -> Any:
 
 def _record(kind: type[Any], strict: bool) -> Reader:
     hints = get_type_hints(kind, include_extras=True)
-    readers = {name: _reader(hints[name], strict) for name in fields(kind)}
-    required = [name for name, default in fields(kind).items() if default is MISSING]
+    wire = {name: wire_name(name, hints[name]) for name in fields(kind)}
+    named = {sent: name for name, sent in wire.items() if sent != name}
+    readers = {wire[name]: _reader(hints[name], strict) for name in fields(kind)}
+    required = [wire[name] for name, default in fields(kind).items() if default is MISSING]
 
     def read_record(raw: Any, path: str, problems: Problems) -> Any:
         if not isinstance(raw, Mapping):
@@ -241,6 +243,8 @@ def _record(kind: type[Any], strict: bool) -> Reader:
             if given.get(name) is None:
                 problems.append(Problem(prefix + name, "is missing", "a value"))
         values = {name: readers[name](item, prefix + name, problems) for name, item in given.items() if item is not None and name in readers}
+        if named:
+            values = {named.get(name, name): item for name, item in values.items()}
         return kind(**values) if len(problems) == before else None
 
     return read_record

@@ -1,0 +1,120 @@
+"""The tools of one run: what is granted is done, and whatever goes wrong is said to the model."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from remit.adapters.tools.files import Files
+from remit.adapters.tools.paths import Workspace
+from remit.adapters.tools.process import Runner
+from remit.adapters.tools.search import Search
+from remit.adapters.tools.shell import Shell, first_program
+from remit.adapters.tools.stop import Halted, Stop
+from remit.domain import tool as t
+from remit.domain.schema import record_schema
+from remit.domain.shape import parse
+from remit.domain.tool import Todo, TodoWrite, ToolCallRequest, ToolOutcome, ToolSpec
+from remit.errors import RemitError
+
+FILE_SECONDS = 10.0
+SEARCH_SECONDS = 20.0
+SHELL_SECONDS = t.MAX_TIMEOUT_MS / 1000
+MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
+
+Do = Callable[[Any, Stop], Awaitable[ToolOutcome]]
+
+
+class _Tool(NamedTuple):
+    kind: Any
+    do: Do
+    seconds: float = FILE_SECONDS
+    effects: bool = False
+    repeatable: bool = True
+
+    @property
+    def spec(self) -> ToolSpec:
+        name = self.kind.__name__
+        return ToolSpec(name, str(self.kind.__doc__), record_schema(self.kind), self.effects, self.repeatable)
+
+
+class WorkspaceTools:
+    """Tools on a folder of this machine; must be closed."""
+
+    def __init__(
+        self,
+        workspace: Path,
+        *,
+        allow_unsandboxed: bool = False,
+        bwrap: str | None = None,
+        rg: str | None = None,
+        find_programs: bool = True,
+    ) -> None:
+        """Programs that are not given are looked for, unless `find_programs` is off."""
+        if find_programs:
+            bwrap, rg = bwrap or first_program("bwrap"), rg or first_program("rg")
+        self.todos: tuple[Todo, ...] = ()
+        self._workspace = Workspace(workspace)
+        self._runner = Runner()
+        files = Files(self._workspace)
+        shell = Shell(self._workspace, self._runner, bwrap, allow_unsandboxed=allow_unsandboxed)
+        search = Search(self._workspace, self._runner, shell, rg)
+        tools = (
+            _Tool(t.LS, _blocking(files.ls)),
+            _Tool(t.Glob, _blocking(files.glob), SEARCH_SECONDS),
+            _Tool(t.Grep, search.grep, SEARCH_SECONDS),
+            _Tool(t.Read, _blocking(files.read)),
+            _Tool(t.TodoWrite, self._todo_write),
+            _Tool(t.Write, _blocking(files.write), effects=True),
+            _Tool(t.Edit, _blocking(files.edit), effects=True, repeatable=False),
+            _Tool(t.MultiEdit, _blocking(files.multi_edit), effects=True, repeatable=False),
+            _Tool(t.Bash, shell.bash, SHELL_SECONDS, effects=True, repeatable=False),
+        )
+        self._tools = {tool.spec.name: tool for tool in tools}
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Every tool there is, granted or not."""
+        return tuple(tool.spec for tool in self._tools.values())
+
+    async def call(self, call: ToolCallRequest) -> ToolOutcome:
+        """Do one call, if it is granted; whatever goes wrong is an outcome for the model. Nothing of it runs on afterwards."""
+        tool = self._tools.get(call.tool)
+        if tool is None or call.tool not in call.granted:
+            offered = ", ".join(name for name in self._tools if name in call.granted) or "none"
+            return _error(f"{call.tool[:60]!r} is not a tool that this task may use. It may use: {offered}.")
+        stop = Stop(min(tool.seconds, call.deadline_seconds), call.cancel)
+        try:
+            stop.check()
+            return await tool.do(parse(tool.kind, call.arguments), stop)
+        except RemitError as refused:
+            return _error(str(refused))
+        except Halted as halted:
+            return _error(_halted(call.tool, halted, stop))
+        except OSError as failed:  # a full disk and the like: the model cannot mend it, but must know
+            return _error(f"{call.tool} failed: {failed.strerror or type(failed).__name__}.")
+
+    async def close(self) -> None:
+        """Let go of the workspace."""
+        await self._runner.close()
+        self._workspace.close()
+
+    async def _todo_write(self, call: TodoWrite, _stop: Stop) -> ToolOutcome:
+        self.todos = call.todos
+        return ToolOutcome("\n".join(_todo_line(todo) for todo in self.todos) or "(The list is empty.)")
+
+
+def _blocking(work: Callable[[Any, Stop], ToolOutcome]) -> Do:
+    return lambda call, stop: stop.in_thread(lambda: work(call, stop))
+
+
+def _error(text: str) -> ToolOutcome:
+    return ToolOutcome(text, is_error=True)
+
+
+def _halted(tool: str, halted: Halted, stop: Stop) -> str:
+    if halted.why == "canceled":
+        return f"{tool} was canceled before it was done."
+    return f"{tool} was stopped after {stop.seconds:g} seconds, before it was done. Use a narrower path or pattern."
+
+
+def _todo_line(todo: Todo) -> str:
+    return f"{MARKS[todo.status]} {todo.active_form if todo.status == 'in_progress' and todo.active_form else todo.content}"
