@@ -9,6 +9,7 @@ from remit.domain.due import Job
 from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.domain.table import BESIDE, TABLES
+from remit.domain.value import Tools
 
 if TYPE_CHECKING:  # only who runs agents pays for it
     from remit.domain.message import OnPart, Request, Response
@@ -225,6 +226,10 @@ class Agents(Protocol):
         """Every known agent."""
         ...
 
+    def grant(self, agent_id: str, tools: Tools) -> tuple[str, ...]:
+        """The tools that an agent has under a grant."""
+        ...
+
 
 SUMMARY = ("id", "title", "state", "owner", "parent_id", "wait", "priority", "updated_at")
 
@@ -272,6 +277,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "job_count": ((), ("queue", "queued", "claimed")),
     "calls": (("id",), BESIDE["call"].columns),
     "call": (("id", "call"), BESIDE["call"].columns),
+    "messages": (("id", "after", "limit"), BESIDE["message"].columns),
     "streams": (("after_id", "limit"), ("stream",)),
     "events_of": (("streams",), Stored._fields),
     **{f"rows_{name}": (("names" if name == "guide" else "ids",), table.columns) for name, table in TABLES.items()},
@@ -290,6 +296,22 @@ class ModelGateway(Protocol):
     async def close(self) -> None:
         """Let go of connections."""
         ...
+
+
+class Models(Protocol):
+    """Knows who answers for `main`, `light` or `provider:name`."""
+
+    def resolve(self, model: str | None = None) -> "Chosen":
+        """The gateway that answers for a name; an error says what is not set."""
+        ...
+
+
+class Chosen(NamedTuple):
+    """A gateway, the name to ask it for, and what a person is told will run."""
+
+    gateway: ModelGateway
+    model: str
+    shown: str
 
 
 class ToolHost(Protocol):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar, assert_never, cast
 
+from remit.app.agents import AgentRegistry
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain import plan as ask
@@ -249,6 +250,8 @@ def _answer(need: ask.Need, world: World) -> Any:
             return frozenset(guide_ids) & world.guides
         case ask.KnownAgents():
             return AGENTS
+        case ask.Granted(agent_id=agent_id, tools=asked_for):
+            return AgentRegistry().grant(agent_id, asked_for)
         case ask.ClaimedKey(stream=stream):
             return world.keys.get(stream)
         case ask.Answer(interaction_id=interaction_id):

@@ -186,6 +186,7 @@ class MemoryEventStore:
             "job_count": lambda _: self._jobs.count(),
             "calls": lambda p: (record for record in self._records("call") if record["task_id"] == p["id"]),
             "call": lambda p: (record for record in self._records("call") if (record["task_id"], record["call_id"]) == (p["id"], p["call"])),
+            "messages": lambda p: [r for r in self._records("message") if r["task_id"] == p["id"] and r["number"] > p["after"]][: p["limit"]],
             "streams": lambda p: [{"stream": name} for name in sorted(self._streams) if name > p["after_id"]][: p["limit"]],
             "events_of": lambda p: [event._asdict() for name in sorted(p["streams"]) for event in self._streams.get(name, ())],
         }

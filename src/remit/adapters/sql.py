@@ -89,6 +89,7 @@ SELECT: Mapping[str, str] = {
         FROM job GROUP BY queue ORDER BY queue""",
     "calls": f"SELECT {', '.join(BESIDE['call'].columns)} FROM call WHERE task_id = :id ORDER BY started_at, call_id",
     "call": f"SELECT {', '.join(BESIDE['call'].columns)} FROM call WHERE task_id = :id AND call_id = :call",
+    "messages": f"SELECT {', '.join(BESIDE['message'].columns)} FROM message WHERE task_id = :id AND number > :after ORDER BY number LIMIT :limit",
     "streams": "SELECT DISTINCT stream FROM event WHERE stream > :after_id ORDER BY stream LIMIT :limit",
     "events_of": f"SELECT {EVENT} FROM event WHERE stream IN [streams] ORDER BY stream, version",
     **{

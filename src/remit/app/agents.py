@@ -1,9 +1,15 @@
 """Who can be given work: the agents that come with remit, and all that are known in a workspace."""
 
+from typing import TYPE_CHECKING
+
 from remit.app import roles
-from remit.domain.agent import READING, Agent, agent_id, matching
+from remit.domain.agent import READING, Agent, agent_id, granted, matching
 
 __all__ = ["BUILT_IN", "Agent", "AgentRegistry", "role_prompt"]
+
+if TYPE_CHECKING:  # short commands list agents without loading what a task is made of
+    from remit.domain.value import Tools
+
 
 BUILT_IN = (
     Agent(
@@ -49,6 +55,11 @@ class AgentRegistry:
         """The agent that is meant by a name; case, spaces, dashes and underscores do not count. Never another one in its place."""
         found = matching(name, self._agents)
         return None if found is None else self._agents[found]
+
+    def grant(self, agent_id: str, tools: "Tools") -> tuple[str, ...]:
+        """The tools that an agent has under a grant; nothing for one that is gone."""
+        agent = self._agents.get(agent_id)
+        return () if agent is None else granted(agent, tools.allow, tools.deny)
 
     def meant(self, name: str) -> str:
         """The id that a filter means: that of a known agent, or of one that may have been there before."""

@@ -233,6 +233,8 @@ class Service:
                 return frozenset(row[0] for row in await self._store.select("guide", {"names": list(ids)}))
             case ask.KnownAgents():
                 return self._agents.ids()
+            case ask.Granted(agent_id=agent_id, tools=tools):
+                return self._agents.grant(agent_id, tools)
             case ask.ClaimedKey(stream=stream):
                 return await self._claim(stream)
             case ask.Answer(interaction_id=interaction_id):

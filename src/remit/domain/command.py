@@ -350,6 +350,7 @@ class YieldRun:
 
     task_id: TaskId
     tool_summary: tuple[ToolCount, ...] = ()
+    usage: Usage = Usage()
 
 
 @record
@@ -360,6 +361,7 @@ class FinishRun:
     final_message: Body
     outputs: Mapping[str, Json] | None = None
     tool_summary: tuple[ToolCount, ...] = ()
+    usage: Usage = Usage()
 
 
 @record
@@ -368,6 +370,7 @@ class ReleaseRun:
 
     task_id: TaskId
     tool_summary: tuple[ToolCount, ...] = ()
+    usage: Usage = Usage()
 
 
 @record
@@ -378,6 +381,7 @@ class FailRun:
     error: Words
     permanent: bool = False
     tool_summary: tuple[ToolCount, ...] = ()
+    usage: Usage = Usage()
 
 
 @record
@@ -387,6 +391,7 @@ class TimeOutRun:
     task_id: TaskId
     error: Words
     tool_summary: tuple[ToolCount, ...] = ()
+    usage: Usage = Usage()
 
 
 @record
@@ -421,6 +426,14 @@ class SettleSubtask:
     state: Literal["done", "failed", "canceled"]
     summary: str | None = None
     failure_reason: str | None = None
+
+
+@record
+class Delegate:
+    """Make several subtasks at once and wait for all of them; each is the answer to an open tool call."""
+
+    task_id: TaskId
+    subtasks: tuple[CreateSubtask, ...]
 
 
 @record
@@ -531,4 +544,4 @@ Signal = (
 )
 """What remit's own engine asks."""
 
-Command = Operation | Signal | SettleSubtasks | ReleaseDependents
+Command = Operation | Signal | Delegate | SettleSubtasks | ReleaseDependents

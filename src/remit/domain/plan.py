@@ -19,7 +19,7 @@ from remit.domain.decide import Context, Events, TaskCommand, decide, fold
 from remit.domain.policy import must_live
 from remit.domain.record import record, replace
 from remit.domain.run import fenced
-from remit.domain.value import TASK_ID, Dependency, State, Task
+from remit.domain.value import TASK_ID, Child, Dependency, State, Task, Tools
 from remit.domain.wire import plain
 from remit.errors import Conflict, NotFound, invalid
 
@@ -60,6 +60,14 @@ class KnownAgents:
 
 
 @record
+class Granted:
+    """The tools that an agent has under a grant."""
+
+    agent_id: str
+    tools: Tools
+
+
+@record
 class ClaimedKey:
     """What an idempotency key stands for, if anything."""
 
@@ -78,7 +86,7 @@ class Fresh:
     """Ids for a new task; asked for last, so that a refused request uses none up."""
 
 
-Need = Load | Dependents | EndedChildren | KnownGuides | KnownAgents | ClaimedKey | Answer | Fresh
+Need = Load | Dependents | EndedChildren | KnownGuides | KnownAgents | Granted | ClaimedKey | Answer | Fresh
 
 
 @record
@@ -122,6 +130,8 @@ def _decided(command: cmd.Command, context: Context) -> Asking[Plan]:
             return (yield from _rerun(command))
         case cmd.Respond():
             return (yield from _respond(command, context))
+        case cmd.Delegate():
+            return (yield from _delegate(command, context))
         case cmd.SettleSubtasks():
             return (yield from _settle_all(command, context))
         case cmd.ReleaseDependents():
@@ -255,6 +265,7 @@ def _create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> As
         fenced(parent, context.run_id)
         must_live(parent)
         must_take_subtask(parent, command, context.actor)
+        command, parent = yield from _within_reach(command, parent)
     if command.owner is not None:
         command = replace(command, owner=(yield from _agent(command.owner)))
     if command.tsgs:
@@ -270,6 +281,41 @@ def _create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> As
     if claim is not None and command.idempotency_key is not None:
         events[key_stream(context.actor, command.idempotency_key)] = (ev.KeyClaimed(key=command.idempotency_key, body_hash=claim[0], task_id=ids.id),)
     return Plan(task_id=ids.id, events=events, guards=guards)
+
+
+def _within_reach(command: cmd.CreateSubtask, parent: Task) -> Asking[tuple[cmd.CreateSubtask, Task]]:
+    """A subtask's tools are its agent's own, or what is asked, and never more than its parent really has."""
+    owner: str = yield from _agent(command.owner)
+    mine: tuple[str, ...] = yield Granted(agent_id=owner, tools=command.tools)
+    command = replace(command, owner=owner, tools=replace(command.tools, allow=mine))
+    if parent.owner is None:
+        return command, parent
+    theirs: tuple[str, ...] = yield Granted(agent_id=parent.owner, tools=parent.tools)
+    return command, replace(parent, tools=replace(parent.tools, allow=theirs))
+
+
+def _delegate(command: cmd.Delegate, context: Context) -> Asking[Plan]:
+    """All subtasks in one commit with what waits for them: a thousand of them change their parent once."""
+    parent = yield from _task(command.task_id)
+    fenced(parent, context.run_id)
+    must_live(parent)
+    events: dict[str, tuple[Any, ...]] = {}
+    linked: Events = []
+    reached = parent
+    for subtask in command.subtasks:
+        must_take_subtask(reached, subtask, context.actor)
+        made, above = yield from _within_reach(subtask, parent)
+        created(made, NewIds(id="0", uid="", thread_id=""), context.actor, above)
+        ids: NewIds = yield Fresh()
+        events[ids.id] = (created(made, ids, context.actor, above),)
+        link = ev.SubtaskLinked(child_id=ids.id, step_index=made.step_index, wait="block")
+        linked.append(link)
+        reached = replace(reached, children=(*reached.children, Child(id=ids.id, wait="block")))
+    waits: Events = [
+        ev.SubtaskAwaited(child_id=child, call_id=subtask.idempotency_key) for child, subtask in zip(events, command.subtasks, strict=True)
+    ]
+    events[parent.id] = (*linked, *waits)
+    return Plan(task_id=parent.id, events=events)
 
 
 def _claimed(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Asking[tuple[str, str | None] | None]:

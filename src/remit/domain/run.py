@@ -6,7 +6,8 @@ from typing import assert_never
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.policy import MAX_IDLE_RUNS, MAX_OUTPUT_ASKS, max_attempts, missing_outputs
-from remit.domain.value import FailReason, State, Task, WakeCause
+from remit.domain.record import replace
+from remit.domain.value import FailReason, State, Task, Usage, WakeCause
 from remit.domain.verdict import claim
 from remit.errors import Conflict, NotFound, StaleRun
 
@@ -46,6 +47,10 @@ OF_THE_RUN = (
 """What only the live run itself can say."""
 
 
+ENDS = cmd.YieldRun | cmd.FinishRun | cmd.ReleaseRun | cmd.FailRun | cmd.TimeOutRun
+"""How a run ends by itself; what its model calls used is told with it."""
+
+
 def fenced(task: Task, run_id: str | None) -> None:
     """Refuse a write of a run that is not the live one."""
     if run_id is not None and (task.run is None or task.run.id != run_id):
@@ -57,6 +62,9 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
     """The events of a command about a run or a wake."""
     if isinstance(command, OF_THE_RUN) and run_id is None:
         raise StaleRun(f"{type(command).__name__} needs the live run of task {task.id}.")
+    if isinstance(command, ENDS) and command.usage != Usage():
+        used = ev.BudgetSettled(reservation_id=_live(task), run_id=_live(task), usage=command.usage)
+        return [used, *decide_run(task, replace(command, usage=Usage()), actor, now, run_id)]
     match command:
         case cmd.StartRun(worker=worker):
             return _start(task, worker)
@@ -97,7 +105,7 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
                 return []
             return [ev.BudgetReserved(reservation_id=reservation_id, run_id=_live(task), tokens=tokens, cost=cost)]
         case cmd.SettleBudget(reservation_id=reservation_id, usage=usage):
-            known = any(item.id == reservation_id for item in task.reserved)
+            known = reservation_id == _live(task) or any(item.id == reservation_id for item in task.reserved)
             return [ev.BudgetSettled(reservation_id=reservation_id, run_id=_live(task), usage=usage)] if known else []
         case _:
             assert_never(command)

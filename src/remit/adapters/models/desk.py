@@ -1,7 +1,6 @@
 """Which gateway a task's model means, and one of each for all who ask."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from remit.adapters.models import anthropic, wire
 from remit.adapters.models.answer import DEFAULTS, Limits
@@ -12,18 +11,10 @@ from remit.adapters.models.price import Prices
 from remit.domain.choice import KEYS, TIERS, Choices, ModelChoice
 from remit.domain.model import Price
 from remit.errors import invalid
-from remit.ports import ModelGateway
+from remit.ports import Chosen, ModelGateway
 
 WIRES = ("openai", "anthropic")
 """The providers that we have a wire of our own for."""
-
-
-class Chosen(NamedTuple):
-    """A gateway, the name to ask it for, and what a person is told will run."""
-
-    gateway: ModelGateway
-    model: str
-    shown: str
 
 
 class ModelDesk:

@@ -320,6 +320,9 @@ _PUT_ANY_ROW = _PUT_ROW.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
             content->>7, content->>8, content->>9)
             ON CONFLICT (task_id, call_id) DO UPDATE SET run_id = excluded.run_id, started_at = excluded.started_at,
             ended_at = excluded.ended_at, status = excluded.status, result = excluded.result;
+    WHEN 'message' THEN
+        INSERT INTO message VALUES ((content->>0)::bigint, (content->>1)::bigint, content->>2, (content->>3)::bigint, content->>4, content->>5)
+            ON CONFLICT (task_id, number) DO UPDATE SET run_id = excluded.run_id, turn = excluded.turn, at = excluded.at, doc = excluded.doc;
     END CASE;""",
 )
 
@@ -349,6 +352,10 @@ ENGINE: Migration = (
         task_id bigint NOT NULL, call_id text COLLATE "C" NOT NULL, run_id text NOT NULL, tool text NOT NULL, arguments text NOT NULL,
         repeatable bigint NOT NULL, started_at text COLLATE "C" NOT NULL, ended_at text, status text NOT NULL, result text,
         PRIMARY KEY (task_id, call_id)
+    )""",
+    """CREATE TABLE message (
+        task_id bigint NOT NULL, number bigint NOT NULL, run_id text NOT NULL, turn bigint NOT NULL, at text COLLATE "C" NOT NULL, doc text NOT NULL,
+        PRIMARY KEY (task_id, number)
     )""",
     "CREATE INDEX task_waiting ON task (id) WHERE state = 'waiting'",
     _OLD_COMMIT,

@@ -123,6 +123,10 @@ ENGINE: Migration = (
         task_id INTEGER NOT NULL, call_id TEXT NOT NULL, run_id TEXT NOT NULL, tool TEXT NOT NULL, arguments TEXT NOT NULL,
         repeatable INTEGER NOT NULL, started_at TEXT NOT NULL, ended_at TEXT, status TEXT NOT NULL, result TEXT, PRIMARY KEY (task_id, call_id)
     ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE message (
+        task_id INTEGER NOT NULL, number INTEGER NOT NULL, run_id TEXT NOT NULL, turn INTEGER NOT NULL, at TEXT NOT NULL, doc TEXT NOT NULL,
+        PRIMARY KEY (task_id, number)
+    ) STRICT, WITHOUT ROWID""",
     "CREATE INDEX task_waiting ON task (id) WHERE state = 'waiting'",
 )
 
