@@ -21,12 +21,18 @@ from remit.domain.model import ModelFailed
 ASK = Request("m", "", (user("Hi"),))
 
 
-async def _nap(_seconds: float) -> None:
-    return None
+class Time:
+    """A clock that only moves when somebody sleeps."""
+
+    now = 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 async def ask(model: Any, request: Request = ASK, told: list[Delta] | None = None, **limits: Any) -> Response:
-    endpoint = Endpoint("test", ticks=Ticks(sleep=_nap))
+    time = Time()
+    endpoint = Endpoint("test", ticks=Ticks(lambda: time.now, time.sleep))
     gateway = PydanticAiGateway("test", endpoint=endpoint, limits=Limits()._replace(**limits), model=lambda _name: model)
     answer = await gateway.request(request, on_part=None if told is None else told.append)
     await gateway.close()
