@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -91,7 +92,9 @@ class PydanticAiGateway:
         given = {"model_settings": _settings(request), "model_request_parameters": _parameters(request)}
         messages = [_message(message, request.system) for message in request.messages]
         try:
-            async with direct.model_request_stream(model, messages, **given) as stream:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self._limits.first_byte_seconds):  # some wait for the first byte here already
+                    stream = await stack.enter_async_context(direct.model_request_stream(model, messages, **given))
                 events = aiter(stream)
                 while True:
                     try:
