@@ -26,6 +26,7 @@ KNOWN: dict[str, tuple[Any, str]] = {
     "fleet_concurrency": (0, "How many runs all workers together have at once; 0 sets no limit."),
     "scheduler.cron": ("0 6-21 * * *", "When tasks that wait for their turn get it."),
     "scheduler.timezone": (None, "The time zone of cron expressions, such as Europe/Berlin; without it, this machine's."),
+    "allow_unsandboxed": (False, "Let agents that are granted Bash run commands where there is no bubblewrap to contain them."),
     "runner": (None, "What carries out runs instead of remit's own agents, as module:name."),
     "agents": ({}, "A table for each agent, such as `[agents.general]`: `tools` (a list), `model`, `disabled` (true), `concurrency` (in the fleet)."),
 }
@@ -33,7 +34,7 @@ KNOWN: dict[str, tuple[Any, str]] = {
 SECRET = ("token",)
 TABLES = {"agents": {"tools": list, "model": str, "disabled": bool, "concurrency": int}}
 """Settings that are tables of tables: only files have them, and a later file changes single values. What each inner value is."""
-PERSONAL = ("url", "token", "runner")
+PERSONAL = ("url", "token", "runner", "allow_unsandboxed")
 """What a workspace may not set: a folder that somebody else made could send the token elsewhere, or run code of its own."""
 NUMBERS: dict[str, tuple[type[int] | type[float], float, float, str]] = {
     "port": (int, 0, 65535, "a port: a number from 0 to 65535"),
@@ -209,6 +210,10 @@ def _checked(name: str, value: Any, origin: str) -> Any:
         return _checked_table(name, value, origin)
     if name in NUMBERS:
         return _number(name, value, origin)
+    if name == "allow_unsandboxed":
+        if value not in (True, False, "true", "false", "1", "0"):
+            raise invalid(f"{name} in {origin}", f"is {value!r}", "true or false")
+        return value in (True, "true", "1")
     if not isinstance(value, str):
         raise invalid(f"{name} in {origin}", "is not text", "text")
     return value

@@ -267,6 +267,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ended_children": (("id",), ("id",)),
     "held": (("id", "job"), ("hash", "doc", "worker")),
     "queued": (("names",), ("key", "at", "worker")),
+    "ended": (("ids",), ("id",)),
     "live_runs": (("ids",), ("id", "run_id")),
     "ticking": (("after", "limit"), ("id",)),
     "jobless": (("after", "limit"), ("id",)),
@@ -312,6 +313,18 @@ class Chosen(NamedTuple):
     gateway: ModelGateway
     model: str
     shown: str
+
+
+class OperationTools(Protocol):
+    """The operations of the catalogue, as tools of a running agent."""
+
+    def offered(self, agent: Any, granted: frozenset[str]) -> Sequence["ToolSpec"]:
+        """What an agent is offered, by its capabilities and what is granted to its task."""
+        ...
+
+    async def call(self, name: str, arguments: Mapping[str, Any], activation: Any) -> "ToolOutcome":
+        """Carry one out as a run; whatever is refused is an outcome for the model."""
+        ...
 
 
 class ToolHost(Protocol):

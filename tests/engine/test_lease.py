@@ -162,7 +162,7 @@ async def test_an_effect_without_an_end_is_unknown_and_not_repeated_unless_that_
 
         assert (await first.call("done", "pay", {"sum": 1}, effect, repeatable=False)).status == "done"
         for name in ("pay", "look"):
-            await first._service.keep(first._held, first.run_id, [first.begun(name, name, None, repeatable=name == "look").row()])
+            await first._service.keep(first.held, first.run_id, [first.begun(name, name, None, repeatable=name == "look").row()])
         await team.do("LoseRun", "system:engine", task_id=task_id, run_id=first.run_id)
         (job,) = await team.core.store.claim(Claim("w2", GENERAL, 1, 0, 0.0))
         held = Held(Lease(job.id, "w2"), task_id)

@@ -72,6 +72,7 @@ SELECT: Mapping[str, str] = {
     "ended_children": "SELECT id FROM task {task_parent} WHERE parent_id = :id AND archived_at IS NOT NULL ORDER BY id",
     "held": "SELECT t.hash, t.doc, (SELECT worker FROM job WHERE id = :job) FROM task t WHERE t.id = :id",
     "queued": "SELECT key, at, worker FROM job WHERE key IN [names] ORDER BY id",
+    "ended": "SELECT id FROM task WHERE id IN [ids] AND archived_at IS NOT NULL ORDER BY id",
     "live_runs": "SELECT task_id, run_id FROM run WHERE outcome IS NULL AND task_id IN [ids] ORDER BY task_id",
     "ticking": """SELECT id FROM task WHERE state = 'waiting' AND wait LIKE '%"tick"%' AND id > :after ORDER BY id LIMIT :limit""",
     "jobless": f"""SELECT t.id FROM task t WHERE t.state = 'pending' AND t.id > :after AND t.owner IS NOT NULL AND t.session_id IS NULL

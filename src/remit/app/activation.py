@@ -1,7 +1,7 @@
 """One activation of a task: what a runner sees of it, and the only way it can write."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from remit.app.service import Held, Outcome, Service
@@ -43,18 +43,29 @@ class Activation:
 
     def __init__(self, service: Service, store: EventStore, clock: Clock, held: Held, task: Task, stopping: asyncio.Event) -> None:
         assert task.run is not None
-        self._service, self._store, self._clock, self._held = service, store, clock, held
-        self.task = task
+        self._service, self._store, self._clock, self.held = service, store, clock, held
+        self._task = task
         self.run_id = task.run.id
         self.stopping = stopping
         self.actor = f"agent:{task.owner}"
 
     async def do(self, command: cmd.Command, *beside: CallRecord) -> Outcome:
         """Carry out a command as this run; calls that it completes are recorded with it."""
-        outcome = await self._service.execute(command, self.actor, self.run_id, self._held, [call.row() for call in beside])
-        if outcome.task is not None and outcome.task.id == self.task.id:
-            self.task = outcome.task
-        return outcome
+        return await self.write(command, [call.row() for call in beside])
+
+    @property
+    def task(self) -> Task:
+        """The task as this run last knew it."""
+        known = self.held.seen.get(self._task.id)
+        return known.task if known else self._task
+
+    async def write(self, command: cmd.Command, rows: Sequence[Change]) -> Outcome:
+        """Carry out a command as this run, with rows that are kept beside its events."""
+        return await self._service.execute(command, self.actor, self.run_id, self.held, rows)
+
+    async def keep(self, rows: Sequence[Change]) -> None:
+        """Keep rows beside the events, under the fence."""
+        await self._service.keep(self.held, self.run_id, rows)
 
     @property
     def over(self) -> bool:
@@ -63,8 +74,8 @@ class Activation:
 
     async def look(self) -> Task:
         """The task as it is now; an error if this run is not its live one any more. Asked before every model call and every effect."""
-        self.task = await self._service.fresh(self._held, self.run_id)
-        return self.task
+        self._task = await self._service.fresh(self.held, self.run_id)
+        return self._task
 
     async def may_go_on(self) -> bool:
         """False when the run should give the task back at this boundary: it is paused, or the worker is about to stop."""
@@ -86,7 +97,7 @@ class Activation:
         if known is not None and known.run_id != self.run_id and not repeatable:
             return await self._ended(known, "unknown", None)
         begun = self.begun(call_id, tool, arguments, repeatable=repeatable)
-        await self._service.keep(self._held, self.run_id, [begun.row()])
+        await self._service.keep(self.held, self.run_id, [begun.row()])
         try:
             result, status = await action(), "done"
         except StaleRun:
@@ -118,5 +129,5 @@ class Activation:
 
     async def _ended(self, begun: CallRecord, status: CallStatus, result: str | None) -> CallRecord:
         ended = self.ended(begun, status, result)
-        await self._service.keep(self._held, self.run_id, [ended.row()])
+        await self._service.keep(self.held, self.run_id, [ended.row()])
         return ended

@@ -47,9 +47,9 @@ class Conversation:
         return sum(item.message.role == "assistant" for item in self.said)
 
     @property
-    def last(self) -> Message | None:
-        """The message that was said last."""
-        return self.said[-1].message if self.said else None
+    def finished(self) -> bool:
+        """True after a last message of the agent: whoever goes on must say something first."""
+        return bool(self.said) and self.said[-1].message.role == "assistant" and not _calls(self.said[-1].message)
 
     def open_calls(self) -> list[tuple[str, ToolCall]]:
         """Calls of the last answer that have no result yet, each with the key it is kept under."""

@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 from remit.app.agents import AgentRegistry
 from remit.app.query import Asking, ask, get_task
-from remit.app.service import Outcome, Service
+from remit.app.service import Held, Outcome, Service
 from remit.domain.command import Command
 from remit.domain.record import record
 from remit.domain.wire import instant
@@ -19,19 +19,20 @@ class Caller:
 
     actor: str
     run_id: str | None = None
+    held: Held | None = None
 
 
 class Core:
     """One store with everything that works on it."""
 
-    def __init__(self, store: Store, clock: Clock, agents: AgentRegistry) -> None:
-        self.store, self.agents = store, agents
+    def __init__(self, store: Store, clock: Clock, agents: AgentRegistry, folder: str = "") -> None:
+        self.store, self.agents, self.folder = store, agents, folder
         self.service = Service(store, clock, agents)
         self.clock = clock
 
     async def do(self, command: Command, caller: Caller) -> Outcome:
         """Carry out a command."""
-        return await self.service.execute(command, caller.actor, caller.run_id)
+        return await self.service.execute(command, caller.actor, caller.run_id, caller.held)
 
     async def ask(self, question: Asking[T]) -> T:
         """Answer a question."""

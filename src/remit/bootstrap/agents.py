@@ -1,6 +1,7 @@
 """The agents of a workspace: read from its files, checked, and made."""
 
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.adapters.agentfiles import read_agent_files, write_agent_file
@@ -26,7 +27,8 @@ def open_agents(settings: Settings) -> AgentRegistry:
 
 def open_workspace(settings: Settings) -> AbstractAsyncContextManager[Core]:
     """Everything that works on a workspace's store, with its agents and in its time zone."""
-    return open_core(settings.database_url, open_agents(settings), settings.get("scheduler.timezone"))
+    folder = str(settings.workspace or Path.cwd())
+    return open_core(settings.database_url, open_agents(settings), settings.get("scheduler.timezone"), folder)
 
 
 def check_agents(settings: Settings) -> Result:

@@ -1,17 +1,37 @@
 """What carries out runs: remit's own agents, or what the operator names instead."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any, cast
 
+from remit.app.core import Core
 from remit.config import Settings
 from remit.errors import invalid
 from remit.ports import Runner
 
 
-def runner_of(settings: Settings) -> Runner | None:
-    """The runner in force; nothing if there is none, and then a worker only carries news between tasks."""
-    name = settings.get("runner")
-    return _named(str(name)) if name else None
+@asynccontextmanager
+async def open_runner(core: Core, settings: Settings) -> AsyncGenerator[Runner, None]:
+    """The runner in force: remit's own agents with their models and tools, or what the operator names instead."""
+    if name := settings.get("runner"):
+        yield _named(str(name))
+        return
+    from remit.adapters.models.desk import ModelDesk
+    from remit.adapters.tools import WorkspaceTools
+    from remit.app.run import AgentRunner
+    from remit.surfaces.agent_tools import CatalogTools
+
+    folder = Path(core.folder or Path.cwd())
+    unsandboxed = settings.get("allow_unsandboxed")
+    desk = ModelDesk(settings.models)
+    try:
+        yield AgentRunner(
+            core.store, core.agents, desk, lambda: WorkspaceTools(folder, allow_unsandboxed=unsandboxed), CatalogTools(core), core.clock
+        )
+    finally:
+        await desk.close()
 
 
 def _named(name: str) -> Runner:

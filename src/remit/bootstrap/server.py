@@ -14,7 +14,8 @@ import uvicorn
 from remit import __version__, config
 from remit.bootstrap.agents import open_workspace
 from remit.bootstrap.api import operator
-from remit.bootstrap.runner import runner_of
+from remit.bootstrap.runner import open_runner
+from remit.bootstrap.worker import embedded_worker
 from remit.catalog import Caller, Core
 from remit.config import Settings
 from remit.errors import Unavailable, invalid
@@ -55,11 +56,9 @@ def serve_worker(settings: Settings, agents: Sequence[str] | None) -> None:
 async def _work(settings: Settings, agents: Sequence[str] | None) -> None:
     from remit.bootstrap.worker import options_of, work
 
-    options, runner = options_of(settings, agents), runner_of(settings)
-    async with open_workspace(settings) as core:
-        whom = (
-            ", ".join(options.agents or sorted(core.agents.ids())) if runner else "nobody: there is no runner, so it only carries news between tasks"
-        )
+    options = options_of(settings, agents)
+    async with open_workspace(settings) as core, open_runner(core, settings) as runner:
+        whom = ", ".join(options.agents or sorted(core.agents.ids()))
         print(f"remit works for {whom}, {options.concurrency} runs at once; Ctrl-C hands over, twice stops at once.", file=sys.stderr, flush=True)
         await work(core, runner, options)
 
@@ -87,7 +86,7 @@ async def _worker(core: Core, settings: Settings, wanted: bool) -> AsyncIterator
         return
     from remit.bootstrap.worker import options_of, working
 
-    async with working(core, runner_of(settings), options_of(settings)):
+    async with open_runner(core, settings) as runner, working(core, runner, options_of(settings)):
         yield
 
 
@@ -100,7 +99,7 @@ def _stop_at_next_signal() -> None:
 
 
 async def _serve_stdio(settings: Settings) -> None:
-    async with open_workspace(settings) as core:
+    async with open_workspace(settings) as core, embedded_worker(core, settings):
         from remit.surfaces.mcp import mcp_server
         from remit.surfaces.mcp_stdio import serve_stdio as speak
 

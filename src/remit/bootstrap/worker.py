@@ -7,7 +7,6 @@ import signal
 import socket
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from remit import __version__
 from remit.adapters.engine import Engine, worker_name
@@ -39,25 +38,17 @@ class WorkerOptions:
     cron: str = "0 6-21 * * *"
 
 
-class NoRunner:
-    """Stands where a runner should be; nothing is claimed for it."""
-
-    async def run(self, activation: Any) -> None:
-        """Never asked."""
-        raise AssertionError(f"nobody can run task {activation.task.id}")
-
-
 class RunningWorker:
     """A worker at work in this process."""
 
-    def __init__(self, core: Core, runner: Runner | None, options: WorkerOptions) -> None:
+    def __init__(self, core: Core, runner: Runner, options: WorkerOptions) -> None:
         self.name = worker_name(socket.gethostname(), os.getpid())
-        agents = _agents(core, runner, options)
+        agents = _agents(core, options)
         self._core = core
         self._scheduler = Scheduler(core.store, core.service, core.clock, options.cron)
         self._recovery = Recovery(core.store, core.service)
-        self._worker = Worker(core.store, core.service, core.clock, runner or NoRunner(), self.name, self._scheduler)
-        row = WorkerRow(
+        self._worker = Worker(core.store, core.service, core.clock, runner, self.name, self._scheduler)
+        self.row = WorkerRow(
             worker=self.name,
             host=socket.gethostname(),
             pid=os.getpid(),
@@ -67,7 +58,7 @@ class RunningWorker:
             since=instant(core.clock.now()),
         )
         limits = {f"{AGENT}{agent}": options.agent_limits.get(agent, 0) for agent in agents}
-        self._engine = Engine(core.store, row, self._worker.handle, limits, lease_seconds=options.heartbeat_seconds, fleet=options.fleet_limit)
+        self._engine = Engine(core.store, self.row, self._worker.handle, limits, lease_seconds=options.heartbeat_seconds, fleet=options.fleet_limit)
 
     async def run(self) -> None:
         """Work until stopped; runs under way then give their tasks back at their next boundary."""
@@ -98,12 +89,12 @@ class RunningWorker:
             await asyncio.sleep(RECONCILE_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - so that workers do not all look at once
 
 
-def _agents(core: Core, runner: Runner | None, options: WorkerOptions) -> tuple[str, ...]:
-    """Whom a worker works for; with nothing to carry out a run, nobody."""
+def _agents(core: Core, options: WorkerOptions) -> tuple[str, ...]:
+    """Whom a worker works for."""
     known = core.agents.ids()
     if options.agents is not None and (unknown := sorted(set(options.agents) - known)):
         raise invalid("agents", f"names {', '.join(unknown)}, which is no known agent", f"some of {', '.join(sorted(known))}")
-    return () if runner is None else tuple(sorted(known if options.agents is None else set(options.agents)))
+    return tuple(sorted(known if options.agents is None else set(options.agents)))
 
 
 def options_of(settings: Settings, agents: Sequence[str] | None = None) -> WorkerOptions:
@@ -119,18 +110,19 @@ def options_of(settings: Settings, agents: Sequence[str] | None = None) -> Worke
 
 
 @asynccontextmanager
-async def working(core: Core, runner: Runner | None, options: WorkerOptions) -> AsyncGenerator[RunningWorker, None]:
+async def working(core: Core, runner: Runner, options: WorkerOptions) -> AsyncGenerator[RunningWorker, None]:
     """A worker for the time of the block; at its end runs are handed over."""
     worker = RunningWorker(core, runner, options)
     running = asyncio.create_task(worker.run())
     try:
+        await core.store.beat(worker.row, [])  # known to others before anybody waits for it
         yield worker
     finally:
         worker.stop()
         await running
 
 
-async def work(core: Core, runner: Runner | None, options: WorkerOptions, signals: Sequence[int] = (signal.SIGTERM, signal.SIGINT)) -> None:
+async def work(core: Core, runner: Runner, options: WorkerOptions, signals: Sequence[int] = (signal.SIGTERM, signal.SIGINT)) -> None:
     """Work until a signal comes; the second one ends the process at once and leaves its tasks to others."""
     worker = RunningWorker(core, runner, options)
     loop = asyncio.get_running_loop()
@@ -149,3 +141,16 @@ async def work(core: Core, runner: Runner | None, options: WorkerOptions, signal
 def at_once(number: int, _frame: object) -> None:
     """End this process here and now; whatever it had under way is taken over by others once its lease runs out."""
     os._exit(128 + number)
+
+
+@asynccontextmanager
+async def embedded_worker(core: Core, settings: Settings) -> AsyncGenerator[None, None]:
+    """A worker in this process for the time of the block, unless one is alive already."""
+    alive = settings.get("heartbeat_seconds")
+    if any(row.age_seconds < alive and row.agents for row in await core.store.workers()):
+        yield
+        return
+    from remit.bootstrap.runner import open_runner
+
+    async with open_runner(core, settings) as runner, working(core, runner, options_of(settings)):
+        yield

@@ -82,7 +82,23 @@ IN_LISTS = tuple(name for name in _AGENT["properties"] if name not in ("prompt",
 """What a list shows of an agent."""
 _AGENT_LINE = _AGENT | {"properties": {name: _AGENT["properties"][name] for name in IN_LISTS}}
 
+_MESSAGE = {
+    "type": "object",
+    "properties": {
+        "role": {"type": "string", "enum": ["user", "assistant", "tool"]},
+        "parts": _list_of({"type": "object"}),
+        "run_id": _TEXT,
+        "turn": {"type": "integer"},
+        "at": _TEXT,
+    },
+    "required": ["role", "parts", "run_id", "turn", "at"],
+}
+_ENVELOPE: Schema = {"type": "object", "description": "The result envelope of a delegation, or its flat form."}
+
 SHAPES: dict[str, Schema] = {
+    "envelope": _ENVELOPE,
+    "results": shape(results=_list_of(_ENVELOPE)),
+    "transcript": shape(messages=_list_of(_MESSAGE), next=nullable({"type": "integer"})),
     "task": _TASK,
     "created": shape(task_id=_TEXT, task=_TASK),
     "changed": shape(success={"type": "boolean"}, task=_TASK),

@@ -3,12 +3,14 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, cast
 
-from remit.app import query
+from remit.app import delegate, query
 from remit.app.agents import Agent, AgentRegistry
+from remit.app.conversation import Conversation, transcript
 from remit.app.core import Caller, Core
 from remit.app.service import Outcome
 from remit.catalog.output import IN_LISTS, SHAPES, shape
 from remit.domain import command as cmd
+from remit.domain import delegation as give
 from remit.domain import question as ask
 from remit.domain.policy import agent_of
 from remit.domain.record import fields
@@ -159,6 +161,12 @@ async def _get_events(core: Core, request: ask.GetEvents, _: Caller) -> Result:
     return await core.ask(query.get_events(request.task_id, after=request.after, limit=request.limit))
 
 
+async def _get_transcript(core: Core, request: ask.GetTranscript, _: Caller) -> Result:
+    talk = await Conversation.load(core.store, (await core.task(request.task_id))["id"])
+    said = [item for item in talk.said if item.number > request.after]
+    return {"messages": transcript(said, talk.calls), "next": said[-1].number if said else None}
+
+
 async def _list_interactions(core: Core, request: ask.ListInteractions, _: Caller) -> Result:
     return await core.ask(query.list_interactions(status=request.status, task_id=request.task_id, limit=request.limit, cursor=request.cursor))
 
@@ -243,6 +251,12 @@ _TABLE = (
     _read("list_guides", ask.ListGuides, _list_guides, "/api/guides", "guides"),
     _read("list_agents", ask.ListAgents, _list_agents, "/api/agents", "agents"),
     _read("get_agent", ask.GetAgent, _get_agent, "/api/agents/{agent_id}", "agent"),
+    _read("get_transcript", ask.GetTranscript, _get_transcript, f"{_ONE}/transcript", "transcript"),
+    _write("task", give.DelegateTask, delegate.delegate, "POST /api/delegate", "envelope"),
+    _write("task_parallel", give.DelegateParallel, delegate.delegate_all, "POST /api/delegate/parallel", "results"),
+    _write("Task", give.LaunchTask, delegate.launch, "POST /api/delegate/launch", "envelope"),
+    _read("task_output", give.TaskOutput, delegate.output, f"{_ONE}/result", "envelope"),
+    Operation("cancel_all", give.CancelAll, delegate.cancel_all, SHAPES["canceled"], "POST", "/api/sessions/{session_id}/cancel", "destroy"),
     Operation("ask_user", cmd.AskUser, _asked, shape(interaction_id={"type": "string"}), audience="agents"),
     Operation("notify_user", cmd.NotifyUser, _succeeded, SHAPES["success"], audience="agents"),
 )

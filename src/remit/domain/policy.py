@@ -6,6 +6,7 @@ from remit.domain.value import Json, Limits, Output, Task, Tools
 from remit.errors import Conflict, Forbidden
 
 MAX_ATTEMPTS = 3
+MAX_TURNS = 50
 MAX_ROUNDS = 2
 MAX_OUTPUT_ASKS = 2
 MAX_IDLE_RUNS = 3

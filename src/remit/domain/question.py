@@ -67,6 +67,14 @@ class GetEvents:
 
 
 @record
+class GetTranscript:
+    """Read the conversation of a task: what its agent was told, said and did."""
+
+    task_id: Annotated[TaskId, "The task."]
+    after: Annotated[After, "Only messages numbered above this."] = 0
+
+
+@record
 class ListInteractions:
     """List questions to people, the open ones unless told otherwise."""
 

@@ -1,0 +1,328 @@
+"""The loop of an agent: ask the model, do what it calls for, and again, until the run ends or has to wait.
+
+What was said and done is stored step by step under the run's fence. A run may stop anywhere; the next one, in any process, goes on
+at that very call.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from remit.app.activation import Activation, CallRecord
+from remit.app.agents import Agent, AgentRegistry, role_prompt
+from remit.app.conversation import Conversation
+from remit.app.handover import Handover
+from remit.domain import brief
+from remit.domain import command as cmd
+from remit.domain.message import Effort, Message, ModelSettings, Request, Response, Tool, ToolCall, user
+from remit.domain.model import ModelFailed
+from remit.domain.policy import MAX_TURNS
+from remit.domain.tool import ToolCallRequest, ToolOutcome
+from remit.domain.value import Task, ToolCount, Usage
+from remit.domain.wire import instant
+from remit.errors import RemitError
+from remit.ports import Chosen, Clock, EventStore, Models, OperationTools, ToolHost
+
+TOOL_SECONDS = 600.0
+IDLE = frozenset({"no_first_byte", "stalled", "timed_out"})
+"""Failures of a model that mean that nothing came for too long."""
+
+
+class AgentRunner:
+    """Runs remit's own agents."""
+
+    def __init__(
+        self, store: EventStore, agents: AgentRegistry, models: Models, tools: Callable[[], ToolHost], operations: OperationTools, clock: Clock
+    ) -> None:
+        self._store, self._agents, self._models, self._tools, self._operations, self._clock = store, agents, models, tools, operations, clock
+
+    async def run(self, activation: Activation) -> None:
+        """Work on a task until the run has ended."""
+        task = activation.task
+        agent = self._agents.get(task.owner or "")
+        if agent is None:
+            return await _fail(activation, f"There is no agent {task.owner} here.", permanent=True)
+        try:
+            chosen = self._models.resolve(task.model or agent.model)
+        except RemitError as refused:
+            return await _fail(activation, str(refused), permanent=True)
+        host = self._tools()
+        try:
+            talk = await Conversation.load(self._store, task.id)
+            stretch = Stretch(self, activation, agent, chosen, host, talk)
+            await stretch.within_time()
+        finally:
+            await host.close()
+        return None
+
+    @property
+    def store(self) -> EventStore:
+        """Where everything is kept."""
+        return self._store
+
+    @property
+    def agents(self) -> AgentRegistry:
+        """Everybody who can be given work."""
+        return self._agents
+
+    @property
+    def operations(self) -> OperationTools:
+        """What agents may ask of remit itself."""
+        return self._operations
+
+    def now(self) -> str:
+        """This instant as it is stored."""
+        return instant(self._clock.now())
+
+
+class Stretch:
+    """One run of an agent: from where the conversation stands to where it must stop."""
+
+    def __init__(self, runner: AgentRunner, activation: Activation, agent: Agent, chosen: Chosen, host: ToolHost, talk: Conversation) -> None:
+        self._runner, self._activation, self._agent, self._chosen, self._host, self._talk = runner, activation, agent, chosen, host, talk
+        task = activation.task
+        self._granted = frozenset(runner.agents.grant(agent.id, task.tools))
+        self._host_specs = {spec.name: spec for spec in host.specs() if spec.name in self._granted}
+        self._operation_specs = {spec.name: spec for spec in runner.operations.offered(agent, self._granted)}
+        self._handover = Handover(runner.store, runner.agents, activation, self._granted)
+        self._counts: Counter[str] = Counter()
+        self._usage = Usage()
+        self._system = ""
+
+    @property
+    def _task(self) -> Task:
+        return self._activation.task
+
+    async def within_time(self) -> None:
+        """Go on, but no longer than the task may take."""
+        limit = self._task.limits.timeout_seconds or self._agent.timeout_seconds
+        left = None if limit is None else max(0.0, limit - self._task.duration)
+        try:
+            async with asyncio.timeout(left):
+                await self._go()
+        except TimeoutError:
+            message = f"The time limit of {limit:g} seconds is reached."
+            await self._end(cmd.AbortTask(task_id=self._task.id, reason="timeout", message=message))
+
+    async def _go(self) -> None:
+        self._system = brief.system_prompt(role_prompt(self._agent), self._task, await self._guides())
+        fresh = False
+        while not self._activation.over:
+            if not fresh and not await self._activation.may_go_on():
+                return await self._end(cmd.ReleaseRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
+            if calls := self._talk.open_calls():
+                if await self._act(calls):
+                    return await self._end(cmd.YieldRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
+                fresh = True
+                continue
+            await self._prompt()
+            await self._answer()
+            fresh = True
+        return None
+
+    # What the model reads.
+
+    async def _guides(self) -> dict[str, str]:
+        if not self._task.guides:
+            return {}
+        rows = await self._runner.store.select("guide", {"names": list(self._task.guides)})
+        return {row[0]: row[1] for row in rows}
+
+    async def _prompt(self) -> None:
+        """Say what there is to say before the next request: the instructions, what has changed since, or to go on."""
+        parts: list[str] = []
+        if not self._talk.said:
+            parts.append(brief.first_message(self._task))
+            queued = tuple(update for update in self._task.queued if update.type == "message")
+        else:
+            queued = self._task.queued
+        if queued:
+            parts.append(brief.news(queued))
+        if not parts and self._talk.finished:
+            parts.append(brief.WORK)
+        if not parts and not self._task.queued:
+            return
+        said = self._talk.next(user("\n\n".join(parts) or brief.WORK), self._activation.run_id, self._runner.now())
+        rows = [self._talk.row(said)]
+        if self._task.queued:
+            delivered = {update.update_id for update in self._task.queued}
+            await self._activation.write(cmd.DeliverUpdates(task_id=self._task.id, turn=self._talk.turns + 1), rows)
+            assert not delivered & {update.update_id for update in self._task.queued}
+        else:
+            await self._activation.keep(rows)
+        self._talk.keep(said)
+
+    def _tools(self) -> tuple[Tool, ...]:
+        specs = [*self._host_specs.values(), *self._operation_specs.values()]
+        return tuple(Tool(spec.name, spec.description, spec.parameters) for spec in specs)
+
+    async def _request(self, last_words: str = "") -> Response:
+        states = await self._subtask_states()
+        tail = user(f"{last_words}\n\n{brief.task_block(self._task, states)}".strip())
+        request = Request(
+            model=self._chosen.model,
+            system=self._system,
+            messages=(*self._talk.messages(), tail),
+            tools=() if last_words else self._tools(),
+            settings=ModelSettings(effort=_effort(self._agent)),
+            agent=self._agent.id,
+        )
+        return await self._chosen.gateway.request(request)
+
+    async def _subtask_states(self) -> dict[str, str]:
+        unknown = [int(child.id) for child in self._task.children if child.settled is None]
+        states = {child.id: child.settled or "" for child in self._task.children}
+        if unknown:
+            rows = await self._runner.store.select("rows_task", {"ids": unknown})
+            states |= {str(row[0]): str(row[3]) for row in rows}
+        return states
+
+    # What the model answers.
+
+    async def _answer(self) -> None:
+        most = self._task.limits.max_turns or self._agent.max_turns or MAX_TURNS
+        limit = f"{most} turns" if self._talk.turns >= most else self._over_budget()
+        try:
+            response = await self._request(brief.LAST_TURN.format(limit=limit) if limit else "")
+        except ModelFailed as failed:
+            return await self._failed(failed)
+        self._count(response)
+        said = self._talk.next(response.message, self._activation.run_id, self._runner.now(), response)
+        row = self._talk.row(said)
+        if limit:
+            reason: Literal["turns", "budget"] = "turns" if limit.endswith("turns") else "budget"
+            message = f"The limit of {limit} is reached. Its report: {response.text or '(none)'}"
+            await self._end(cmd.AbortTask(task_id=self._task.id, reason=reason, message=message), said.message)
+        elif response.calls:
+            await self._activation.keep([row])
+            self._talk.keep(said)
+        else:
+            finish = cmd.FinishRun(task_id=self._task.id, final_message=response.text, tool_summary=self._summary(), usage=self._spent())
+            await self._activation.write(finish, [row])
+            self._talk.keep(said)
+        return None
+
+    def _over_budget(self) -> str:
+        limits, used = self._task.limits, self._task.usage.plus(self._usage)
+        if limits.max_tokens is not None and used.input_tokens + used.output_tokens >= limits.max_tokens:
+            return f"{limits.max_tokens:,} tokens"
+        if limits.max_cost is not None and used.cost >= limits.max_cost:
+            return f"${limits.max_cost:g}"
+        return ""
+
+    async def _failed(self, failed: ModelFailed) -> None:
+        error = f"The model {self._chosen.shown} gave no answer: {failed}"
+        if failed.kind in IDLE:
+            return await self._end(cmd.TimeOutRun(task_id=self._task.id, error=error, tool_summary=self._summary(), usage=self._spent()))
+        command = cmd.FailRun(task_id=self._task.id, error=error, permanent=failed.permanent, tool_summary=self._summary(), usage=self._spent())
+        return await self._end(command)
+
+    def _count(self, response: Response) -> None:
+        used = Usage(requests=1, input_tokens=response.tokens.input, output_tokens=response.tokens.output, cost=response.cost or 0.0)
+        self._usage = self._usage.plus(used)
+
+    # What the model calls for.
+
+    async def _act(self, calls: Sequence[tuple[str, ToolCall]]) -> bool:
+        """Do every call that was made; True if the run now has to wait for the answers to some."""
+        plain: list[tuple[str, ToolCall]] = []
+        waits: list[tuple[str, ToolCall]] = []
+        for key, call in calls:
+            (waits if self._handover.waits(call.name) else plain).append((key, call))
+        harmless = [(key, call) for key, call in plain if self._repeatable(call.name)]
+        if harmless:
+            await self._record(await asyncio.gather(*(self._harmless(key, call) for key, call in harmless)))
+        for key, call in plain:
+            if not self._repeatable(call.name):
+                await self._effect(key, call)
+                if self._activation.over:
+                    return False
+        if not waits:
+            return False
+        results = await self._handover.begin(waits)
+        await self._record([self._done(key, call, outcome) for key, call, outcome in results])
+        self._counts.update(call.name for _, call, _ in results)
+        return len(results) < len(waits)
+
+    def _repeatable(self, name: str) -> bool:
+        spec = self._host_specs.get(name)
+        return (spec is None and name not in self._operation_specs) or (spec is not None and spec.repeatable)
+
+    async def _harmless(self, key: str, call: ToolCall) -> CallRecord:
+        outcome = await self._do(call)
+        self._counts[call.name] += 1
+        return self._done(key, call, outcome)
+
+    async def _effect(self, key: str, call: ToolCall) -> None:
+        """A call that changes something: recorded before and after, and never made twice."""
+        self._counts[call.name] += 1
+        if call.name in self._operation_specs:
+            # The operation itself is the record: it is decided under the fence, and the same one twice is refused or changes nothing.
+            await self._flush_before(call)
+            outcome = await self._do(call)
+            if not self._activation.over:
+                await self._record([self._done(key, call, outcome)])
+            return
+        outcome_box: list[ToolOutcome] = []
+
+        async def action() -> str:
+            outcome_box.append(await self._do(call))
+            if outcome_box[0].is_error:
+                raise ToolFailed(outcome_box[0].text)
+            return outcome_box[0].text
+
+        self._talk.calls[key] = await self._activation.call(key, call.name, call.arguments, action, repeatable=False)
+
+    async def _flush_before(self, call: ToolCall) -> None:
+        """What the model calls used must be told before a call that ends the run."""
+        if call.name in ("complete_task", "mark_task_complete") and self._usage != Usage():
+            await self._activation.do(cmd.SettleBudget(task_id=self._task.id, reservation_id=self._activation.run_id, usage=self._spent()))
+
+    async def _do(self, call: ToolCall) -> ToolOutcome:
+        if call.error:
+            return ToolOutcome(f"The arguments are no JSON object: {call.error}", is_error=True)
+        if call.name in self._operation_specs:
+            return await self._runner.operations.call(call.name, call.arguments, self._activation)
+        request = ToolCallRequest(call.name, call.arguments, self._granted, TOOL_SECONDS, self._activation.stopping)
+        return await self._host.call(request)
+
+    def _done(self, key: str, call: ToolCall, outcome: ToolOutcome) -> CallRecord:
+        begun = self._activation.begun(key, call.name, call.arguments, repeatable=True)
+        return self._activation.ended(begun, "failed" if outcome.is_error else "done", outcome.text)
+
+    async def _record(self, records: Sequence[CallRecord]) -> None:
+        if records:
+            await self._activation.keep([record.row() for record in records])
+            self._talk.calls |= {record.call_id: record for record in records}
+
+    # How the run ends.
+
+    async def _end(self, command: cmd.Command, last: Message | None = None) -> None:
+        rows = [self._talk.row(self._talk.next(last, self._activation.run_id, self._runner.now()))] if last else []
+        await self._activation.write(command, rows)
+
+    def _summary(self) -> tuple[ToolCount, ...]:
+        return tuple(ToolCount(tool=tool, count=count) for tool, count in sorted(self._counts.items()))
+
+    def _spent(self) -> Usage:
+        spent, self._usage = self._usage, Usage()
+        return spent
+
+
+class ToolFailed(Exception):
+    """A tool said that it failed."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+async def _fail(activation: Activation, error: str, *, permanent: bool) -> None:
+    await activation.do(cmd.FailRun(task_id=activation.task.id, error=error, permanent=permanent))
+
+
+_EFFORTS: dict[str | None, Effort] = {None: "low", "low": "low", "medium": "medium"}
+
+
+def _effort(agent: Agent) -> Effort:
+    return _EFFORTS.get(agent.effort, "high")

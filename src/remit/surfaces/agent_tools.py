@@ -1,0 +1,74 @@
+"""The catalogue as a running agent sees it: what it may ask of remit itself, under the fence of its run."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from remit.catalog import OPERATIONS, Caller, Core, Operation, call
+from remit.domain.delegation import DelegateParallel, LaunchSubtask, LaunchTask, Work
+from remit.domain.schema import record_schema
+from remit.domain.tool import ToolOutcome, ToolSpec
+from remit.domain.wire import dumps
+from remit.errors import RemitError, StaleRun, Unacknowledged, Unavailable
+
+OWN = ("update_steps", "update_step", "complete_task", "ask_user", "notify_user")
+"""What an agent does to its own task; which one that is, is not its to say."""
+ALWAYS = ("get_task", "get_guide", *OWN)
+FOR_CHILDREN = ("task_output", "send_message", "update_task", "cancel_task", "create_subtask")
+NOT_FOR_AGENTS = ("task", "task_parallel", "Task", "cancel_all", "respond", "waive_criterion", "mark_task_complete", "run_task")
+HIDDEN = frozenset({"call_id"})
+
+
+class CatalogTools:
+    """Operations as tools."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def offered(self, agent: Any, granted: frozenset[str]) -> list[ToolSpec]:
+        """What an agent is offered: its own task always, others' with the `tasks` capability, delegation where `Task` is granted."""
+        names = dict.fromkeys(ALWAYS)
+        if "tasks" in agent.capabilities:
+            names |= dict.fromkeys(name for name in OPERATIONS if name not in NOT_FOR_AGENTS)
+        specs = [_spec(OPERATIONS[name]) for name in names]
+        if "Task" not in granted:
+            return specs
+        specs += [_spec(OPERATIONS[name]) for name in FOR_CHILDREN if name not in names]
+        others = [other for other in self._core.agents.all() if not other.hidden and (agent.spawnable is None or other.id in agent.spawnable)]
+        return specs + _delegation([other.id for other in others], {other.id: other.description for other in others})
+
+    async def call(self, name: str, arguments: Mapping[str, Any], activation: Any) -> ToolOutcome:
+        """Carry one out as a run; what is refused is told to the model, but for what ends the run."""
+        caller = Caller(actor=activation.actor, run_id=activation.run_id, held=activation.held)
+        own = {"task_id": activation.task.id} if name in OWN else {}
+        try:
+            return ToolOutcome(dumps(await call(self._core, name, {**arguments, **own}, caller)))
+        except (StaleRun, Unavailable, Unacknowledged):
+            raise
+        except RemitError as refused:
+            return ToolOutcome(f"{refused.message} {refused.hint or ''}".strip(), is_error=True)
+
+
+def _spec(operation: Operation) -> ToolSpec:
+    hidden = HIDDEN | ({"task_id"} if operation.name in OWN else frozenset())
+    schema = record_schema(cast("Any", operation.input))
+    kept = {name: value for name, value in schema["properties"].items() if name not in hidden}
+    parameters = schema | {"properties": kept, "required": [name for name in schema.get("required", []) if name not in hidden]}
+    return ToolSpec(operation.name, operation.description, parameters, operation.effect != "read", operation.effect == "read")
+
+
+def _delegation(agents: list[str], descriptions: Mapping[str, str]) -> list[ToolSpec]:
+    listed = "\n".join(f"- {name}: {descriptions[name]}" for name in agents)
+    single = record_schema(Work)
+    choice = {"type": "string", "enum": agents}
+    one = single | {"properties": single["properties"] | {"subagent_type": choice}, "required": ["objective"]}
+    several = record_schema(DelegateParallel)
+    many = several | {"properties": {"tasks": {"type": "array", "items": one, "description": "The pieces of work."}}}
+    launched = record_schema(LaunchTask)
+    launch = launched | {"properties": launched["properties"] | {"subagent_type": choice}}
+    specs = [
+        ToolSpec("task", f"{Work.__doc__} Who can do it:\n{listed}", one, effects=True, repeatable=False),
+        ToolSpec("task_parallel", str(DelegateParallel.__doc__), many, effects=True, repeatable=False),
+        ToolSpec("Task", str(LaunchTask.__doc__), launch, effects=True, repeatable=False),
+    ]
+    part = record_schema(LaunchSubtask)
+    return specs + [ToolSpec(f"create_subtask_{name}", f"{LaunchSubtask.__doc__} {descriptions[name]}", part, True, False) for name in agents]

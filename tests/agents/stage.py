@@ -1,0 +1,99 @@
+"""Agents at work in tests: real runs on a real store, with a model that follows a script."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from remit.adapters.tools import WorkspaceTools
+from remit.app.run import AgentRunner
+from remit.catalog import Caller, call
+from remit.domain.message import Request, Response, TextPart, Tokens, ToolCall
+from remit.ports import Chosen
+from remit.surfaces.agent_tools import CatalogTools
+from tests.engine.fleet import ANN, Fleet, fleet
+
+Rule = Callable[[Request], Response]
+_NUMBERS = count(1)
+
+
+def says(text: str) -> Response:
+    """A last message."""
+    return Response((TextPart(text),), "end", Tokens(10, 5), "scripted")
+
+
+def calls(*wanted: tuple[str, dict[str, Any]]) -> Response:
+    """Calls of tools."""
+    parts = tuple(ToolCall(f"c{next(_NUMBERS)}", name, arguments) for name, arguments in wanted)
+    return Response(parts, "tool_calls", Tokens(10, 5), "scripted")
+
+
+def results(request: Request) -> list[str]:
+    """The results that a model was given after its last answer."""
+    after = next((message for message in reversed(request.messages) if message.role == "tool"), None)
+    return [part.text for part in after.parts] if after and request.messages[-2] is after else []  # type: ignore[union-attr]
+
+
+def texts(request: Request) -> str:
+    """Everything that a model was told, as one text."""
+    return "\n".join([request.system, *(message.text for message in request.messages)])
+
+
+class Script:
+    """A model that answers by rule, and remembers what it was asked."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self.asked: list[Request] = []
+
+    def resolve(self, model: str | None = None) -> Chosen:
+        """Itself, whatever is asked for."""
+        return Chosen(self, model or "main", "scripted")
+
+    async def request(self, request: Request, *, on_part: Any = None) -> Response:
+        """The answer of the rule."""
+        self.asked.append(request)
+        return self._rule(request)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def in_turn(*answers: Response) -> Rule:
+    """Answers one after the other."""
+    left = list(answers)
+    return lambda _: left.pop(0)
+
+
+class Stage:
+    """A fleet whose workers run agents."""
+
+    def __init__(self, team: Fleet, folder: Path, script: Script) -> None:
+        self.team, self.folder, self.script = team, folder, script
+
+    async def hire(self, script: Script | None = None, **options: Any) -> Any:
+        """One more worker for agents."""
+        core = self.team.core
+        models = script or self.script
+        runner = AgentRunner(core.store, core.agents, models, lambda: WorkspaceTools(self.folder), CatalogTools(core), core.clock)
+        return await self.team.hire(runner, **options)
+
+    async def call(self, operation: str, **fields: Any) -> dict[str, Any]:
+        """Carry out an operation as a person."""
+        return await call(self.team.core, operation, fields, Caller(actor=ANN))
+
+    async def transcript(self, task_id: str) -> list[dict[str, Any]]:
+        """What was said about a task."""
+        found: list[dict[str, Any]] = (await self.call("get_transcript", task_id=task_id))["messages"]
+        return found
+
+
+@asynccontextmanager
+async def stage(url: str, folder: Path, rule: Rule | Sequence[Response]) -> AsyncIterator[Stage]:
+    """A stage with one worker on the store that a URL names."""
+    async with fleet(url) as team:
+        team.core.folder = str(folder)
+        play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule)))
+        await play.hire()
+        yield play
