@@ -30,6 +30,13 @@ class WorkspaceHost:
 
         return follow_now(self._settings, task_id, after)
 
+    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Iterator[Result]:
+        """Hand out work and wait; a workspace is made where there is none."""
+        from remit.bootstrap.delegation import delegate_now
+
+        self._make_workspace()
+        return delegate_now(self._settings, operation, _given(fields))
+
     def init(self) -> Result:
         """Make the workspace in the named folder, or in this one."""
         root = Path(self._options.get("workspace") or Path.cwd()).absolute()

@@ -1,6 +1,7 @@
 """What commands do that is more than one operation of the catalogue."""
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,6 +44,53 @@ def tick(session: Session, _fields: dict[str, Any]) -> Result:
 def migrate(session: Session, _fields: dict[str, Any]) -> Result:
     """Bring the store up to date."""
     return session.host.migrate()
+
+
+def run(session: Session, fields: dict[str, Any]) -> Result:
+    """Hand one piece of work to a sub-agent and wait for it."""
+    return _delegated(session, "task", fields)
+
+
+def parallel(session: Session, fields: dict[str, Any]) -> Result:
+    """Hand all pieces of work in a file to sub-agents."""
+    return _delegated(session, "task_parallel", {"tasks": _works(fields.pop("path")), **fields})
+
+
+def _works(path: Any) -> list[Any]:
+    """A JSON list, or a line for each piece of work: its objective, or a JSON object."""
+    from json import loads
+
+    with usable("FILE", str(path)):
+        text = path.read_text() if str(path) != "-" else sys.stdin.read()
+    try:
+        found = loads(text)
+    except ValueError:
+        found = [loads(line) if line.lstrip().startswith("{") else line for line in text.splitlines() if line.strip()]
+    if not isinstance(found, list) or not found:
+        raise invalid("FILE", "holds no work", "a JSON list, or a line for each piece of work")
+    return found
+
+
+def _delegated(session: Session, operation: str, fields: dict[str, Any]) -> Result:
+    from remit.surfaces.cli.progress import Progress
+
+    progress = Progress()
+    for item in session.host.delegate(operation, fields):
+        if "result" in item:
+            progress.end()
+            result: Result = item["result"]
+            return result
+        progress.take(item["event"])
+    raise Conflict("The work ended without a result.")
+
+
+_CODES = {"completed": 0, "running": 0, "failed": 1, "timeout": 124, "cancelled": 130}
+
+
+def delegated(answer: Result) -> int:
+    """The exit code that tells how delegated work ended; of several, the worst."""
+    results: list[Result] = answer.get("results", [answer])
+    return max(_CODES[result["data"]["status"]] for result in results)
 
 
 def mcp(session: Session, _fields: dict[str, Any]) -> Result:

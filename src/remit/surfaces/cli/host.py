@@ -18,6 +18,10 @@ class Host(Protocol):
         """Events as they happen, page by page, until the caller stops; from now on without a position."""
         ...
 
+    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Iterator[Result]:
+        """Hand out work and wait: `{event}` for each event of its tasks, then `{result}`; a worker is started where none is alive."""
+        ...
+
     def init(self) -> Result:
         """Make the workspace: `{workspace, created}`."""
         ...

@@ -232,6 +232,13 @@ _TASKS = (
         (_TASK, Argument("--after", "after", "only after this version", read.number, "VERSION"), _PAGE[0]),
     ),
     Command(
+        "task transcript",
+        "Show the conversation of a task: what its agent was told, said and did.",
+        "get_transcript",
+        page.transcript,
+        (_TASK, Argument("--after", "after", "only messages numbered above this", read.number, "N")),
+    ),
+    Command(
         "task updates",
         "Show what the agent was or will be told, each with its receipt.",
         "list_updates",
@@ -251,8 +258,32 @@ _TASKS = (
     ),
 )
 
+_WORK = (
+    Argument("--agent", "subagent_type", "who does it (general)", metavar="AGENT"),
+    Argument("--model", "model", "main, light, or provider:name", metavar="MODEL"),
+    Argument("--allow", "tools.allow", "tools it may use instead of its own, separated by commas", read.names, "TOOLS"),
+    Argument("--timeout", "timeout_seconds", "seconds it may work (120)", read.number, "N"),
+)
+
 _OTHERS = (
     Command("init", "Make a workspace in this folder.", act.init, show.said("Workspace", "=workspace")),
+    Command(
+        "run",
+        "Hand a piece of work to a sub-agent and wait for what comes of it.",
+        act.run,
+        page.delegated,
+        (Argument("OBJECTIVE", "objective", TEXT, read.text), *_WORK),
+        'remit run "Where is the retry policy defined?" --agent explore',
+        code=act.delegated,
+    ),
+    Command(
+        "parallel",
+        "Hand several pieces of work to sub-agents at once: a JSON list, or a line for each.",
+        act.parallel,
+        page.delegated_all,
+        (Argument("FILE", "path", "the file, or - for standard input", read.path), _WORK[3]),
+        code=act.delegated,
+    ),
     Command("ready", "List tasks that could start now, the most urgent first.", "list_ready", show.tasks("Nothing could start now."), _PAGE),
     Command("inbox", "Show what needs you: open questions, and how to answer them.", "list_interactions", page.inbox, _PAGE),
     Command("notifications", "Show what agents told people, oldest first.", "list_notifications", show.notifications, _PAGE),

@@ -316,6 +316,40 @@ def _left_behind(answer: Result, screen: Screen) -> None:
         screen.note("A worker puts this right within a minute; or say: remit doctor --fix")
 
 
+def delegated(answer: Result, screen: Screen) -> None:
+    """What came of a piece of work."""
+    data = answer["data"]
+    screen.put(text=data["result"] or answer.get("error", {}).get("message", ""))
+    for name, value in (data.get("outputs") or {}).items():
+        screen.put(Ink(f"{name} ", "dim"), text=_value(value))
+    stats = answer["stats"]
+    screen.note(f"#{data['task_id']} {data['subagent_type']}, {data['model_used']}: {data['status']}, {stats['tool_calls']} tool calls")
+
+
+def delegated_all(answer: Result, screen: Screen) -> None:
+    """What came of each piece of work, in the order they were given."""
+    for number, result in enumerate(answer["results"], 1):
+        data = result["data"]
+        screen.put(Ink(f"[{number}] ", "bold"), f"#{data['task_id']} {data['subagent_type']}: {data['status']}" if data["task_id"] else "refused")
+        screen.put(text=data["result"] or result.get("error", {}).get("message", ""), indent=2)
+
+
+def transcript(answer: Result, screen: Screen) -> None:
+    """A conversation, message by message."""
+    for message in answer["messages"]:
+        screen.put(Ink(f"{message['role']} ", "bold"), Ink(f"turn {message['turn']}, {message['at']}", "dim"))
+        for part in message["parts"]:
+            screen.put(text=_spoken(part), indent=2)
+    if not answer["messages"]:
+        screen.note("Nothing was said yet.")
+
+
+def _spoken(part: dict[str, Any]) -> str:
+    if part["type"] == "tool_call":
+        return f"{part['name']} {_value(part['arguments'])}"
+    return str(part.get("text", ""))
+
+
 def schedule(answer: Result, screen: Screen) -> None:
     """The calendar, what comes next, and who waits for it."""
     screen.put(f"{answer['cron']} in ", text=answer["timezone"])
