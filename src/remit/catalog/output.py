@@ -93,7 +93,39 @@ _MESSAGE = {
     },
     "required": ["role", "parts", "run_id", "turn", "at"],
 }
-_ENVELOPE: Schema = {"type": "object", "description": "The result envelope of a delegation, or its flat form."}
+_DATA: Schema = {
+    "type": "object",
+    "properties": {
+        "status": {"type": "string", "enum": ["running", "completed", "failed", "timeout", "cancelled"]},
+        "task_id": nullable(_TEXT),
+        "result": _TEXT,
+        "tool_summary": _list_of(shape(tool=_TEXT, count={"type": "integer"})),
+        "model_used": nullable(_TEXT),
+        "subagent_type": nullable(_TEXT),
+        "outputs": {"type": "object"},
+    },
+    "required": ["status", "task_id", "result", "tool_summary", "model_used", "subagent_type"],
+}
+_ENVELOPE: Schema = {
+    "type": "object",
+    "description": "What came of a delegation; with format flat, the fields of the second half on one level.",
+    "properties": {
+        "status": _TEXT,
+        "data": _DATA,
+        "text": _TEXT,
+        "stats": {"type": "object"},
+        "context": {"type": "object"},
+        "error": {"anyOf": [{"type": "object"}, {"type": "string"}, {"type": "null"}]},
+        "task_id": _TEXT,
+        "objective": _TEXT,
+        "agent_type": nullable(_TEXT),
+        "result": nullable(_TEXT),
+        "duration": {"type": "number"},
+        "started_at": nullable(_TEXT),
+        "completed_at": nullable(_TEXT),
+    },
+    "required": ["status"],
+}
 
 SHAPES: dict[str, Schema] = {
     "envelope": _ENVELOPE,

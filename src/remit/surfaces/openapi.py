@@ -29,6 +29,8 @@ AT_THE_EDGE = {413: "The body is larger than 1,000,000 bytes.", 415: "The body i
 
 TAGS = {
     "tasks": ("Tasks", "Units of work: create, follow, change and end them."),
+    "delegate": ("Delegation", "Hand work to sub-agents and get what comes of it."),
+    "sessions": ("Sessions", "Outside conversations that hand out or work on tasks."),
     "interactions": ("People", "Questions of agents to people, and what agents tell them."),
     "notifications": ("People", ""),
     "guides": ("Guides", "Troubleshooting guides that tasks link to."),
@@ -299,6 +301,9 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "add_resource": {"type": "url", "value": "https://example.com/changelog", "label": "The changelog"},
     "send_message": {"message": "The release moves to Friday."},
     "respond": {"answer": "Yes, name the contributors."},
+    "task": {"objective": "Find where the retry policy is defined.", "subagent_type": "explore", "timeout_seconds": 120},
+    "task_parallel": {"tasks": [{"objective": "List the public functions.", "subagent_type": "explore"}, {"objective": "Sum up the changelog."}]},
+    "Task": {"description": "Find the policy", "prompt": "Find where the retry policy is defined.", "subagent_type": "explore", "model": "light"},
     "create_guide": {"title": "Flaky tests", "body": "Run the test alone a hundred times before you touch it.", "id": "flaky-tests"},
 }
 """For each operation with a body, one that it takes."""

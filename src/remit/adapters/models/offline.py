@@ -83,7 +83,8 @@ Wanted = tuple[str, dict[str, Any]]
 
 def reply(request: Request) -> Response:
     """What comes next after what was said: more tools, or the report."""
-    asked = "\n".join(message.text for message in request.messages if message.role == "user")
+    # What a request says about the state of the task is not what is looked for.
+    asked = "\n".join(message.text.partition("<Task id=")[0] for message in request.messages if message.role == "user")
     terms = () if request.agent == "summary" else search_terms(asked)
     made = list(_made(request))
     found = gathered(made, terms)
