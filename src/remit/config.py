@@ -26,6 +26,7 @@ KNOWN: dict[str, tuple[Any, str]] = {
     "fleet_concurrency": (0, "How many runs all workers together have at once; 0 sets no limit."),
     "scheduler.cron": ("0 6-21 * * *", "When tasks that wait for their turn get it."),
     "scheduler.timezone": (None, "The time zone of cron expressions, such as Europe/Berlin; without it, this machine's."),
+    "tool_calls": (64, "How many tools a model may call in one answer."),
     "allow_unsandboxed": (False, "Let agents that are granted Bash run commands where there is no bubblewrap to contain them."),
     "runner": (None, "What carries out runs instead of remit's own agents, as module:name."),
     "agents": ({}, "A table for each agent, such as `[agents.general]`: `tools` (a list), `model`, `disabled` (true), `concurrency` (in the fleet)."),
@@ -41,6 +42,7 @@ NUMBERS: dict[str, tuple[type[int] | type[float], float, float, str]] = {
     "concurrency": (int, 1, 10_000, "a whole number from 1 to 10,000"),
     "heartbeat_seconds": (float, 0.2, 3600, "a number of seconds from 0.2 to 3,600"),
     "fleet_concurrency": (int, 0, 1_000_000, "a whole number, 0 for no limit"),
+    "tool_calls": (int, 1, 10_000, "a whole number from 1 to 10,000"),
 }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.app.activation import Activation
-from remit.app.agents import AgentRegistry
+from remit.app.agents import Agent, AgentRegistry
 from remit.codec import opened, task_of
 from remit.domain import brief
 from remit.domain import command as cmd
@@ -25,8 +25,8 @@ Begun = tuple[str, ToolCall, ToolOutcome]
 class Handover:
     """Begins what must be waited for, and finds out what came of it when the run goes on."""
 
-    def __init__(self, store: EventStore, agents: AgentRegistry, activation: Activation, granted: frozenset[str]) -> None:
-        self._store, self._agents, self._activation, self._granted = store, agents, activation, granted
+    def __init__(self, store: EventStore, agents: AgentRegistry, activation: Activation, agent: Agent) -> None:
+        self._store, self._agents, self._activation, self._agent = store, agents, activation, agent
 
     def waits(self, name: str) -> bool:
         """True for tools whose answer comes from somebody else."""
@@ -135,7 +135,18 @@ class Handover:
     def _subtask(self, key: str, item: Any, at: str) -> cmd.CreateSubtask:
         if not isinstance(item, Mapping):
             raise invalid(f"{at.rstrip('.')}", "is no object", "an object with an objective")
-        return subtask(item, self._activation.task.id, key, at)
+        return subtask({**item, "subagent_type": self._whom(item.get("subagent_type"), at)}, self._activation.task.id, key, at)
+
+    def _whom(self, name: Any, at: str) -> str:
+        """Who is meant, if this agent may give work to them."""
+        may = self._agent.spawnable
+        if name is None:
+            return may[0] if may is not None and len(may) == 1 else "general"
+        found = self._agents.find(str(name))
+        known = sorted(self._agents.ids() if may is None else set(may) & self._agents.ids())
+        if found is None or found.id not in known:
+            raise invalid(f"{at}subagent_type", f"is {name!r}, who cannot be given work here", f"one of {', '.join(known)}")
+        return found.id
 
     async def _delegate(self, fresh: Sequence[tuple[str, ToolCall, list[cmd.CreateSubtask]]]) -> list[Begun]:
         """Make all subtasks in one commit; if that is refused, one call after the other, so that one does not fail the others."""

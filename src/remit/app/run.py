@@ -83,9 +83,10 @@ class Stretch:
         self._runner, self._activation, self._agent, self._chosen, self._host, self._talk = runner, activation, agent, chosen, host, talk
         task = activation.task
         self._granted = frozenset(runner.agents.grant(agent.id, task.tools))
-        self._host_specs = {spec.name: spec for spec in host.specs() if spec.name in self._granted}
-        self._operation_specs = {spec.name: spec for spec in runner.operations.offered(agent, self._granted)}
-        self._handover = Handover(runner.store, runner.agents, activation, self._granted)
+        self._offered = self._granted if task.tools.offer is None else self._granted & frozenset(task.tools.offer)
+        self._host_specs = {spec.name: spec for spec in host.specs() if spec.name in self._offered}
+        self._operation_specs = {spec.name: spec for spec in runner.operations.offered(agent, self._offered)}
+        self._handover = Handover(runner.store, runner.agents, activation, agent)
         self._counts: Counter[str] = Counter()
         self._usage = Usage()
         self._system = ""
@@ -284,7 +285,7 @@ class Stretch:
             return ToolOutcome(f"The arguments are no JSON object: {call.error}", is_error=True)
         if call.name in self._operation_specs:
             return await self._runner.operations.call(call.name, call.arguments, self._activation)
-        request = ToolCallRequest(call.name, call.arguments, self._granted, TOOL_SECONDS, self._activation.stopping)
+        request = ToolCallRequest(call.name, call.arguments, self._offered, TOOL_SECONDS, self._activation.stopping)
         return await self._host.call(request)
 
     def _done(self, key: str, call: ToolCall, outcome: ToolOutcome) -> CallRecord:

@@ -1,5 +1,6 @@
 """The agents of a workspace: read from its files, checked, and made."""
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
 Result = dict[str, Any]
 
 
-def open_agents(settings: Settings) -> AgentRegistry:
-    """Everybody who can be given work in a workspace."""
+def open_agents(settings: Settings, tools: Sequence[str] = ()) -> AgentRegistry:
+    """Everybody who can be given work in a workspace; further tools can be granted by name."""
     files = _files(settings)
     # Most workspaces have none, and do without what reads them.
-    return AgentRegistry(_roster(settings, files).agents) if files or settings.get("agents") else AgentRegistry()
+    return AgentRegistry(_roster(settings, files, tools).agents) if files or settings.get("agents") else AgentRegistry()
 
 
-def open_workspace(settings: Settings) -> AbstractAsyncContextManager[Core]:
+def open_workspace(settings: Settings, tools: Sequence[str] = ()) -> AbstractAsyncContextManager[Core]:
     """Everything that works on a workspace's store, with its agents and in its time zone."""
     folder = str(settings.workspace or Path.cwd())
-    return open_core(settings.database_url, open_agents(settings), settings.get("scheduler.timezone"), folder)
+    return open_core(settings.database_url, open_agents(settings, tools), settings.get("scheduler.timezone"), folder)
 
 
 def check_agents(settings: Settings) -> Result:
@@ -70,10 +71,10 @@ def _files(settings: Settings) -> list[AgentFile]:
     return read_agent_files(settings.workspace) if settings.workspace else []
 
 
-def _roster(settings: Settings, files: list[AgentFile]) -> "Roster":
+def _roster(settings: Settings, files: list[AgentFile], tools: Sequence[str] = ()) -> "Roster":
     from remit.app.roster import muster
 
-    return muster(files, settings.get("agents"))
+    return muster(files, settings.get("agents"), frozenset({*TOOLS, *tools}))
 
 
 def _notes(notes: Any) -> list[Result]:

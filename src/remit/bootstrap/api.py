@@ -2,7 +2,7 @@
 
 import getpass
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -26,19 +26,37 @@ class Remit:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, workspace: Path | str | None = None, database_url: str | None = None, *, actor: str | None = None
+        cls,
+        workspace: Path | str | None = None,
+        database_url: str | None = None,
+        *,
+        actor: str | None = None,
+        tools: Sequence[Callable[..., Any]] = (),
+        worker: bool = True,
     ) -> AsyncGenerator["Remit", None]:
-        """Open a workspace, or a database by its URL; where there is no workspace, one is made in the current folder."""
+        """Open a workspace, or a database by its URL; where there is no workspace, one is made in the current folder.
+
+        Where no worker is alive, one works in this process meanwhile, unless `worker` is off. `tools` are functions that can be
+        granted to agents by name.
+        """
         settings = config.load(workspace, {"database_url": database_url})
         if settings.get("database_url") is None and not (settings.workspace and settings.folder.is_dir()):
             config.make_workspace(settings.workspace or Path.cwd())
             settings = config.load(workspace, {"database_url": database_url})
-        async with open_workspace(settings) as core:
+        names = [function.__name__ for function in tools]
+        async with open_workspace(settings, names) as core, _worker(core, settings, tools, wanted=worker):
             yield cls(core, Caller(actor=actor or operator()))
 
     async def call(self, operation: str, **values: Any) -> Result:
         """Carry out an operation by its name."""
         return await call(self._core, operation, values, self._caller)
+
+    async def stream_parallel(self, tasks: Sequence[Any], **values: Any) -> AsyncIterator[Result]:
+        """Hand out several pieces of work; each result as it comes, with the number of its piece."""
+        from remit.catalog import stream_parallel
+
+        async for number, result in stream_parallel(self._core, {"tasks": list(tasks), **values}, self._caller):
+            yield {"number": number, **result}
 
     async def events(self, after: str | None = None, task_id: str | None = None) -> AsyncIterator[Result]:
         """Events as they happen, of all tasks or of one; from now on without a position."""
@@ -49,6 +67,17 @@ class Remit:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Method: ...
+
+
+@asynccontextmanager
+async def _worker(core: Core, settings: config.Settings, tools: Sequence[Callable[..., Any]], *, wanted: bool) -> AsyncGenerator[None, None]:
+    if not wanted:
+        yield
+        return
+    from remit.bootstrap.worker import embedded_worker
+
+    async with embedded_worker(core, settings, tools):
+        yield
 
 
 def operator() -> str:

@@ -1,6 +1,6 @@
 """What carries out runs: remit's own agents, or what the operator names instead."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
@@ -9,27 +9,35 @@ from typing import Any, cast
 from remit.app.core import Core
 from remit.config import Settings
 from remit.errors import invalid
-from remit.ports import Runner
+from remit.ports import Runner, ToolHost
+
+Function = Callable[..., Any]
 
 
 @asynccontextmanager
-async def open_runner(core: Core, settings: Settings) -> AsyncGenerator[Runner, None]:
+async def open_runner(core: Core, settings: Settings, functions: Sequence[Function] = ()) -> AsyncGenerator[Runner, None]:
     """The runner in force: remit's own agents with their models and tools, or what the operator names instead."""
     if name := settings.get("runner"):
         yield _named(str(name))
         return
+    from remit.adapters.models.answer import DEFAULTS
     from remit.adapters.models.desk import ModelDesk
     from remit.adapters.tools import WorkspaceTools
+    from remit.adapters.tools.functions import WithFunctions, named
     from remit.app.run import AgentRunner
     from remit.surfaces.agent_tools import CatalogTools
 
     folder = Path(core.folder or Path.cwd())
     unsandboxed = settings.get("allow_unsandboxed")
-    desk = ModelDesk(settings.models)
+    desk = ModelDesk(settings.models, limits=DEFAULTS._replace(tool_calls=settings.get("tool_calls")))
+    own = named(functions)
+
+    def tools() -> ToolHost:
+        host = WorkspaceTools(folder, allow_unsandboxed=unsandboxed)
+        return WithFunctions(host, own) if own else host
+
     try:
-        yield AgentRunner(
-            core.store, core.agents, desk, lambda: WorkspaceTools(folder, allow_unsandboxed=unsandboxed), CatalogTools(core), core.clock
-        )
+        yield AgentRunner(core.store, core.agents, desk, tools, CatalogTools(core), core.clock)
     finally:
         await desk.close()
 

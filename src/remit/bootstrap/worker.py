@@ -5,8 +5,9 @@ import os
 import random
 import signal
 import socket
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from remit import __version__
 from remit.adapters.engine import Engine, worker_name
@@ -144,13 +145,13 @@ def at_once(number: int, _frame: object) -> None:
 
 
 @asynccontextmanager
-async def embedded_worker(core: Core, settings: Settings) -> AsyncGenerator[None, None]:
-    """A worker in this process for the time of the block, unless one is alive already."""
+async def embedded_worker(core: Core, settings: Settings, functions: Sequence[Callable[..., Any]] = ()) -> AsyncGenerator[None, None]:
+    """A worker in this process for the time of the block, unless one is alive already; one with functions of its own is always needed."""
     alive = settings.get("heartbeat_seconds")
-    if any(row.age_seconds < alive and row.agents for row in await core.store.workers()):
+    if not functions and any(row.age_seconds < alive and row.agents for row in await core.store.workers()):
         yield
         return
     from remit.bootstrap.runner import open_runner
 
-    async with open_runner(core, settings) as runner, working(core, runner, options_of(settings)):
+    async with open_runner(core, settings, functions) as runner, working(core, runner, options_of(settings)):
         yield

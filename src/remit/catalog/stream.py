@@ -1,13 +1,16 @@
 """What there is to watch: events as they happen, and how many tasks are in which state."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from remit.app.core import Core
+from remit.app.core import Caller, Core
+from remit.app.delegate import stream_all
 from remit.app.follow import follow
 from remit.app.query import counts
 from remit.app.view import event_view, worker_view
+from remit.domain.delegation import DelegateParallel
+from remit.domain.shape import parse
 
 LEASE_SECONDS = 30.0
 """After how long a silence a worker is not called alive, whatever lease it has chosen."""
@@ -25,6 +28,12 @@ async def fleet(core: Core) -> dict[str, Any]:
         "workers": [worker_view(row, LEASE_SECONDS) for row in await core.store.workers()],
         "queues": [{"queue": queue, "queued": queued, "claimed": claimed} for queue, queued, claimed in rows],
     }
+
+
+async def stream_parallel(core: Core, fields: Mapping[str, Any], caller: Caller) -> AsyncGenerator[tuple[int, dict[str, Any]], None]:
+    """Several pieces of work handed out at once; each result with its number, as it comes."""
+    async for number, result in stream_all(core, parse(DelegateParallel, fields), caller):
+        yield number, result
 
 
 async def follow_events(core: Core, after: str | None = None, task_id: str | None = None) -> AsyncGenerator[list[dict[str, Any]], None]:

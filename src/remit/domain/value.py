@@ -160,6 +160,8 @@ class Tools:
 
     allow: Annotated[tuple[ToolName, ...], Items(256)] | None = None
     deny: Annotated[tuple[ToolName, ...], Items(256)] = ()
+    offer: Annotated[tuple[ToolName, ...], Items(256)] | None = None
+    """Which of them its own model is shown; the others it can only pass on. Without a list, all."""
 
     def permits(self, tool: str) -> bool:
         """True if this grant, by itself, does not stand in the way of a tool."""

@@ -34,7 +34,8 @@ class CatalogTools:
             return specs
         specs += [_spec(OPERATIONS[name]) for name in FOR_CHILDREN if name not in names]
         others = [other for other in self._core.agents.all() if not other.hidden and (agent.spawnable is None or other.id in agent.spawnable)]
-        return specs + _delegation([other.id for other in others], {other.id: other.description for other in others})
+        named = {other.id: other.description for other in others}
+        return specs + (_delegation(list(named), named, optional="general" in named or len(named) == 1) if named else [])
 
     async def call(self, name: str, arguments: Mapping[str, Any], activation: Any) -> ToolOutcome:
         """Carry one out as a run; what is refused is told to the model, but for what ends the run."""
@@ -56,11 +57,14 @@ def _spec(operation: Operation) -> ToolSpec:
     return ToolSpec(operation.name, operation.description, parameters, operation.effect != "read", operation.effect == "read")
 
 
-def _delegation(agents: list[str], descriptions: Mapping[str, str]) -> list[ToolSpec]:
+def _delegation(agents: list[str], descriptions: Mapping[str, str], *, optional: bool) -> list[ToolSpec]:
     listed = "\n".join(f"- {name}: {descriptions[name]}" for name in agents)
     single = record_schema(Work)
     choice = {"type": "string", "enum": agents}
-    one = single | {"properties": single["properties"] | {"subagent_type": choice}, "required": ["objective"]}
+    one = single | {
+        "properties": single["properties"] | {"subagent_type": choice},
+        "required": ["objective"] if optional else ["objective", "subagent_type"],
+    }
     several = record_schema(DelegateParallel)
     many = several | {"properties": {"tasks": {"type": "array", "items": one, "description": "The pieces of work."}}}
     launched = record_schema(LaunchTask)

@@ -274,7 +274,15 @@ def _inside(schema: Schema) -> Schema:
 
 # Examples: requests as people would write them, answers made of the shapes and the words below.
 
-_PATHS = {"task_id": "42", "criterion_id": "c1", "index": 0, "interaction_id": "42-q1", "guide_id": "flaky-tests", "agent_id": "general"}
+_PATHS = {
+    "session_id": "session-7f3a",
+    "task_id": "42",
+    "criterion_id": "c1",
+    "index": 0,
+    "interaction_id": "42-q1",
+    "guide_id": "flaky-tests",
+    "agent_id": "general",
+}
 
 REQUESTS: dict[str, dict[str, Any]] = {
     "create_task": {

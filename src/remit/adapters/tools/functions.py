@@ -1,0 +1,99 @@
+"""Python functions as tools: their signature is what a model is shown, their docstring says what they do."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec, clip
+from remit.errors import invalid
+from remit.ports import ToolHost
+
+Function = Callable[..., Any]
+_TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", tuple: "array", dict: "object"}
+
+
+def repeatable(function: Function) -> Function:
+    """Mark a function as harmless to call again after a crash; without the mark, a call that was cut off is never repeated."""
+    function.__dict__["remit_repeatable"] = True
+    return function
+
+
+def spec_of(function: Function) -> ToolSpec:
+    """A function as a tool."""
+    name = function.__name__
+    hints = get_type_hints(function)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise invalid("tools", f"has {name}, whose parameter {parameter.name} cannot be named by a model", "plain parameters with types")
+        properties[parameter.name] = _schema(hints.get(parameter.name, str))
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+    parameters = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    again = bool(getattr(function, "remit_repeatable", False))
+    return ToolSpec(name, inspect.getdoc(function) or name, parameters, effects=not again, repeatable=again)
+
+
+def _schema(hint: Any) -> dict[str, Any]:
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return _schema(next(part for part in get_args(hint) if part is not NoneType))
+    if origin is Literal:
+        return {"type": "string", "enum": list(get_args(hint))}
+    return {"type": _TYPES.get(origin or hint, "string")}
+
+
+class WithFunctions:
+    """A host's own tools, and functions beside them."""
+
+    def __init__(self, host: ToolHost, functions: Mapping[str, tuple[Function, ToolSpec]]) -> None:
+        self._host, self._functions = host, functions
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """Every tool there is, granted or not."""
+        return (*self._host.specs(), *(spec for _, spec in self._functions.values()))
+
+    async def call(self, call: ToolCallRequest) -> ToolOutcome:
+        """Do one call, if it is granted."""
+        if call.tool not in self._functions or call.tool not in call.granted:
+            return await self._host.call(call)
+        function, spec = self._functions[call.tool]
+        if problem := _problem(spec, call.arguments):
+            return ToolOutcome(problem, is_error=True)
+        try:
+            async with asyncio.timeout(call.deadline_seconds):
+                if inspect.iscoroutinefunction(function):
+                    found = await function(**call.arguments)
+                else:
+                    found = await asyncio.to_thread(function, **call.arguments)
+        except TimeoutError:
+            return ToolOutcome(f"{call.tool} was stopped after {call.deadline_seconds:g} seconds.", is_error=True)
+        except Exception as error:  # noqa: BLE001 - whatever somebody's function does becomes an outcome for the model
+            return ToolOutcome(f"{call.tool} failed: {type(error).__name__}: {error}", is_error=True)
+        return clip(found if isinstance(found, str) else _text(found), "Ask for less.")
+
+    async def close(self) -> None:
+        """Let go of the host."""
+        await self._host.close()
+
+
+def named(functions: Sequence[Function]) -> dict[str, tuple[Function, ToolSpec]]:
+    """Functions by the name a model calls them by."""
+    return {function.__name__: (function, spec_of(function)) for function in functions}
+
+
+def _problem(spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
+    known = spec.parameters["properties"]
+    if unknown := sorted(arguments.keys() - known.keys()):
+        return f"{unknown[0]!r} is not a parameter of {spec.name}; it takes {', '.join(known) or 'none'}."
+    missing = [name for name in spec.parameters["required"] if name not in arguments]
+    return f"{missing[0]!r} is missing: {spec.name} needs it." if missing else ""
+
+
+def _text(value: Any) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False, default=str)
