@@ -136,6 +136,14 @@ async def test_a_job_that_is_given_back_can_be_claimed_again_once(store: Store) 
     assert await store.claim(claim("w2")) == []
 
 
+async def test_a_job_that_is_given_back_at_once_keeps_its_time(store: Store) -> None:
+    await put(store, Job("tick", at="2020-01-01T00:00:00.000000Z"))
+    (job,) = await store.claim(claim())
+    await store.give_back(Lease(job.id, "w1"), 0.0)
+    (again,) = await store.claim(claim("w2"))
+    assert again.at == job.at == "2020-01-01T00:00:00.000000Z"
+
+
 async def test_a_job_that_is_given_back_for_later_waits(store: Store) -> None:
     await put(store, Job("tell/1"))
     (job,) = await store.claim(claim())

@@ -369,7 +369,7 @@ class MemoryJobs:
         if self.holds(lease):
             job = self.jobs[lease.job]
             self._drop(job.key)
-            at = instant(datetime.now(UTC) + timedelta(seconds=delay_seconds)) if delay_seconds else None
+            at = instant(datetime.now(UTC) + timedelta(seconds=delay_seconds)) if delay_seconds else job.at
             self.jobs[job.id] = job._replace(worker=None, at=at)
 
     def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:

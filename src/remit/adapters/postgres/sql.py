@@ -39,7 +39,7 @@ FORGET = "DELETE FROM worker WHERE beat < clock_timestamp() - interval '1 hour'"
 GIVE_BACK = """WITH newer AS (DELETE FROM job WHERE worker IS NULL AND key = (SELECT key FROM job WHERE id = $1 AND worker = $2))
     SELECT pg_notify('remit_job', '')"""
 RETURN = """UPDATE job SET worker = NULL, beat = NULL, later = ($3::float8 > 0)::int, at = CASE WHEN $3::float8 > 0
-    THEN to_char((clock_timestamp() + make_interval(secs => $3)) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') END
+    THEN to_char((clock_timestamp() + make_interval(secs => $3)) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') ELSE at END
     WHERE id = $1 AND worker = $2"""
 LEAVE = "DELETE FROM worker WHERE worker = $1"
 WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, running, EXTRACT(EPOCH FROM clock_timestamp() - beat)::float8

@@ -36,7 +36,8 @@ DOCUMENT = "SELECT hash, doc FROM task WHERE id = ?"
 TAKE = "UPDATE job SET worker = ?, beat = ?, tries = tries + 1 WHERE id = ?"
 BEAT = "UPDATE job SET beat = :now WHERE worker = :worker AND id IN (SELECT value FROM json_each(:jobs))"
 LOST = "SELECT id FROM job WHERE id IN (SELECT value FROM json_each(:jobs)) AND worker IS NOT :worker"
-GIVE_BACK = """UPDATE OR REPLACE job SET worker = NULL, beat = NULL, at = :at, later = :at IS NOT NULL WHERE id = :job AND worker = :worker"""
+GIVE_BACK = """UPDATE OR REPLACE job SET worker = NULL, beat = NULL, at = COALESCE(:at, at), later = :at IS NOT NULL
+    WHERE id = :job AND worker = :worker"""
 HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (worker) DO UPDATE SET running = excluded.running, beat = excluded.beat, agents = excluded.agents"""
 FORGET = "DELETE FROM worker WHERE beat < :now - :age OR beat > :now + 1"
