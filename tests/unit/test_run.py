@@ -198,6 +198,12 @@ def test_a_subtask_that_ends_starts_the_count_afresh() -> None:
     assert (task.questions, task.wait and [item.ref for item in task.wait.on]) == ((), children[-1:])
 
 
+def test_a_run_that_ends_with_an_update_it_was_not_told_of_is_followed_by_another() -> None:
+    task = given(created(completion="explicit"), *STARTED_RUN, ev.MessageSent(update_id="1-u1", message="One more thing"))
+    task = by_run(task, finish())
+    assert (task.state, task.wait, len(task.queued)) == (State.PENDING, None, 1)
+
+
 # The clock.
 
 
