@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help try test lint types layers reference check bench lock format clean
+.PHONY: help try test torture lint types layers reference check bench lock format clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -15,6 +15,10 @@ test: .venv/dev ## Run every test, on memory, SQLite and a real PostgreSQL
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
+
+torture: .venv/dev ## Kill workers and servers under load for a while, on SQLite and on PostgreSQL
+	$(BIN)/python -m tests.torture --database sqlite --tasks 5000 --kills 80 --stops 10 --minutes 5
+	$(BIN)/python -m tests.torture --database postgres --tasks 5000 --kills 80 --stops 10 --restarts 10 --minutes 5
 
 lint: .venv/dev ## Check style
 	$(BIN)/ruff check .

@@ -39,12 +39,30 @@ async def test_a_key_is_queued_once_and_the_later_word_stands(store: Store) -> N
     assert keys(await store.claim(claim())) == ["run/1", "run/2"]
 
 
-async def test_a_claimed_job_may_have_a_successor_with_its_key(store: Store) -> None:
-    await put(store, Job("tell/1"))
+@pytest.mark.parametrize("job", [Job("tell/1"), Job("run/1", AGENT)], ids=["signal", "run"])
+async def test_a_claimed_job_may_have_a_successor_which_waits_until_it_is_done(store: Store, job: Job) -> None:
+    await put(store, job)
     (first,) = await store.claim(claim())
-    await put(store, Job("tell/1"))
+    await put(store, job)
+    assert await store.claim(claim("w2")) == []
+    waits = await store.next_in([SIGNALS, AGENT], 60.0)
+    assert waits is not None
+    assert waits > 1
+    async with store.watch("jobs") as bell, asyncio.timeout(10):
+        await store.commit(Unit((), (), lease=Lease(first.id, "w1"), ack=True))
+        await bell.wait()
+    assert await store.next_in([SIGNALS, AGENT], 60.0) == 0.0
     (second,) = await store.claim(claim("w2"))
     assert first.id != second.id
+
+
+async def test_the_successor_of_a_job_that_the_dead_have_left_waits_too(store: Store) -> None:
+    await put(store, Job("run/1", AGENT))
+    (first,) = await store.claim(claim())
+    await put(store, Job("run/1", AGENT))
+    (taken,) = await store.claim(claim("w2", lease=0.0))
+    assert taken.id == first.id
+    assert await store.claim(claim("w3")) == []
 
 
 async def test_only_queues_that_are_asked_for_are_claimed(store: Store) -> None:
@@ -116,6 +134,14 @@ async def test_a_job_that_is_given_back_can_be_claimed_again_once(store: Store) 
     assert await store.claim(claim("w2")) == []
     await store.give_back(Lease(job.id, "w1"), 0.0)
     assert await store.claim(claim("w2")) == []
+
+
+async def test_a_job_that_is_given_back_at_once_keeps_its_time(store: Store) -> None:
+    await put(store, Job("tick", at="2020-01-01T00:00:00.000000Z"))
+    (job,) = await store.claim(claim())
+    await store.give_back(Lease(job.id, "w1"), 0.0)
+    (again,) = await store.claim(claim("w2"))
+    assert again.at == job.at == "2020-01-01T00:00:00.000000Z"
 
 
 async def test_a_job_that_is_given_back_for_later_waits(store: Store) -> None:

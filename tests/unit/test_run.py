@@ -190,6 +190,20 @@ def test_what_others_do_between_runs_is_not_the_progress_of_a_run() -> None:
     assert idle_runs(task, 1).questions
 
 
+def test_a_subtask_that_ends_starts_the_count_afresh() -> None:
+    children = [str(number) for number in range(2, 8)]
+    task = run_once(given(CREATED, *(ev.SubtaskLinked(child_id=child) for child in children)), finish())
+    for child in children[:-1]:
+        task = run_once(then(task, cmd.SettleSubtask(task_id="1", child_id=child, state="done")), finish())
+    assert (task.questions, task.wait and [item.ref for item in task.wait.on]) == ((), children[-1:])
+
+
+def test_a_run_that_ends_with_an_update_it_was_not_told_of_is_followed_by_another() -> None:
+    task = given(created(completion="explicit"), *STARTED_RUN, ev.MessageSent(update_id="1-u1", message="One more thing"))
+    task = by_run(task, finish())
+    assert (task.state, task.wait, len(task.queued)) == (State.PENDING, None, 1)
+
+
 # The clock.
 
 

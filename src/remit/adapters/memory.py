@@ -371,15 +371,16 @@ class MemoryJobs:
         if self.holds(lease):
             job = self.jobs[lease.job]
             self._drop(job.key)
-            at = instant(datetime.now(UTC) + timedelta(seconds=delay_seconds)) if delay_seconds else None
+            at = instant(datetime.now(UTC) + timedelta(seconds=delay_seconds)) if delay_seconds else job.at
             self.jobs[job.id] = job._replace(worker=None, at=at)
 
     def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
         """Seconds until something can be claimed."""
         if self._ready(queues):
             return 0.0
-        there = [job for job in self.jobs.values() if job.queue in queues]
-        waits = [(datetime.fromisoformat(job.at) - datetime.now(UTC)).total_seconds() for job in there if job.at and not job.worker]
+        there, held = [job for job in self.jobs.values() if job.queue in queues], self._held()
+        free = [job.at for job in there if job.at and not job.worker and job.key not in held]
+        waits = [(datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds() for at in free]
         waits += [job.beat + lease_seconds - time.monotonic() for job in there if job.worker]
         return max(0.0, min(waits)) if waits else None
 
@@ -404,6 +405,11 @@ class MemoryJobs:
         self.jobs = {number: job for number, job in self.jobs.items() if job.key != key or job.worker is not None}
 
     def _ready(self, queues: Sequence[str]) -> list[_Job]:
-        now = instant(datetime.now(UTC))
-        due = [job for job in self.jobs.values() if job.worker is None and job.queue in queues and (job.at is None or job.at <= now)]
+        now, held = instant(datetime.now(UTC)), self._held()
+        queued = [job for job in self.jobs.values() if job.worker is None and job.queue in queues and job.key not in held]
+        due = [job for job in queued if job.at is None or job.at <= now]
         return sorted(due, key=lambda job: (job.priority, job.id))
+
+    def _held(self) -> set[str]:
+        """Keys that somebody works on: a successor waits until the job before it is done."""
+        return {job.key for job in self.jobs.values() if job.worker is not None}

@@ -8,7 +8,7 @@ from remit.domain import command as cmd
 from remit.domain.due import TICK, Job
 from remit.domain.value import State, Task
 from remit.domain.wire import instant
-from remit.errors import Conflict, NotFound
+from remit.errors import Conflict, NotFound, StaleRun
 from remit.ports import Clock, Lease, Store
 
 SYSTEM = "system:scheduler"
@@ -25,21 +25,25 @@ class Scheduler:
 
     async def ensure(self) -> None:
         """See that there is a tick to come, and none later than the calendar now says; one that was missed is left as it is."""
-        coming = self._tick_after(self._clock.now())
         there = await self._store.select("queued", {"names": [TICK]})
+        coming = self._tick_after(self._clock.now())  # after the look: a slot that passed meanwhile may have fired
         if not there or all(at is not None and at > (coming.at or "") and worker is None for _, at, worker in there):
             await self._service.put(coming)
 
     async def tick(self, lease: Lease, slot: str | None, stopping: asyncio.Event) -> None:
-        """Give every task that waits for the scheduler its turn, one after the other; then there is the next tick."""
+        """Give every task that waits for the scheduler its turn, one after the other; then there is the next tick.
+
+        A tick that its worker left half done is done again by another: who began to wait after the slot has had its turn.
+        """
         began = self._clock.now()
+        due = datetime.fromisoformat(slot) if slot else began
         after = 0
         while rows := await self._store.select("ticking", {"after": after, "limit": PAGE}):
             for (number,) in rows:
                 after = number
                 if stopping.is_set():
                     return await self._store.give_back(lease, 0.0)
-                await self._turn(str(number), began)
+                await self._turn(str(number), due, lease)
         await self._service.put(self._tick_after(_later(began, slot)), done=lease)
         return None
 
@@ -50,12 +54,14 @@ class Scheduler:
     def _tick_after(self, when: datetime) -> Job:
         return Job(key=TICK, at=instant(self._clock.next_slot(self._cron, when)))
 
-    async def _turn(self, task_id: str, began: datetime) -> None:
+    async def _turn(self, task_id: str, due: datetime, lease: Lease) -> None:
         task = await self._service.load(task_id)
-        if _has_own_calendar(task) or task.wait is None or task.wait.since > began:
+        if _has_own_calendar(task) or task.wait is None or task.wait.since > due:
             return
         try:
-            await self._service.execute(cmd.Tick(task_id=task_id), SYSTEM)
+            await self._service.execute(cmd.Tick(task_id=task_id), SYSTEM, held=Held(lease))
+        except StaleRun:
+            raise
         except (Conflict, NotFound):
             return
         await self._until_settled(task_id)

@@ -173,7 +173,7 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return _awaiting(replace(task, children=children), WaitFor(kind="subtask", ref=child_id, call_id=call_id), entry)
         case ev.SubtaskSettled(child_id=child_id, state=state):
             children = tuple(replace(child, settled=state) if child.id == child_id else child for child in task.children)
-            return _satisfied(replace(task, children=children), "subtask", child_id)
+            return _satisfied(replace(task, children=children, idle_runs=0), "subtask", child_id)
         case ev.TimerSet(timer_id=timer_id, call_id=call_id):
             counted = replace(task, counts=replace(task.counts, timers=task.counts.timers + 1))
             return _awaiting(counted, WaitFor(kind="timer", ref=timer_id, call_id=call_id), entry)

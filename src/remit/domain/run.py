@@ -206,7 +206,8 @@ def _idle(task: Task, command: cmd.FinishRun) -> Events:
     stuck = not task.run.progressed and task.idle_runs + 1 >= MAX_IDLE_RUNS
     yielded = ev.RunYielded(run_id=task.run.id, final_message=command.final_message, tick=not stuck, tool_summary=command.tool_summary)
     if not stuck:
-        return [yielded]
+        # What came too late for this run must not wait for the scheduler: who says it now would wake the task too.
+        return [yielded, ev.TimerFired(ref="tick", cause="update")] if task.queued else [yielded]
     question = f"{MAX_IDLE_RUNS} runs in a row made no progress. How should it go on? Its last words: {command.final_message or '(none)'}"
     return [ev.UserInteractionRequested(interaction_id=f"{task.id}-q{task.counts.interactions + 1}", question=question), yielded]
 

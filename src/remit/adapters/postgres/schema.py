@@ -84,6 +84,7 @@ DECLARE
     bad int[];
     lost int[];
     fate int[];
+    done text[];
     other record;
 BEGIN
     -- Rows are locked in id order over the whole batch, so that two batches never wait for each other in a circle.
@@ -120,7 +121,10 @@ BEGIN
     LOOP
         PERFORM put_row(other.name, other.gone, other.content::json);
     END LOOP;
-    DELETE FROM job USING unnest(l_unit, l_job, l_ack) AS l (unit, job, ack) WHERE job.id = l.job AND l.ack AND NOT l.unit = ANY(bad);
+    WITH gone AS (
+        DELETE FROM job USING unnest(l_unit, l_job, l_ack) AS l (unit, job, ack) WHERE job.id = l.job AND l.ack AND NOT l.unit = ANY(bad)
+        RETURNING job.key
+    ) SELECT array_agg(key) INTO done FROM gone;
     DELETE FROM job USING unnest(x_unit, x_key) AS x (unit, key) WHERE job.key = x.key AND job.worker IS NULL AND NOT x.unit = ANY(bad);
     -- In the order of keys, so that two batches never wait for each other in a circle. A queued row is locked by the update until
     -- the commit: whoever claims it then sees what it is about.
@@ -131,7 +135,8 @@ BEGIN
         ORDER BY j.key, j.n DESC
         ON CONFLICT (key) WHERE worker IS NULL DO UPDATE SET queue = excluded.queue, priority = excluded.priority, at = excluded.at,
             later = excluded.later;
-    IF FOUND THEN
+    -- What waited behind a job that is done can be claimed now.
+    IF FOUND OR EXISTS (SELECT 1 FROM job WHERE key = ANY(done) AND worker IS NULL) THEN
         PERFORM pg_notify('remit_job', '');
     END IF;
     PERFORM pg_notify('remit_event', '');
@@ -160,8 +165,11 @@ BEGIN
     UPDATE job SET later = 0 WHERE id IN (
         SELECT id FROM job WHERE worker IS NULL AND later = 1 AND at <= to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
         FOR UPDATE SKIP LOCKED);
+    -- A successor waits until the job before it with its key is done, or two would work on one task.
     SELECT COALESCE(array_agg(id), '{}') INTO chosen FROM (
-        SELECT id FROM job WHERE queue = 'signals' AND worker IS NULL AND later = 0 ORDER BY priority, id LIMIT signals FOR UPDATE SKIP LOCKED
+        SELECT id FROM job WHERE queue = 'signals' AND worker IS NULL AND later = 0
+            AND NOT EXISTS (SELECT 1 FROM job held WHERE held.key = job.key AND held.worker IS NOT NULL)
+            ORDER BY priority, id LIMIT signals FOR UPDATE SKIP LOCKED
     ) AS signal;
     SELECT chosen || COALESCE(array_agg(id), '{}') INTO chosen FROM (
         SELECT id FROM job WHERE queue = 'signals' AND worker IS NOT NULL AND beat < since ORDER BY id LIMIT signals FOR UPDATE SKIP LOCKED
@@ -184,6 +192,7 @@ BEGIN
             ) AS open
             CROSS JOIN LATERAL (
                 SELECT id, priority FROM job WHERE job.queue = open.queue AND worker IS NULL AND later = 0
+                AND NOT EXISTS (SELECT 1 FROM job held WHERE held.key = job.key AND held.worker IS NOT NULL)
                 ORDER BY priority, id LIMIT GREATEST(0, LEAST(room, open.free)) FOR UPDATE SKIP LOCKED
             ) AS run
             ORDER BY run.priority, run.id LIMIT room

@@ -39,13 +39,14 @@ FORGET = "DELETE FROM worker WHERE beat < clock_timestamp() - interval '1 hour'"
 GIVE_BACK = """WITH newer AS (DELETE FROM job WHERE worker IS NULL AND key = (SELECT key FROM job WHERE id = $1 AND worker = $2))
     SELECT pg_notify('remit_job', '')"""
 RETURN = """UPDATE job SET worker = NULL, beat = NULL, later = ($3::float8 > 0)::int, at = CASE WHEN $3::float8 > 0
-    THEN to_char((clock_timestamp() + make_interval(secs => $3)) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') END
+    THEN to_char((clock_timestamp() + make_interval(secs => $3)) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') ELSE at END
     WHERE id = $1 AND worker = $2"""
 LEAVE = "DELETE FROM worker WHERE worker = $1"
 WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, running, EXTRACT(EPOCH FROM clock_timestamp() - beat)::float8
     FROM worker ORDER BY since, worker"""
 NEXT_IN = """SELECT CASE
-    WHEN EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND later = 0 AND queue = ANY($1)) THEN 0
+    WHEN EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND later = 0 AND queue = ANY($1)
+        AND NOT EXISTS (SELECT 1 FROM job held WHERE held.key = job.key AND held.worker IS NOT NULL)) THEN 0
     ELSE LEAST(
         (SELECT EXTRACT(EPOCH FROM MIN(at)::timestamptz - clock_timestamp()) FROM job WHERE worker IS NULL AND later = 1 AND queue = ANY($1)),
         (SELECT EXTRACT(EPOCH FROM MIN(beat) - clock_timestamp()) + $2 FROM job WHERE worker IS NOT NULL AND queue = ANY($1))

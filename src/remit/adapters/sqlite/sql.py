@@ -15,6 +15,8 @@ EVENT_AT = "SELECT id FROM event WHERE stream = ? AND version = ?"
 INSERT_EVENT = f"INSERT INTO event ({sql.EVENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
+_FREE = "NOT EXISTS (SELECT 1 FROM job held WHERE held.key = job.key AND held.worker IS NOT NULL)"
+"""Nobody works on this key: a successor waits until the job before it is done, or two would work on one task."""
 PUT_JOB = """INSERT INTO job (key, queue, priority, at, later) VALUES (:key, :queue, :priority, :at, :at IS NOT NULL)
     ON CONFLICT (key) WHERE worker IS NULL DO UPDATE
     SET queue = excluded.queue, priority = excluded.priority, at = excluded.at, later = excluded.later"""
@@ -25,24 +27,25 @@ ACK = "DELETE FROM job WHERE id = ? AND worker = ?"
 PROMOTE = "UPDATE job SET later = 0 WHERE worker IS NULL AND later = 1 AND at <= :now"
 EXPIRED = """SELECT id, key, queue, tries, at FROM job WHERE worker IS NOT NULL AND (beat < :now - :lease OR beat > :now + 1)
     AND queue IN (SELECT value FROM json_each(:queues)) ORDER BY beat"""
-QUEUED = """SELECT id, key, queue, tries, at FROM job INDEXED BY job_ready
-    WHERE worker IS NULL AND later = 0 AND queue IN (SELECT value FROM json_each(:queues)) ORDER BY priority, id"""
-SIGNALLED = """SELECT id, key, queue, tries, at FROM job INDEXED BY job_ready_queue
-    WHERE worker IS NULL AND later = 0 AND queue = :queue ORDER BY priority, id LIMIT :limit"""
+QUEUED = f"""SELECT id, key, queue, tries, at FROM job INDEXED BY job_ready
+    WHERE worker IS NULL AND later = 0 AND queue IN (SELECT value FROM json_each(:queues)) AND {_FREE} ORDER BY priority, id"""
+SIGNALLED = f"""SELECT id, key, queue, tries, at FROM job INDEXED BY job_ready_queue
+    WHERE worker IS NULL AND later = 0 AND queue = :queue AND {_FREE} ORDER BY priority, id LIMIT :limit"""
 CLAIMED = "SELECT queue, COUNT(*) FROM job WHERE worker IS NOT NULL GROUP BY queue"
 DOCUMENT = "SELECT hash, doc FROM task WHERE id = ?"
 TAKE = "UPDATE job SET worker = ?, beat = ?, tries = tries + 1 WHERE id = ?"
 BEAT = "UPDATE job SET beat = :now WHERE worker = :worker AND id IN (SELECT value FROM json_each(:jobs))"
 LOST = "SELECT id FROM job WHERE id IN (SELECT value FROM json_each(:jobs)) AND worker IS NOT :worker"
-GIVE_BACK = """UPDATE OR REPLACE job SET worker = NULL, beat = NULL, at = :at, later = :at IS NOT NULL WHERE id = :job AND worker = :worker"""
+GIVE_BACK = """UPDATE OR REPLACE job SET worker = NULL, beat = NULL, at = COALESCE(:at, at), later = :at IS NOT NULL
+    WHERE id = :job AND worker = :worker"""
 HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (worker) DO UPDATE SET running = excluded.running, beat = excluded.beat, agents = excluded.agents"""
 FORGET = "DELETE FROM worker WHERE beat < :now - :age OR beat > :now + 1"
 LEAVE = "DELETE FROM worker WHERE worker = ?"
 WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, running, :now - beat FROM worker
     WHERE beat <= :now + 1 ORDER BY since, worker"""
-READY = """SELECT EXISTS (SELECT 1 FROM job INDEXED BY job_ready_queue
-    WHERE worker IS NULL AND later = 0 AND queue IN (SELECT value FROM json_each(:queues)))"""
+READY = f"""SELECT EXISTS (SELECT 1 FROM job INDEXED BY job_ready_queue
+    WHERE worker IS NULL AND later = 0 AND queue IN (SELECT value FROM json_each(:queues)) AND {_FREE})"""
 NEXT_AT = "SELECT MIN(at) FROM job WHERE worker IS NULL AND later = 1 AND queue IN (SELECT value FROM json_each(:queues))"
 NEXT_BEAT = "SELECT MIN(beat) FROM job WHERE worker IS NOT NULL AND queue IN (SELECT value FROM json_each(:queues))"
 

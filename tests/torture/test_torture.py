@@ -1,0 +1,47 @@
+"""The short form of the ordeal: thousands of tasks while workers are killed and stopped and the server crashes. Nothing lost, doubled or stuck.
+
+The seed is printed; `REMIT_TORTURE_SEED` sets it.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+
+from tests.postgres import PostgresForTests
+from tests.torture.ordeal import Settings, on_postgres, on_sqlite
+
+SQLITE = Settings(seed=0, tasks=1500, kills=20, stops=3, lease_seconds=1.5)
+POSTGRES = Settings(seed=0, tasks=1100, kills=12, stops=2, restarts=2, cuts=2, lease_seconds=1.5)
+
+
+@pytest.fixture
+def seed() -> int:
+    """Another one each time, unless one is wanted."""
+    return int(os.environ.get("REMIT_TORTURE_SEED") or SystemRandom().randrange(10**6))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresForTests]:
+    """A server of our own, since it is going to crash."""
+    own = PostgresForTests()
+    yield own
+    own.close()
+
+
+def test_nothing_is_lost_doubled_or_stuck_on_sqlite(seed: int, tmp_path: Path) -> None:
+    report = on_sqlite(SQLITE._replace(seed=seed), tmp_path)
+    print(report)
+    assert report.violations == [], str(report)
+    assert report.tasks >= 1150, str(report)
+    assert report.kills >= 20, str(report)
+
+
+def test_nothing_is_lost_doubled_or_stuck_on_postgres(seed: int, tmp_path: Path, server: PostgresForTests) -> None:
+    report = on_postgres(POSTGRES._replace(seed=seed), tmp_path, server)
+    print(report)
+    assert report.violations == [], str(report)
+    assert report.tasks >= 850, str(report)
+    assert (report.kills, report.restarts) >= (12, 2), str(report)

@@ -1,0 +1,70 @@
+"""A real worker process: `python -m tests.torture.worker URL NAME [OPTIONS]`, where the options are a JSON object."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from remit.adapters.clock import SystemClock
+from remit.app.activation import Activation
+from remit.app.agents import AgentRegistry
+from remit.app.core import Core
+from remit.bootstrap import open_store
+from remit.bootstrap.worker import WorkerOptions, work
+from remit.ports import Clock
+from remit.testing import Scripted
+
+NEVER = "0 0 1 1 *"
+"""A calendar that does not come into the way."""
+
+
+class Mortal(Scripted):
+    """Knows one more step: `["die", path]` kills this process, but only if it did not do so before."""
+
+    async def _do(self, activation: Activation, number: int, step: list[Any]) -> None:
+        match step:
+            case ["die", str(path)]:
+                _die_once(Path(path))
+                await activation.call(f"step-{number}", "die", path, _survive, repeatable=True)
+            case _:
+                await super()._do(activation, number, step)
+
+
+class FastClock(SystemClock):
+    """A clock on which every calendar has a slot each so many milliseconds."""
+
+    def __init__(self, every_ms: int) -> None:
+        super().__init__("UTC")
+        self._every = timedelta(milliseconds=every_ms)
+
+    def next_slot(self, cron: str, after: datetime) -> datetime:
+        """The next whole multiple."""
+        start = datetime(2020, 1, 1, tzinfo=UTC)
+        return start + self._every * ((after - start) // self._every + 1)
+
+
+async def run(url: str, *, slot_ms: int = 0, **options: Any) -> None:
+    """Work until a signal comes."""
+    clock: Clock = FastClock(slot_ms) if slot_ms else SystemClock("UTC")
+    async with open_store(url) as store:
+        await work(Core(store, clock, AgentRegistry()), Mortal(), WorkerOptions(**{"cron": NEVER, **options}))
+
+
+def _die_once(mark: Path) -> None:
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _survive() -> str:
+    return "survived"
+
+
+if __name__ == "__main__":
+    logging.basicConfig(format=f"%(asctime)s {sys.argv[2]} %(name)s %(levelname)s %(message)s")
+    asyncio.run(run(sys.argv[1], **json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}))
