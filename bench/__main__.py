@@ -5,30 +5,24 @@ import asyncio
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.postgres import PostgresForTests
 
 from bench.commits import Round, postgres_round, sqlite_round
+from bench.engine import engine_lines, sqlite_urls
+from bench.line import Line
 from bench.reads import fill, medians
 from bench.surfaces import PEERS, mcp, rest, starts, workspace
 from remit.bootstrap import open_store
 
 ROUNDS = 5
+ENGINE_ROUNDS = 3
 COMMITS = {1: 400, 64: 6400}
-
-
-class Line(NamedTuple):
-    """One measurement: two figures, their ratio, and what the ratio has to be."""
-
-    what: str
-    ours: str
-    other: str
-    ratio: float
-    target: str
-    met: bool
+PARTS = ["sqlite", "postgres", "surfaces", "engine"]
 
 
 async def commit_lines(name: str, round_: Round, rounds: int) -> list[Line]:
@@ -124,13 +118,23 @@ async def measure(rounds: int, size: int, parts: list[str]) -> list[Line]:
         if "surfaces" in parts:
             lines += surface_lines(Path(folder) / "workspace", rounds)
         if "postgres" in parts:
-            server = PostgresForTests()
-            try:
+            with postgres() as server:
                 lines += await commit_lines("PostgreSQL", partial(postgres_round, server.new_database), rounds)
                 lines += await read_lines("PostgreSQL", server.new_database(), server.new_database(), size)
-            finally:
-                server.close()
+        if "engine" in parts:
+            with postgres() as server:
+                lines += await engine_lines({"PostgreSQL": server.new_database, "SQLite": sqlite_urls(Path(folder))}, min(rounds, ENGINE_ROUNDS))
     return lines
+
+
+@contextmanager
+def postgres() -> Iterator[PostgresForTests]:
+    """A server of its own for a part."""
+    server = PostgresForTests()
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 def main() -> None:
@@ -138,9 +142,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure remit against bare code doing the same work.")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each rate is measured (default %(default)s)")
     parser.add_argument("--size", type=int, default=100_000, help="tasks in the large workspace (default %(default)s)")
-    parser.add_argument("--part", action="append", choices=["sqlite", "postgres", "surfaces"], help="only this part")
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part")
     options = parser.parse_args()
-    lines = asyncio.run(measure(options.rounds, options.size, options.part or ["sqlite", "postgres", "surfaces"]))
+    lines = asyncio.run(measure(options.rounds, options.size, options.part or PARTS))
     show(lines)
     sys.exit(0 if all(line.met for line in lines) else 1)
 
