@@ -5,32 +5,25 @@ import asyncio
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from tests.postgres import PostgresForTests
 
 from bench.commits import Round, postgres_round, sqlite_round
+from bench.engine import engine_lines, sqlite_urls
+from bench.line import Line
 from bench.models import models
 from bench.reads import fill, medians
 from bench.surfaces import PEERS, mcp, rest, starts, workspace
 from remit.bootstrap import open_store
 
 ROUNDS = 5
+ENGINE_ROUNDS = 3
 COMMITS = {1: 400, 64: 6400}
-PARTS = ["sqlite", "postgres", "surfaces", "models"]
-
-
-class Line(NamedTuple):
-    """One measurement: two figures, their ratio, and what the ratio has to be."""
-
-    what: str
-    ours: str
-    other: str
-    ratio: float
-    target: str
-    met: bool
+PARTS = ["sqlite", "postgres", "surfaces", "engine", "models"]
 
 
 async def commit_lines(name: str, round_: Round, rounds: int) -> list[Line]:
@@ -135,13 +128,23 @@ async def measure(rounds: int, size: int, parts: list[str]) -> list[Line]:
         if "surfaces" in parts:
             lines += surface_lines(Path(folder) / "workspace", rounds)
         if "postgres" in parts:
-            server = PostgresForTests()
-            try:
+            with postgres() as server:
                 lines += await commit_lines("PostgreSQL", partial(postgres_round, server.new_database), rounds)
                 lines += await read_lines("PostgreSQL", server.new_database(), server.new_database(), size)
-            finally:
-                server.close()
+        if "engine" in parts:
+            with postgres() as server:
+                lines += await engine_lines({"PostgreSQL": server.new_database, "SQLite": sqlite_urls(Path(folder))}, min(rounds, ENGINE_ROUNDS))
     return lines
+
+
+@contextmanager
+def postgres() -> Iterator[PostgresForTests]:
+    """A server of its own for a part."""
+    server = PostgresForTests()
+    try:
+        yield server
+    finally:
+        server.close()
 
 
 def main() -> None:

@@ -1,0 +1,311 @@
+"""How fast tasks are run, how soon they start, how soon the dead are replaced, and what waiting and idling cost.
+
+Rates and latencies stand beside bare PgQueuer, the engine's own engine, doing jobs that do nothing on the same PostgreSQL
+server with the same number of processes. A job of PgQueuer's counts when its body ran, its acknowledgement comes up to 0.1
+seconds later; a task counts when its end and all its events are durable. That favours PgQueuer.
+"""
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import asyncpg
+from pgqueuer.adapters.drivers.asyncpg import AsyncpgPoolDriver
+from pgqueuer.adapters.persistence.queries import Queries
+
+from bench.crew import ENTRYPOINT, Crew, bare, busy, memory_bytes, no_op, scripted
+from bench.line import Line
+from remit.app.core import Core
+from remit.bootstrap.store import open_core
+from remit.domain import command as cmd
+
+SIZES = (1, 4)
+TASKS = 2000
+SINGLE = 60
+"""How many are made one after the other to see how soon each starts."""
+CALLERS = 64
+HEARTBEAT_SECONDS = 2.0
+LATE_SECONDS = 2.0
+KILLS = 3
+WAITING = 10_000
+WARM = 500
+WAKES = 50
+WAITING_BYTES = 2048
+IDLE_SECONDS = 10.0
+IDLE_SHARE = 0.01
+BENCH = "user:bench"
+
+New = Callable[[], str]
+"""The URL of a new, empty database."""
+
+
+class Trial(NamedTuple):
+    """What one crew did: bodies a second, and seconds from the making of one to its start, in the median."""
+
+    rate: float
+    latency: float
+
+
+async def engine_lines(new: dict[str, New], rounds: int) -> list[Line]:
+    """All of it; `new` makes databases of each kind."""
+    lines, single = await rate_lines(new, rounds)
+    lines += await takeover_lines(new)
+    return lines + await cost_lines(new, single)
+
+
+# Rates and latencies.
+
+
+async def rate_lines(new: dict[str, New], rounds: int) -> tuple[list[Line], float]:
+    """Rates and latencies as ratios to bare PgQueuer's, and its own latency."""
+    trials: dict[tuple[str, int], list[Trial]] = {}
+    for _ in range(rounds):
+        for size in SIZES:
+            trials.setdefault(("bare", size), []).append(await _bare_trial(new["PostgreSQL"](), size))
+            for name, make in new.items():
+                trials.setdefault((name, size), []).append(await _trial(make(), size))
+    lines = [line for name in new for size in SIZES for line in _compared(name, size, trials[name, size], trials["bare", size])]
+    return lines, statistics.median(trial.latency for trial in trials["bare", 1])
+
+
+def _compared(name: str, size: int, ours: list[Trial], others: list[Trial]) -> list[Line]:
+    rate, latency = (statistics.median(column) for column in zip(*ours, strict=True))
+    other_rate, other_latency = (statistics.median(column) for column in zip(*others, strict=True))
+    faster = statistics.median(our.rate / other.rate for our, other in zip(ours, others, strict=True))
+    longer = statistics.median(our.latency / other.latency for our, other in zip(ours, others, strict=True))
+    judged = name == "PostgreSQL"
+    workers, beside = f"{size} worker{'s' if size > 1 else ''}", "bare PgQueuer on PostgreSQL beside it"
+    return [
+        Line(
+            f"{name}: no-op tasks, {workers}, per second ({beside})",
+            f"{rate:,.0f}",
+            f"{other_rate:,.0f}",
+            faster,
+            "at least 0.35" if judged else "",
+            faster >= 0.35 or not judged,
+        ),
+        Line(
+            f"{name}: create to start, {workers}, ms ({beside})",
+            f"{latency * 1000:.1f}",
+            f"{other_latency * 1000:.1f}",
+            longer,
+            "at most 3.00" if judged else "",
+            longer <= 3.0 or not judged,
+        ),
+    ]
+
+
+async def _trial(url: str, size: int) -> Trial:
+    """Tasks that wait when the workers begin, then single ones while they are idle."""
+    async with open_core(url) as core:
+
+        async def make(_: str) -> str:
+            return await _create(core, title="Do nothing")
+
+        with Crew(no_op, url, size) as crew:
+            await _together([_create(core, title="Do nothing") for _ in range(TASKS)])
+            return await _measured(crew, make)
+
+
+async def _bare_trial(url: str, size: int) -> Trial:
+    """The same with jobs of PgQueuer's."""
+    async with asyncpg.create_pool(url) as pool:
+        queries = Queries(AsyncpgPoolDriver(pool))
+        await queries.install()
+
+        async def make(name: str) -> str:
+            await queries.enqueue(ENTRYPOINT, name.encode())
+            return name
+
+        with Crew(bare, url, size) as crew:
+            await queries.enqueue([ENTRYPOINT] * TASKS, [str(number).encode() for number in range(TASKS)], [0] * TASKS)
+            return await _measured(crew, make)
+
+
+async def _measured(crew: Crew, make: Callable[[str], Awaitable[str]]) -> Trial:
+    await crew.ready()
+    began = crew.go()
+    rate = TASKS / (await crew.until(TASKS) - began)
+    made: dict[str, float] = {}
+    for number in range(SINGLE):
+        at = time.monotonic()
+        made[await make(f"single-{number}")] = at
+        await crew.until(TASKS + number + 1)
+    begun = await crew.stop()
+    return Trial(rate, statistics.median(begun[name] - at for name, at in made.items()))
+
+
+# What a dead worker left.
+
+
+class Takeover(NamedTuple):
+    """Seconds until the run of a killed worker was started anew, at worst, and how many runs were lost for each kill."""
+
+    seconds: float
+    lost: float
+
+
+async def takeover_lines(new: dict[str, New]) -> list[Line]:
+    """From `kill -9` until another worker has started the run anew; all databases at the same time, since it is mostly waiting."""
+    found = await asyncio.gather(*(_takeover(make()) for make in new.values()))
+    return [line for name, takeover in zip(new, found, strict=True) for line in _takeover_lines(name, takeover)]
+
+
+def _takeover_lines(name: str, takeover: Takeover) -> list[Line]:
+    return [
+        Line(
+            f"{name}: kill -9 to the next RunStarted, s (the heartbeat limit beside it)",
+            f"{takeover.seconds:.2f}",
+            f"{HEARTBEAT_SECONDS:.2f}",
+            takeover.seconds / HEARTBEAT_SECONDS,
+            f"{LATE_SECONDS:.0f} s past it at most",
+            takeover.seconds - HEARTBEAT_SECONDS <= LATE_SECONDS,
+        ),
+        Line(
+            f"{name}: runs lost for each kill (the killed one beside it)",
+            f"{takeover.lost:.2f}",
+            "1.00",
+            takeover.lost,
+            "exactly 1.00",
+            takeover.lost == 1.0,
+        ),
+    ]
+
+
+async def _takeover(url: str) -> Takeover:
+    """Workers die one after the other, each with the same run under way."""
+    async with open_core(url) as core, _scripted(url, heartbeat_seconds=HEARTBEAT_SECONDS) as first:
+        task_id = await _create(core, title="Work", metadata={"script": [["sleep", 600]]}, limits={"max_attempts": 100})
+        worker, taken, doomed = await _next_worker(core, task_id, None), list[float](), first
+        for _ in range(KILLS):
+            heir = Crew(scripted, url, heartbeat_seconds=HEARTBEAT_SECONDS)
+            await heir.ready()
+            heir.go()
+            await _staffed(core, len(taken) + 2)
+            at = doomed.kill()
+            worker = await _next_worker(core, task_id, worker)
+            taken.append(time.monotonic() - at)
+            doomed = heir
+        await asyncio.sleep(HEARTBEAT_SECONDS)  # what was taken over must stay with its worker
+        lost = (await core.service.load(task_id)).attempts
+        await core.service.do(cmd.CancelTask, {"task_id": task_id}, BENCH)
+        await doomed.stop()
+    return Takeover(max(taken), lost / KILLS)
+
+
+async def _staffed(core: Core, count: int) -> None:
+    """Return once so many workers were heard of; a heartbeat rings no bell."""
+    for _ in range(1000):
+        if len(await core.store.workers()) >= count:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("a worker did not say that it is there")
+
+
+async def _next_worker(core: Core, task_id: str, before: str | None) -> str:
+    """Who has the run of a task, once that is somebody else."""
+    async with asyncio.timeout(60), core.store.watch() as bell:
+        while True:
+            task = await core.service.load(task_id)
+            if task.run is not None and task.run.worker != before:
+                return task.run.worker
+            await bell.wait()
+
+
+# What waiting and idling cost.
+
+
+class Cost(NamedTuple):
+    """What many waiting tasks cost their worker, and how soon an answer wakes one."""
+
+    jobs: int
+    bytes_each: float
+    idle: float
+    idle_without: float
+    wake: float
+
+
+async def cost_lines(new: dict[str, New], single: float) -> list[Line]:
+    """One database after the other."""
+    return [line for name, make in new.items() for line in _cost_lines(name, await _cost(make(), make()), single)]
+
+
+def _cost_lines(name: str, cost: Cost, single: float) -> list[Line]:
+    waiting = f"{name}: {WAITING:,} tasks wait for a person"
+    return [
+        Line(f"{waiting}: jobs in the queue (the tick alone beside it)", str(cost.jobs), "1", cost.jobs, "at most 1.00", cost.jobs <= 1),
+        _under(f"{waiting}: growth of the worker, bytes for each", f"{cost.bytes_each:,.0f}", f"{WAITING_BYTES:,}", cost.bytes_each / WAITING_BYTES),
+        _under(f"{waiting}: idle worker, % of a core", f"{cost.idle:.2%}", f"{IDLE_SHARE:.2%}", cost.idle / IDLE_SHARE),
+        Line(
+            f"{waiting}: answer to start, ms (enqueue to start of bare PgQueuer beside it)",
+            f"{cost.wake * 1000:.1f}",
+            f"{single * 1000:.1f}",
+            cost.wake / single,
+            "",
+            True,
+        ),
+        _under(f"{name}: idle worker, % of a core", f"{cost.idle_without:.2%}", f"{IDLE_SHARE:.2%}", cost.idle_without / IDLE_SHARE),
+    ]
+
+
+def _under(what: str, ours: str, limit: str, ratio: float) -> Line:
+    return Line(f"{what} (the limit beside it)", ours, limit, ratio, "under 1.00", ratio < 1.0)
+
+
+async def _cost(url: str, empty_url: str) -> Cost:
+    """Both idle workers are looked at in the same seconds: what counts is the time of the processor, not that of the clock."""
+    async with open_core(url) as core, _scripted(url) as crew, _scripted(empty_url) as idler:
+        asked = {"title": "Ask", "metadata": {"script": [["ask", "Which one?"]]}}
+        tasks = await _together([_create(core, **asked) for _ in range(WARM)])
+        await crew.until(WARM)
+        before = memory_bytes(crew.pids[0])
+        tasks += await _together([_create(core, **asked) for _ in range(WAITING - WARM)])
+        await crew.until(WAITING)
+        bytes_each = (memory_bytes(crew.pids[0]) - before) / (WAITING - WARM)
+        jobs = len(await core.store.select("jobs", {"limit": WAITING}))
+        idle, idle_without = await busy([*crew.pids, *idler.pids], IDLE_SECONDS)
+        answered: dict[str, float] = {}
+        for number, task_id in enumerate(tasks[:: len(tasks) // WAKES]):
+            await core.service.do(cmd.Respond, {"interaction_id": f"{task_id}-q1", "answer": "This one."}, BENCH)
+            answered[task_id] = time.monotonic()
+            await crew.until(WAITING + number + 1)
+        begun = await crew.stop()
+        await idler.stop()
+    return Cost(jobs, bytes_each, idle, idle_without, statistics.median(begun[task_id] - at for task_id, at in answered.items()))
+
+
+@asynccontextmanager
+async def _scripted(url: str, heartbeat_seconds: float = 10.0) -> AsyncIterator[Crew]:
+    """One worker that follows scripts and has begun."""
+    with Crew(scripted, url, heartbeat_seconds=heartbeat_seconds) as crew:
+        await crew.ready()
+        crew.go()
+        yield crew
+
+
+async def _create(core: Core, **fields: object) -> str:
+    return (await core.service.do(cmd.CreateTask, {"owner": "general", **fields}, BENCH)).task_id
+
+
+async def _together(makings: list[Awaitable[str]]) -> list[str]:
+    """Make many, so many at once."""
+    left, made = iter(makings), list[str]()
+
+    async def caller() -> None:
+        for making in left:
+            made.append(await making)
+
+    async with asyncio.TaskGroup() as callers:
+        for _ in range(CALLERS):
+            callers.create_task(caller())
+    return made
+
+
+def sqlite_urls(folder: Path) -> New:
+    """New SQLite files in a folder."""
+    numbers = iter(range(1_000_000))
+    return lambda: f"sqlite:///{folder}/engine-{next(numbers)}.db"
