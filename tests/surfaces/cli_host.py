@@ -60,6 +60,28 @@ class StoreHost:
         found: list[Result] = page.result()
         return found
 
+    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Iterator[Result]:
+        """Work that goes well, with words as bad as those that were given."""
+        works = fields["tasks"] if operation == "task_parallel" else [fields]
+        texts = [work if isinstance(work, str) else str(work.get("objective")) for work in works]
+        for number, text in enumerate(texts, 1):
+            for kind, data in (
+                ("TaskCreated", {"title": text, "owner": "general"}),
+                ("RunStarted", {}),
+                ("UserInteractionRequested", {"interaction_id": f"{number}-q1", "question": text}),
+                ("BudgetSettled", {"usage": {"input_tokens": 5, "output_tokens": 5, "cost": 0.5}}),
+                ("UserInteractionResponded", {}),
+                ("TaskCompleted", {"tool_summary": [{"tool": "Read", "count": 2}]}),
+            ):
+                yield {"event": {"task_id": str(number), "type": kind, "data": data}}
+        results = [self._result(str(number), text) for number, text in enumerate(texts, 1)]
+        yield {"result": {"results": results} if operation == "task_parallel" else results[0]}
+
+    def _result(self, task_id: str, text: str) -> Result:
+        status = {"Fail": "failed", "Late": "timeout"}.get(text, "completed")
+        data = {"status": status, "task_id": task_id, "result": text, "tool_summary": [], "model_used": text, "subagent_type": "general"}
+        return {"status": "success", "data": data | {"outputs": {"name": text}}, "stats": {"tool_calls": 2}}
+
     def init(self) -> Result:
         return {"workspace": self.options["workspace"] or "/somewhere", "created": True}
 

@@ -269,6 +269,23 @@ def test_everything_moves_to_another_store(tmp_path: Path) -> None:
         assert at("import", str(tmp_path / "none")).code == 2
 
 
+def test_work_is_handed_out_and_its_end_is_the_exit_code(tmp_path: Path) -> None:
+    with shop() as at:
+        ran = at("run", "Look", "--agent", "explore", "--timeout", "5")
+        assert (ran.code, ran.out.splitlines()[0]) == (0, "Look")
+        assert "it asks: Look  (answer with: remit interact respond 1-q1 ANSWER)" in ran.err
+        assert "done" in ran.err
+        assert "2 tool calls · 10 tokens · $0.5000" in ran.err
+        assert (at("run", "Fail").code, at("run", "Late").code) == (1, 124)
+        work = tmp_path / "work.txt"
+        work.write_text('First\n{"objective": "Second"}\n')
+        several = at("parallel", str(work), "--json").json["results"]
+        assert [result["data"]["result"] for result in several] == ["First", "Second"]
+        assert at("parallel", str(work)).out.splitlines()[0] == "[1] #1 general: completed"
+        work.write_text("")
+        assert at("parallel", str(work)).code == 2
+
+
 def test_a_worker_is_started_for_some_agents_and_a_server_without_one() -> None:
     with shop() as at:
         assert at("worker", "--agents", "general, plan", "--concurrency", "3").code == 0
@@ -360,8 +377,8 @@ READS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
 def test_every_operation_for_people_has_a_command() -> None:
     from remit.catalog import FOR_EVERYONE
 
-    offered = {command.act for command in COMMANDS.values() if isinstance(command.act, str)} | {"respond"}
-    assert offered == {name for name, operation in FOR_EVERYONE.items() if not operation.alias_of}
+    offered = {command.act for command in COMMANDS.values() if isinstance(command.act, str)} | {"respond", "task", "task_parallel"}
+    assert offered == {name for name, operation in FOR_EVERYONE.items() if not operation.alias_of} - {"Task"}
 
 
 def _fill(at: Shop) -> None:

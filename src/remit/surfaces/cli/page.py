@@ -334,6 +334,11 @@ def delegated_all(answer: Result, screen: Screen) -> None:
         screen.put(text=data["result"] or result.get("error", {}).get("message", ""), indent=2)
 
 
+def canceled_all(answer: Result, screen: Screen) -> None:
+    """What was called off."""
+    screen.put(f"Canceled {_ids(answer['canceled'])}." if answer["canceled"] else "There was nothing to cancel.")
+
+
 def transcript(answer: Result, screen: Screen) -> None:
     """A conversation, message by message."""
     for message in answer["messages"]:
