@@ -6,8 +6,8 @@ at that very call.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from remit.app.activation import Activation, CallRecord
 from remit.app.agents import Agent, AgentRegistry, role_prompt
@@ -18,7 +18,7 @@ from remit.domain import command as cmd
 from remit.domain.message import Effort, Message, ModelSettings, Request, Response, Tool, ToolCall, user
 from remit.domain.model import ModelFailed
 from remit.domain.policy import MAX_TURNS
-from remit.domain.tool import ToolCallRequest, ToolOutcome
+from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 from remit.domain.value import Task, ToolCount, Usage
 from remit.domain.wire import instant
 from remit.errors import RemitError
@@ -36,6 +36,7 @@ class AgentRunner:
         self, store: EventStore, agents: AgentRegistry, models: Models, tools: Callable[[], ToolHost], operations: OperationTools, clock: Clock
     ) -> None:
         self._store, self._agents, self._models, self._tools, self._operations, self._clock = store, agents, models, tools, operations, clock
+        self._sets: dict[tuple[str, frozenset[str]], Toolset] = {}
 
     async def run(self, activation: Activation) -> None:
         """Work on a task until the run has ended."""
@@ -55,6 +56,16 @@ class AgentRunner:
         finally:
             await host.close()
         return None
+
+    def toolset(self, agent: Agent, offered: frozenset[str], host: ToolHost) -> "Toolset":
+        """What an agent is offered, made once: gateways recognise the very same tools and do not encode them again."""
+        found = self._sets.get((agent.id, offered))
+        if found is None:
+            files = {spec.name: spec for spec in host.specs() if spec.name in offered}
+            operations = {spec.name: spec for spec in self._operations.offered(agent, offered)}
+            tools = tuple(Tool(spec.name, spec.description, spec.parameters) for spec in (*files.values(), *operations.values()))
+            found = self._sets[agent.id, offered] = Toolset(files, operations, tools)
+        return found
 
     @property
     def store(self) -> EventStore:
@@ -76,6 +87,14 @@ class AgentRunner:
         return instant(self._clock.now())
 
 
+class Toolset(NamedTuple):
+    """The tools of the host and of the catalogue that an agent is offered, by name, and all of them as a model reads them."""
+
+    files: Mapping[str, ToolSpec]
+    operations: Mapping[str, ToolSpec]
+    tools: tuple[Tool, ...]
+
+
 class Stretch:
     """One run of an agent: from where the conversation stands to where it must stop."""
 
@@ -84,8 +103,7 @@ class Stretch:
         task = activation.task
         self._granted = frozenset(runner.agents.grant(agent.id, task.tools))
         self._offered = self._granted if task.tools.offer is None else self._granted & frozenset(task.tools.offer)
-        self._host_specs = {spec.name: spec for spec in host.specs() if spec.name in self._offered}
-        self._operation_specs = {spec.name: spec for spec in runner.operations.offered(agent, self._offered)}
+        self._host_specs, self._operation_specs, self._tools = runner.toolset(agent, self._offered, host)
         self._handover = Handover(runner.store, runner.agents, activation, agent)
         self._counts: Counter[str] = Counter()
         self._usage = Usage()
@@ -154,10 +172,6 @@ class Stretch:
             await self._activation.keep(rows)
         self._talk.keep(said)
 
-    def _tools(self) -> tuple[Tool, ...]:
-        specs = [*self._host_specs.values(), *self._operation_specs.values()]
-        return tuple(Tool(spec.name, spec.description, spec.parameters) for spec in specs)
-
     async def _request(self, last_words: str = "") -> Response:
         states = await self._subtask_states()
         tail = user(f"{last_words}\n\n{brief.task_block(self._task, states)}".strip())
@@ -165,7 +179,7 @@ class Stretch:
             model=self._chosen.model,
             system=self._system,
             messages=(*self._talk.messages(), tail),
-            tools=() if last_words else self._tools(),
+            tools=() if last_words else self._tools,
             settings=ModelSettings(effort=_effort(self._agent)),
             agent=self._agent.id,
         )

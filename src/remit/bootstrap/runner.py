@@ -24,6 +24,7 @@ async def open_runner(core: Core, settings: Settings, functions: Sequence[Functi
     from remit.adapters.models.desk import ModelDesk
     from remit.adapters.tools import WorkspaceTools
     from remit.adapters.tools.functions import WithFunctions, named
+    from remit.adapters.tools.shell import first_program
     from remit.app.run import AgentRunner
     from remit.surfaces.agent_tools import CatalogTools
 
@@ -31,9 +32,10 @@ async def open_runner(core: Core, settings: Settings, functions: Sequence[Functi
     unsandboxed = settings.get("allow_unsandboxed")
     desk = ModelDesk(settings.models, limits=DEFAULTS._replace(tool_calls=settings.get("tool_calls")))
     own = named(functions)
+    bwrap, rg = first_program("bwrap"), first_program("rg")
 
     def tools() -> ToolHost:
-        host = WorkspaceTools(folder, allow_unsandboxed=unsandboxed)
+        host = WorkspaceTools(folder, allow_unsandboxed=unsandboxed, bwrap=bwrap, rg=rg, find_programs=False)
         return WithFunctions(host, own) if own else host
 
     try:
