@@ -185,6 +185,8 @@ READS: list[tuple[str, dict[str, Any]]] = [
     ("list_agents", {}),
     ("get_agent", {"agent_id": "general"}),
     ("list_ready", {"limit": 5}),
+    ("get_transcript", {"task_id": "1"}),
+    ("task_output", {"task_id": "1"}),
 ]
 REFUSALS: list[tuple[str, dict[str, Any]]] = [
     ("get_task", {"task_id": "9"}),
