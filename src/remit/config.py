@@ -21,6 +21,7 @@ KNOWN: dict[str, tuple[Any, str]] = {
     "token": (None, "The operator's token; without it, the one in the workspace, made when it is first needed."),
     "host": ("127.0.0.1", "The address that `remit serve` listens on."),
     "port": (8420, "The port that `remit serve` listens on; 0 takes a free one."),
+    "hosts": (None, "Further names under which the server is reached, separated by commas, each with its port."),
     "concurrency": (8, "How many runs a worker process has at once."),
     "heartbeat_seconds": (10.0, "How long a worker may be silent before others take over its runs."),
     "fleet_concurrency": (0, "How many runs all workers together have at once; 0 sets no limit."),

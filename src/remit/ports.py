@@ -270,6 +270,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ended": (("ids",), ("id",)),
     "live_runs": (("ids",), ("id", "run_id")),
     "ticking": (("after", "limit"), ("id",)),
+    "alarmed": (("after", "limit"), ("id",)),
     "jobless": (("after", "limit"), ("id",)),
     "runless": (("after", "limit"), ("id", "run_id", "worker")),
     "untold": (("after", "limit"), ("id",)),

@@ -132,6 +132,7 @@ class _Queue:
         self.taken: dict[int, Taken] = {}
         self.working: dict[int, asyncio.Task[object]] = {}
         self._next: float | None = None
+        self._busy = False
 
     @property
     def running(self) -> int:
@@ -162,11 +163,7 @@ class _Queue:
         """Claim what is due and fits; a look comes first, since most wakes of many workers find nothing."""
         self.driver.rung = False
         try:
-            self._next = await self._store.next_in(self._queues(), self._lease_seconds)
-            if self._next != 0.0:
-                return []
-            claim = Claim(self._row.worker, self._limits, self.room, SIGNALS_AT_ONCE, self._lease_seconds, self._fleet)
-            jobs = await self._store.claim(claim)
+            jobs = await self._claimed()
         except RemitError as error:
             log.warning("the queue cannot be read: %s", error)
             self._next = DEQUEUE_SECONDS
@@ -175,6 +172,19 @@ class _Queue:
         self.taken |= {job.id: job for job in fresh}
         now = datetime.now(UTC)
         return [_job(job, queue_manager_id, now) for job in fresh]
+
+    async def _claimed(self) -> list[Taken]:
+        """Where there was something, there is more; where there was nothing, a look is cheaper than a claim."""
+        claim = Claim(self._row.worker, self._limits, self.room, SIGNALS_AT_ONCE, self._lease_seconds, self._fleet)
+        if self._busy and (jobs := await self._store.claim(claim)):
+            return jobs
+        self._busy = False
+        self._next = await self._store.next_in(self._queues(), self._lease_seconds)
+        if self._next != 0.0:
+            return []
+        jobs = await self._store.claim(claim)
+        self._busy = bool(jobs)
+        return jobs
 
     def _queues(self) -> list[str]:
         return [SIGNALS, *(self._limits if self.room else ())]

@@ -4,8 +4,11 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 from remit.app.service import Service
+from remit.codec import opened
 from remit.domain import command as cmd
-from remit.domain.due import RELEASE, TELL, Job, run_job
+from remit.domain import event as ev
+from remit.domain.due import RELEASE, TELL, TIMER, Job
+from remit.domain.wire import instant
 from remit.errors import Conflict
 from remit.ports import Store
 
@@ -21,6 +24,7 @@ class Findings(NamedTuple):
     parents_not_told: tuple[str, ...] = ()
     dependents_not_told: tuple[str, ...] = ()
     undelivered_updates: tuple[str, ...] = ()
+    waiting_without_alarm: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
@@ -43,7 +47,7 @@ class Recovery:
         """Put right what is wrong; all of it is safe to do twice."""
         found = findings or await self.examine()
         for task_id in found.runnable_without_job:
-            await self._service.put(run_job(await self._service.load(task_id)))
+            await self._service.put(self._service.ready_job(await self._service.load(task_id)))
         for task_id in found.stale_runs:
             task = await self._service.load(task_id)
             if task.run is not None:
@@ -52,6 +56,8 @@ class Recovery:
         await self._service.put(*(Job(key=RELEASE + task_id) for task_id in found.dependents_not_told))
         for task_id in found.undelivered_updates:
             await self._wake(task_id)
+        for task_id in found.waiting_without_alarm:
+            await self._service.put(*(await self._alarms(task_id)).values())
         return found
 
     async def _wake(self, task_id: str) -> None:
@@ -67,7 +73,24 @@ class Recovery:
             parents_not_told=tuple([str(row[0]) async for row in self._rows("untold") if await self._has_news(str(row[0]))]),
             dependents_not_told=tuple([str(row[0]) async for row in self._rows("unreleased")]),
             undelivered_updates=tuple([str(row[0]) async for row in self._rows("ticking") if await self._has_updates(str(row[0]))]),
+            waiting_without_alarm=tuple([str(row[0]) async for row in self._rows("alarmed") if await self._alarms(str(row[0]))]),
         )
+
+    async def _alarms(self, task_id: str) -> dict[str, Job]:
+        """The timers and turns that a task waits for and that no job stands for."""
+        task = await self._service.load(task_id)
+        timers = [item.ref for item in (task.wait.on if task.wait else ()) if item.kind == "timer"]
+        wanted = await self._timers(task_id, timers) if timers else {}
+        if (turn := self._service.slot_job(task)) is not None:
+            wanted[turn.key] = turn
+        there = {row[0] for row in await self._store.select("queued", {"names": list(wanted)})}
+        return {key: job for key, job in wanted.items() if key not in there}
+
+    async def _timers(self, task_id: str, refs: list[str]) -> dict[str, Job]:
+        rows = await self._store.select("events", {"stream": task_id, "after": 0, "limit": 1_000_000})
+        events = [opened(ev.Stored(*row[:8])).event for row in rows if row[3] == "TimerSet"]
+        timers = [event for event in events if isinstance(event, ev.TimerSet) and event.timer_id in refs]
+        return {TIMER + event.timer_id: Job(key=TIMER + event.timer_id, at=instant(event.due_at)) for event in timers}
 
     async def _has_news(self, task_id: str) -> bool:
         ended = {str(row[0]) for row in await self._store.select("ended_children", {"id": int(task_id)})}

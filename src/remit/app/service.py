@@ -186,8 +186,8 @@ class Service:
     ) -> None:
         """The jobs that follow from what a task has become; what it depends on must not change meanwhile."""
         draft.jobs += others(before, after, events)
-        if (cron := waits_for_slot(before, after)) is not None:
-            draft.jobs.append(Job(key=CRON + after.id, at=instant(self._clock.next_slot(cron, context.now))))
+        if waits_for_slot(before, after) is not None and (turn := self.slot_job(after)) is not None:
+            draft.jobs.append(turn)
         if not changes_run(before, after, events):
             return
         ready = can_run(after)
@@ -199,6 +199,15 @@ class Service:
             draft.jobs.append(run_job(after, backoff(after, events, context.now) or self._earliest(after, context.now)))
         elif after.run is None:
             draft.drops.append(RUN + after.id)
+
+    def ready_job(self, task: Task) -> Job:
+        """The job of a task that can run, at the time that its schedule gives."""
+        return run_job(task, self._earliest(task, self._clock.now()))
+
+    def slot_job(self, task: Task) -> Job | None:
+        """The turn of a task that waits for a calendar of its own."""
+        cron = waits_for_slot(None, task)
+        return None if cron is None else Job(key=CRON + task.id, at=instant(self._clock.next_slot(cron, self._clock.now())))
 
     def _woken(self, command: cmd.Command, task: Task, now: datetime) -> Job:
         """The job of a task that can run from now on; whoever says run_task does not wait for a schedule."""

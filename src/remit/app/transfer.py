@@ -10,12 +10,13 @@ from remit.app.verify import chain_faults, stream_rows
 from remit.domain import event as ev
 from remit.domain.project import Change
 from remit.domain.shape import describe
+from remit.domain.table import BESIDE
 from remit.domain.wire import dumps
 from remit.errors import Corrupt, InvalidParam, Unavailable, invalid
 from remit.ports import EventStore, Recorded
 
 FORMAT = {"remit": "events", "format": 1}
-END = "end"
+END, ROWS, BESIDE_ROW = "end", "rows", "beside"
 PAGE = 1000
 PATIENCE_SECONDS = 5.0
 """How long events are waited for that are stored but not yet in their final order."""
@@ -26,12 +27,26 @@ async def dump(store: EventStore) -> AsyncIterator[str]:
     yield dumps(FORMAT)
     ((wanted,),) = await store.select("count_event", {})
     count, after = 0, ""
+    streams: set[int] = set()
     while count < wanted:
         page = await store.feed(after, min(PAGE, wanted - count)) or await _patiently(store, after)
         for recorded in page:
             yield dumps(recorded.event._asdict() | {"data": json.loads(recorded.event.data), "hash": recorded.event.hash.hex()})
         count, after = count + len(page), page[-1].position
-    yield dumps({END: count})
+        streams |= {int(recorded.event.stream) for recorded in page if recorded.event.stream.isdigit()}
+    kept = 0
+    for task_id in sorted(streams):
+        for table, row in await _beside(store, task_id):
+            kept += 1
+            yield dumps({BESIDE_ROW: table, "values": row})
+    yield dumps({END: count, **({ROWS: kept} if kept else {})})
+
+
+async def _beside(store: EventStore, task_id: int) -> list[tuple[str, list[Any]]]:
+    """What is kept beside the events of a task: its conversation and its tool calls."""
+    calls = await store.select("calls", {"id": task_id})
+    messages = await store.select("messages", {"id": task_id, "after": 0, "limit": 1_000_000})
+    return [*(("call", list(row)) for row in calls), *(("message", list(row)) for row in messages)]
 
 
 async def _patiently(store: EventStore, after: str) -> list[Recorded]:
@@ -48,8 +63,7 @@ async def _patiently(store: EventStore, after: str) -> list[Recorded]:
 
 async def load(store: EventStore, lines: Iterable[str]) -> int:
     """Fill an empty store from a dump, all of it or nothing; how many events it was."""
-    events = _read(list(lines))
-    changes: list[Change] = []
+    events, changes = _read(list(lines))
     for name, group in groupby(sorted(events, key=lambda event: (event.stream, event.version)), key=lambda event: event.stream):
         chain = list(group)
         if fault := next(chain_faults(name, chain), None):
@@ -59,15 +73,25 @@ async def load(store: EventStore, lines: Iterable[str]) -> int:
     return len(events)
 
 
-def _read(lines: Sequence[str]) -> list[ev.Stored]:
-    """The events between the first line and the last; a dump that was cut or lost a line is refused."""
+def _read(lines: Sequence[str]) -> tuple[list[ev.Stored], list[Change]]:
+    """The events between the first line and the last, and what is kept beside them; a dump that was cut or lost a line is refused."""
     found = [_json(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not found or found[0] != FORMAT:
         raise invalid("line 1", f"is {describe(found[0]) if found else 'missing'}", f"the first line of a dump, {dumps(FORMAT)}")
-    events = [_stored(item, number) for number, item in enumerate(found[1:-1], 2)]
-    if found[-1] != {END: len(events)}:
+    numbered = list(enumerate(found[1:-1], 2))
+    rows = [_kept(item, number) for number, item in numbered if isinstance(item, dict) and BESIDE_ROW in item]
+    events = [_stored(item, number) for number, item in numbered if not (isinstance(item, dict) and BESIDE_ROW in item)]
+    if found[-1] != {END: len(events), **({ROWS: len(rows)} if rows else {})}:
         raise Corrupt(f"The dump is damaged: its last line does not say that it has {len(events)} events.", hint="Make a new dump.")
-    return events
+    return events, rows
+
+
+def _kept(item: dict[str, Any], number: int) -> Change:
+    """A row that was kept beside the events."""
+    table, values = BESIDE.get(item[BESIDE_ROW]), item.get("values")
+    if table is None or not isinstance(values, list) or len(values) != len(table.columns):
+        raise invalid(f"line {number}", "is no row of a dump", f"a row of {' or '.join(BESIDE)}")
+    return Change(item[BESIDE_ROW], tuple(values[: table.key]), tuple(values))
 
 
 def _json(number: int, line: str) -> Any:

@@ -18,6 +18,7 @@ from remit.ports import Clock, Lease, Postponed, Runner, Store, Taken
 SYSTEM = "system:engine"
 LOOK_SECONDS = 0.1
 """How often at most live runs are compared with the store while it changes."""
+GRACE_SECONDS = 0.05
 GONE = "its run is over"
 """Why a run was stopped from outside."""
 log = logging.getLogger("remit.worker")
@@ -82,7 +83,7 @@ class Worker:
         return None
 
     async def _started(self, task_id: str, held: Held) -> Task | None:
-        """The task with a new run of ours, or nothing if there is nothing to run; what the dead have left is counted first."""
+        """The task with a new run of ours, or nothing if there is nothing to run; what the dead have left is only counted."""
         start = cmd.StartRun(task_id=task_id, worker=self.name)
         try:
             return (await self._service.execute(start, SYSTEM, held=held)).task
@@ -90,9 +91,8 @@ class Worker:
             left = (refused.details or {}).get("run_id")
         if left is None:
             return None
-        await self._service.execute(cmd.LoseRun(task_id=task_id, run_id=left), SYSTEM, held=Held(held.lease))
-        with suppress(Conflict):
-            return (await self._service.execute(start, SYSTEM, held=held)).task
+        # One commit counts the lost run, takes this job off and puts the next one, so that there are never two for a task.
+        await self._service.execute(cmd.LoseRun(task_id=task_id, run_id=left), SYSTEM, held=Held(held.lease, task_id))
         return None
 
     @asynccontextmanager
@@ -120,6 +120,9 @@ class Worker:
         with suppress(RemitError):
             rows = await self._store.select("live_runs", {"ids": [int(task_id) for task_id, _ in mine.values()]})
             alive = {run_id for _, run_id in rows}
+            if mine.keys() <= alive:
+                return
+            await asyncio.sleep(GRACE_SECONDS)  # one that has just ended itself is about to return
             for run_id, (_, running) in mine.items():
                 if run_id not in alive and run_id in self.live:
                     running.cancel(GONE)

@@ -71,7 +71,7 @@ async def _serve(settings: Settings, host: str, listener: socket.socket, worker:
 
         caller = Caller(actor=operator())
         mcp = mcp_http(mcp_server(core, caller, __version__))
-        app = Guard(_both(_rest(core, caller, stopping), mcp), token=config.token(settings), hosts=allowed_hosts(host, port))
+        app = Guard(_both(_rest(core, caller, stopping), mcp), token=config.token(settings), hosts=allowed_hosts(host, port) | _further(settings))
         async with mcp.run():
             print(f"remit serves REST at http://{_shown(host)}:{port}/api and MCP at http://{_shown(host)}:{port}/mcp", file=sys.stderr)
             print("`remit token show` prints the token; Ctrl-C stops.", file=sys.stderr, flush=True)
@@ -140,6 +140,10 @@ def allowed_hosts(host: str, port: int) -> frozenset[str]:
     """What a request may name as its host: the address served, and this machine's own names."""
     names = {_shown(host), "127.0.0.1", "localhost", "[::1]"} if _loopback(host) else {_shown(host)}
     return frozenset({f"{name}:{port}" for name in names} | (names if port in (80, 443) else set()))
+
+
+def _further(settings: Settings) -> frozenset[str]:
+    return frozenset(name.strip() for name in str(settings.get("hosts") or "").split(",") if name.strip())
 
 
 def _loopback(host: str) -> bool:

@@ -13,7 +13,7 @@ from remit.adapters.postgres import sql
 from remit.adapters.postgres.schema import CHANNELS, SCHEMA, migrate, must_follow_own_clock
 from remit.domain.event import Stored
 from remit.domain.project import Change
-from remit.domain.table import TABLES
+from remit.domain.table import BESIDE, TABLES
 from remit.errors import Conflict, Internal, RemitError, Unacknowledged, Unavailable
 from remit.ports import Claim, Lease, LeaseLost, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
 
@@ -392,7 +392,7 @@ async def _load(connection: Any, events: list[Stored], changes: list[Change]) ->
     if await connection.fetchval(sql.ANY_EVENT):
         raise Conflict("The database already has events.", hint="Import into a new database.")
     await connection.copy_records_to_table("event", records=events, columns=sql.EVENT_COLUMNS)
-    for name, table in TABLES.items():
+    for name, table in (TABLES | BESIDE).items():
         records = [change.values for change in changes if change.table == name and change.values]
         await connection.copy_records_to_table(name, records=records, columns=table.columns)
     if highest := max((int(event.stream) for event in events if event.stream.isdigit()), default=0):

@@ -304,6 +304,7 @@ _LEFT = {
     "parents_not_told": "were not told of a subtask's end",
     "dependents_not_told": "ended without telling who depends on them",
     "undelivered_updates": "wait although there is an update for them",
+    "waiting_without_alarm": "wait for a time that nobody will tell them",
 }
 
 
