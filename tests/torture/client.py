@@ -20,7 +20,7 @@ from remit.domain import command as cmd
 from remit.domain.value import State, Task
 from remit.errors import RemitError, Unavailable
 
-LANES = 8
+LANES = 32
 SILENCE = "silence"
 """A question that begins with this word is one that nobody answers."""
 AGENTS = ("general", "general", "build", "plan", "explore")
@@ -40,8 +40,8 @@ class Mix:
 
     def recipes(self) -> Iterator[str]:
         """Kinds of work until there is enough: some of each deadly kind, whatever the seed; the rest as it comes."""
-        few = max(1, self._tasks // 400)
-        kinds = [*["poison", "dies_once", "silent", "silent_child", "doomed", "cancel", "chain"] * few]
+        few = max(1, self._tasks // 600)
+        kinds = ["poison", "dies_once", "silent", "silent_child", "doomed", "cancel", "chain"] * few
         while self.made < self._tasks:
             kinds += self._random.choices(*zip(*WEIGHTS.items(), strict=True), k=10)
             self._random.shuffle(kinds)
@@ -69,7 +69,7 @@ class Mix:
 
     def small(self) -> Fields:
         """A task without others."""
-        match self._random.randrange(6):
+        match self._random.randrange(10):
             case 0:
                 return self.task(["write"], ["sleep", self._short()], ["write"], ["finish", "written"])
             case 1:
@@ -168,7 +168,10 @@ class Client:
             await self._cancel(first)
 
     async def _canceled(self) -> None:
-        root = await self._create(self._mix.tree(3))
+        before = self._mix.made
+        tree = self._mix.tree(3)
+        self._mix.made = before + 1  # what is below it may never come to be
+        root = await self._create(tree)
         await asyncio.sleep(self._random.uniform(0, 1))
         await self._cancel(root)
 

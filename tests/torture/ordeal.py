@@ -23,7 +23,7 @@ from tests.torture import checker
 from tests.torture.checker import Faults, History, Limits
 
 ROOT = Path(__file__).resolve().parents[2]
-LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.1
 LEFT_IN_ORDER = (0, -signal.SIGTERM)
 """How a worker ends that is asked to leave; one that has only just been started knows no better than to die of it."""
 QUIET_LOOKS = 3
@@ -344,9 +344,10 @@ CONNECTIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'remit'
 
 
 def environment() -> dict[str, str]:
-    """Where a child finds remit and the tests."""
+    """Where a child finds remit and the tests; it may keep what it compiled, since many like it follow."""
     source = Path(remit.__file__).parents[1]
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
+    known = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return known | {"PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
 
 
 async def made(url: str) -> None:
