@@ -1,0 +1,75 @@
+"""What was left behind is found, named, and put right from the events."""
+
+from remit.app.recovery import Recovery
+from remit.domain.value import State
+from remit.ports import Claim, Lease, Unit
+from tests.engine.fleet import Fleet, fleet
+
+
+async def without_jobs(team: Fleet) -> Recovery:
+    """A store whose queue was lost."""
+    await team.core.store.commit(Unit((), (), drops=tuple(await team.jobs())))
+    assert await team.jobs() == []
+    return Recovery(team.core.store, team.core.service)
+
+
+async def test_a_lost_queue_is_made_anew(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        later = await team.create(schedule={"not_before": "2999-01-01T00:00:00Z"})
+        now = await team.create(["finish", "found"])
+        blocked = await team.create(depends_on=[now])
+        recovery = await without_jobs(team)
+        found = await recovery.examine()
+        assert found.runnable_without_job == (later, now)
+        await recovery.repair(found)
+        rows = {row[1]: row[4] for row in await team.core.store.select("jobs", {"limit": 10})}
+        assert rows == {f"run/{later}": "2999-01-01T00:00:00.000000Z", f"run/{now}": None}
+        assert (await recovery.examine()).total == 0
+        await team.hire()
+        assert (await team.ended(blocked)).state is State.DONE
+
+
+async def test_timers_and_turns_are_set_again(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        sleeper = await team.create(["timer", 3600], ["finish", "late"])
+        turning = await team.create(["wait"], completion="explicit", schedule={"cron": "0 0 1 1 *"})
+        await team.do("RunTask", task_id=turning)
+        worker = await team.hire(cron="0 0 1 1 *")
+        for task_id in (sleeper, turning):
+            await team.until(task_id, lambda task: task.state is State.WAITING)
+        worker.stop()
+        await team.staff(0)
+        recovery = await without_jobs(team)
+        assert (await recovery.examine()).waiting_without_alarm == (sleeper, turning)
+        await recovery.repair()
+        assert sorted(await team.jobs()) == [f"cron/{turning}", f"timer/{sleeper}-t1"]
+
+
+async def test_a_run_that_no_worker_has_is_lost_and_queued_again(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        task_id = await team.create(["finish", "again"])
+        await team.core.store.claim(Claim("w1", {"agent/general": 0}, 1, 0, 60.0))
+        await team.do("StartRun", "system:engine", task_id=task_id, worker="w1")
+        ((number, *_),) = await team.core.store.select("jobs", {"limit": 10})
+        await team.core.service.put(done=Lease(number, "w1"))
+        recovery = Recovery(team.core.store, team.core.service)
+        assert (await recovery.repair()).stale_runs == (task_id,)
+        await team.hire()
+        assert (await team.ended(task_id)).summary == "again"
+
+
+async def test_news_that_were_not_told_are_told(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        parent = await team.create(["wait"])
+        child = await team.do("CreateSubtask", task_id=parent, title="Child", owner="plan")
+        broken = await team.create(status="draft")
+        waiting = await team.create(depends_on=[broken])
+        await team.do("CompleteTask", task_id=child)
+        await team.do("CancelTask", task_id=broken)
+        recovery = await without_jobs(team)
+        found = await recovery.repair()
+        assert (found.parents_not_told, found.dependents_not_told) == ((parent,), (broken,))
+        await team.hire()
+        assert (await team.ended(waiting)).reason == "dependency"
+        told = await team.until(parent, lambda task: task.children[0].settled is not None)
+        assert told.children[0].settled == "done"
