@@ -104,6 +104,29 @@ def _created(event: ev.TaskCreated, entry: ev.Entry) -> Task:
 
 def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
     match event:
+        # The events of every run stand first: they are looked for from the top.
+        case ev.TaskStarted():
+            return replace(task, started_at=entry.at, state=State.RUNNING)
+        case ev.RunStarted(run_id=run_id, worker=worker):
+            run = Run(id=run_id, worker=worker, started_at=entry.at)
+            return replace(task, run=run, state=State.RUNNING, wait=None, counts=replace(task.counts, runs=task.counts.runs + 1))
+        case ev.CompletionClaimed():
+            return _claimed(task, event)
+        case ev.TaskCompleted(verification=verification):
+            return replace(_ended(task, State.DONE, entry), verification=verification, completed_at=entry.at)
+        case ev.SubtaskSettled(child_id=child_id, state=state):
+            children = tuple(replace(child, settled=state) if child.id == child_id else child for child in task.children)
+            return _satisfied(replace(task, children=children, idle_runs=0), "subtask", child_id)
+        case ev.SubtaskAwaited(child_id=child_id, call_id=call_id):
+            children = tuple(replace(child, wait="block") if child.id == child_id else child for child in task.children)
+            return _awaiting(replace(task, children=children), WaitFor(kind="subtask", ref=child_id, call_id=call_id), entry)
+        case ev.SubtaskLinked():
+            return _linked(task, event)
+        case ev.BudgetSettled(reservation_id=reservation_id, usage=usage):
+            reserved = tuple(item for item in task.reserved if item.id != reservation_id)
+            return replace(task, reserved=reserved, usage=task.usage.plus(usage))
+        case ev.RunYielded():
+            return _yielded(task, event, entry)
         case ev.TaskCreated():
             raise AssertionError("handled by evolve")
         case ev.TaskActivated():
@@ -136,8 +159,6 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return replace(task, steps=steps)
         case ev.StepUpdated(index=index):
             return _with_step(task, index, _step(task.steps[index], event))
-        case ev.SubtaskLinked():
-            return _linked(task, event)
         case ev.ResourceAdded(resource=resource):
             return replace(task, resources=(*task.resources, resource))
         case ev.ResourceRemoved(index=index):
@@ -148,13 +169,6 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return replace(task, depends_on=depends_on)
         case ev.ScheduleChanged(schedule=schedule):
             return replace(task, schedule=schedule)
-        case ev.TaskStarted():
-            return replace(task, started_at=entry.at, state=State.RUNNING)
-        case ev.RunStarted(run_id=run_id, worker=worker):
-            run = Run(id=run_id, worker=worker, started_at=entry.at)
-            return replace(task, run=run, state=State.RUNNING, wait=None, counts=replace(task.counts, runs=task.counts.runs + 1))
-        case ev.RunYielded():
-            return _yielded(task, event, entry)
         case ev.RunReleased(tool_summary=tools):
             return _rest(_run_over(task, tools))
         case ev.RunFailed(tool_summary=tools) | ev.RunTimedOut(tool_summary=tools):
@@ -168,12 +182,6 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return _satisfied(replace(task, questions=questions, idle_runs=0), "user", interaction_id)
         case ev.UserNotified():
             return replace(task, counts=replace(task.counts, notifications=task.counts.notifications + 1))
-        case ev.SubtaskAwaited(child_id=child_id, call_id=call_id):
-            children = tuple(replace(child, wait="block") if child.id == child_id else child for child in task.children)
-            return _awaiting(replace(task, children=children), WaitFor(kind="subtask", ref=child_id, call_id=call_id), entry)
-        case ev.SubtaskSettled(child_id=child_id, state=state):
-            children = tuple(replace(child, settled=state) if child.id == child_id else child for child in task.children)
-            return _satisfied(replace(task, children=children, idle_runs=0), "subtask", child_id)
         case ev.TimerSet(timer_id=timer_id, call_id=call_id):
             counted = replace(task, counts=replace(task.counts, timers=task.counts.timers + 1))
             return _awaiting(counted, WaitFor(kind="timer", ref=timer_id, call_id=call_id), entry)
@@ -184,25 +192,18 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
         case ev.TaskResumed():
             assert task.paused_from is not None
             return replace(task, state=task.paused_from, paused_from=None)
-        case ev.CompletionClaimed():
-            return _claimed(task, event)
         case ev.CriterionChecked(criterion_id=criterion_id, status=status, evidence=evidence):
             return _with_criterion(task, criterion_id, lambda found: replace(found, status=status, evidence=evidence, by=entry.actor))
         case ev.CriterionWaived(criterion_id=criterion_id, reason=reason):
             return _with_criterion(task, criterion_id, lambda found: replace(found, status="waived", evidence=reason, by=entry.actor))
         case ev.AcceptanceRejected():
             return _rejected(task, event, entry)
-        case ev.TaskCompleted(verification=verification):
-            return replace(_ended(task, State.DONE, entry), verification=verification, completed_at=entry.at)
         case ev.TaskFailed(reason=reason, message=message):
             return replace(_ended(task, State.FAILED, entry), reason=reason, failure_reason=message)
         case ev.TaskCanceled(reason=reason, message=message):
             return replace(_ended(task, State.CANCELED, entry), reason=reason, failure_reason=message)
         case ev.BudgetReserved(reservation_id=reservation_id, tokens=tokens, cost=cost):
             return replace(task, reserved=(*task.reserved, Reservation(id=reservation_id, tokens=tokens, cost=cost)))
-        case ev.BudgetSettled(reservation_id=reservation_id, usage=usage):
-            reserved = tuple(item for item in task.reserved if item.id != reservation_id)
-            return replace(task, reserved=reserved, usage=task.usage.plus(usage))
         case _:
             assert_never(event)
 

@@ -34,7 +34,12 @@ def record(cls: type[T]) -> type[T]:
     }
     for name, value in body.items():
         setattr(cls, name, value)
+    RECORDS.add(cls)
     return cls
+
+
+RECORDS: set[type[Any]] = set()
+"""Every record there is: asking a set is cheaper than asking the class."""
 
 
 def fields(kind: Any) -> dict[str, Any]:
@@ -54,20 +59,23 @@ else:
 
     def replace(value: T, **changes: Any) -> T:
         """A record like another, but for these fields."""
-        if not value.__fields__.keys() >= changes.keys():
-            raise TypeError(f"{type(value).__name__} has no field {', '.join(changes.keys() - value.__fields__.keys())}")
         copy = object.__new__(type(value))
-        copy.__dict__.update(value.__dict__)
-        copy.__dict__.update(changes)
+        mine = copy.__dict__
+        mine.update(value.__dict__)
+        mine.update(changes)
+        if len(mine) != len(value.__fields__):
+            raise TypeError(f"{type(value).__name__} has no field {', '.join(changes.keys() - value.__fields__.keys())}")
         return copy
 
 
 def _init(self: Any, **values: Any) -> None:
-    if not self.__fields__.keys() >= values.keys() or not values.keys() >= self.__required__:
+    mine = self.__dict__
+    mine.update(self.__defaults__)
+    mine.update(values)
+    # As many as there should be, and none of those that have no default left out: then they are the right ones.
+    if len(mine) != len(self.__fields__) or not values.keys() >= self.__required__:
         unknown, missing = values.keys() - self.__fields__.keys(), self.__required__ - values.keys()
         raise TypeError(f"{type(self).__name__}: unknown {sorted(unknown)}, missing {sorted(missing)}")
-    self.__dict__.update(self.__defaults__)
-    self.__dict__.update(values)
 
 
 def _eq(self: Any, other: object) -> bool:

@@ -60,12 +60,14 @@ def fenced(task: Task, run_id: str | None) -> None:
 
 def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_id: str | None) -> Events:
     """The events of a command about a run or a wake."""
-    if isinstance(command, OF_THE_RUN) and run_id is None:
+    if run_id is None and isinstance(command, OF_THE_RUN):
         raise StaleRun(f"{type(command).__name__} needs the live run of task {task.id}.")
     if isinstance(command, ENDS) and command.usage != Usage():
         used = ev.BudgetSettled(reservation_id=_live(task), run_id=_live(task), usage=command.usage)
         return [used, *decide_run(task, replace(command, usage=Usage()), actor, now, run_id)]
     match command:
+        case cmd.FinishRun():
+            return _finish(task, command, actor, now)
         case cmd.StartRun(worker=worker):
             return _start(task, worker)
         case cmd.RunTask():
@@ -80,8 +82,6 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
             return [ev.TimerSet(timer_id=f"{task.id}-t{task.counts.timers + 1}", due_at=due_at, call_id=call_id)]
         case cmd.YieldRun(tool_summary=tools):
             return [ev.RunYielded(run_id=_live(task), tool_summary=tools)]
-        case cmd.FinishRun():
-            return _finish(task, command, actor, now)
         case cmd.ReleaseRun(tool_summary=tools):
             return [ev.RunReleased(run_id=_live(task), tool_summary=tools)]
         case cmd.FailRun(error=error, permanent=permanent, tool_summary=tools):

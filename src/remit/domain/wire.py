@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, cast
 
-from remit.domain.record import fields, is_record
+from remit.domain.record import RECORDS, fields
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -21,7 +21,7 @@ def plain(value: Any) -> Any:
         return value
     if kind is tuple or kind is list:
         return [plain(item) for item in cast("list[Any]", value)]
-    if is_record(kind):
+    if kind in RECORDS:
         mine: dict[str, Any] = value.__dict__
         # Most fields of most records are at their default, and the very same object.
         return {name: plain(item) for name, default in fields(kind).items() if (item := mine[name]) is not default and item != default}
