@@ -12,7 +12,7 @@ try: .venv/run ## See a task's whole life on the embedded store
 
 test: .venv/dev ## Run every test, on memory, SQLite and a real PostgreSQL
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage run -m pytest -n auto
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 

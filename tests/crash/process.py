@@ -19,9 +19,10 @@ DEADLINE = 60.0
 
 
 def environment() -> dict[str, str]:
-    """Where a child finds remit and the tests."""
+    """Where a child finds remit and the tests; what is killed cannot be measured, so it does not try."""
     source = Path(remit.__file__).parents[1]
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]), "PYTHONWARNINGS": "default"}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+    return inherited | {"PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]), "PYTHONWARNINGS": "default"}
 
 
 class Child:
