@@ -41,6 +41,8 @@ class Unit(NamedTuple):
     """The job that is being worked on; somebody else's means that nothing is written."""
     ack: bool = False
     """Whether that job is done with this unit."""
+    debit: "Debit | None" = None
+    """What is taken from a tree's budget; if that is not there, nothing is written."""
 
     @property
     def first(self) -> Stored | None:
@@ -53,6 +55,16 @@ class Lease(NamedTuple):
 
     job: int
     worker: str
+
+
+class Debit(NamedTuple):
+    """Tokens and money for a tree, set aside before a call and put right after it; nothing is refused where there is no most."""
+
+    root_id: int
+    tokens: int
+    cost: float
+    max_tokens: int | None = None
+    max_cost: float | None = None
 
 
 class Taken(NamedTuple):
@@ -102,6 +114,10 @@ class Postponed(Exception):
     def __init__(self, why: str, delay_seconds: float) -> None:
         super().__init__(why)
         self.delay_seconds = delay_seconds
+
+
+class OverBudget(Exception):
+    """A tree has not got what was asked for; nothing was written."""
 
 
 class Stale(Exception):
@@ -277,6 +293,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "unreleased": (("after", "limit"), ("id",)),
     "jobs": (("limit",), ("id", "key", "queue", "priority", "at", "worker", "tries")),
     "job_count": ((), ("queue", "queued", "claimed")),
+    "budget": (("id",), ("tokens", "cost")),
     "calls": (("id",), BESIDE["call"].columns),
     "call": (("id", "call"), BESIDE["call"].columns),
     "messages": (("id", "after", "limit"), BESIDE["message"].columns),

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from remit.domain.due import SIGNALS, Job
-from remit.ports import Claim, Lease, LeaseLost, Store, Taken, Unit, WorkerRow
+from remit.ports import Claim, Debit, Lease, LeaseLost, OverBudget, Store, Taken, Unit, WorkerRow
 
 AGENT = "agent/general"
 
@@ -187,3 +187,20 @@ async def test_whoever_waits_for_jobs_hears_of_one(store: Store) -> None:
         await put(store, Job("tell/1"))
         while not await store.claim(claim()):
             await bell.wait()
+
+
+async def test_a_budget_is_never_overdrawn_and_what_is_refused_writes_nothing(store: Store) -> None:
+    async def take(tokens: int, cost: float = 0.0, *, most: int | None = 100, money: float | None = None) -> bool:
+        try:
+            await store.commit(Unit((), (), jobs=(Job(f"run/{tokens}", AGENT),), debit=Debit(7, tokens, cost, most, money)))
+        except OverBudget:
+            return False
+        return True
+
+    assert [await take(60), await take(41), await take(40)] == [True, False, True]
+    assert keys(await store.claim(claim())) == ["run/60", "run/40"]
+    assert [await take(-30, most=None), await take(30)] == [True, True]
+    assert [await take(0, 1.5, money=2.0), await take(0, 0.6, money=2.0)] == [True, False]
+    assert await store.select("budget", {"id": 7}) == [(100, 1.5)]
+    many = await asyncio.gather(*(store.commit(Unit((), (), debit=Debit(8, 1, 0.0, 10))) for _ in range(30)), return_exceptions=True)
+    assert sum(isinstance(one, OverBudget) for one in many) == 20

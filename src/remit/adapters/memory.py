@@ -14,7 +14,7 @@ from remit.domain.project import Change, Key
 from remit.domain.table import BESIDE, TABLES
 from remit.domain.wire import instant
 from remit.errors import Conflict
-from remit.ports import QUERIES, Claim, Lease, LeaseLost, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
+from remit.ports import QUERIES, Claim, Debit, Lease, LeaseLost, OverBudget, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
 
 Record = dict[str, Any]
 
@@ -27,6 +27,7 @@ class MemoryEventStore:
         self._streams: dict[str, list[Stored]] = {}
         self._tables: dict[str, dict[Key, tuple[Any, ...]]] = {name: {} for name in TABLES | BESIDE}
         self._jobs = MemoryJobs()
+        self._budgets: dict[int, tuple[int, float]] = {}
         self._last_id = 0
         self._bells: set[asyncio.Event] = set()
 
@@ -44,6 +45,8 @@ class MemoryEventStore:
             if first and len(stream) >= first.version and stream[first.version - 1].id == first.id:
                 return
             raise Stale if held else LeaseLost
+        if unit.debit is not None:
+            self._debit(unit.debit)
         for append in unit.appends:
             self._append(append.events)
         self._write(unit.changes)
@@ -109,6 +112,13 @@ class MemoryEventStore:
 
     async def close(self) -> None:
         """Nothing to let go of."""
+
+    def _debit(self, debit: Debit) -> None:
+        tokens, cost = self._budgets.get(debit.root_id, (0, 0.0))
+        tokens, cost = tokens + debit.tokens, cost + debit.cost
+        if (debit.max_tokens is not None and tokens > debit.max_tokens) or (debit.max_cost is not None and cost > debit.max_cost):
+            raise OverBudget
+        self._budgets[debit.root_id] = tokens, cost
 
     def _fits(self, unit: Unit) -> bool:
         needed = [needs for _, needs in self._tables["task_dependency"]]
@@ -186,6 +196,7 @@ class MemoryEventStore:
             "unreleased": lambda _: self._unreleased(),
             "jobs": lambda _: (job._asdict() for job in self._jobs.jobs.values()),
             "job_count": lambda _: self._jobs.count(),
+            "budget": lambda p: [dict(zip(("tokens", "cost"), self._budgets[p["id"]], strict=True))] if p["id"] in self._budgets else [],
             "calls": lambda p: (record for record in self._records("call") if record["task_id"] == p["id"]),
             "call": lambda p: (record for record in self._records("call") if (record["task_id"], record["call_id"]) == (p["id"], p["call"])),
             "messages": lambda p: [r for r in self._records("message") if r["task_id"] == p["id"] and r["number"] > p["after"]][: p["limit"]],

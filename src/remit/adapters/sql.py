@@ -90,6 +90,7 @@ SELECT: Mapping[str, str] = {
     "jobs": "SELECT id, key, queue, priority, at, worker, tries FROM job ORDER BY id LIMIT :limit",
     "job_count": """SELECT queue, SUM(CASE WHEN worker IS NULL THEN 1 ELSE 0 END), SUM(CASE WHEN worker IS NULL THEN 0 ELSE 1 END)
         FROM job GROUP BY queue ORDER BY queue""",
+    "budget": "SELECT tokens, cost FROM budget WHERE root_id = :id",
     "calls": f"SELECT {', '.join(BESIDE['call'].columns)} FROM call WHERE task_id = :id ORDER BY started_at, call_id",
     "call": f"SELECT {', '.join(BESIDE['call'].columns)} FROM call WHERE task_id = :id AND call_id = :call",
     "messages": f"SELECT {', '.join(BESIDE['message'].columns)} FROM message WHERE task_id = :id AND number > :after ORDER BY number LIMIT :limit",

@@ -12,7 +12,7 @@ from remit.domain.table import BESIDE
 from remit.domain.value import State, Task
 from remit.domain.wire import dumps, instant
 from remit.errors import StaleRun
-from remit.ports import Clock, EventStore
+from remit.ports import Clock, Debit, EventStore
 
 CallStatus = Literal["started", "done", "failed", "unknown"]
 
@@ -63,9 +63,9 @@ class Activation:
         """Carry out a command as this run, with rows that are kept beside its events."""
         return await self._service.execute(command, self.actor, self.run_id, self.held, rows)
 
-    async def keep(self, rows: Sequence[Change]) -> None:
-        """Keep rows beside the events, under the fence."""
-        await self._service.keep(self.held, self.run_id, rows)
+    async def keep(self, rows: Sequence[Change], debit: Debit | None = None) -> None:
+        """Keep rows beside the events, under the fence; OverBudget if the tree has not got what is taken from its budget."""
+        await self._service.keep(self.held, self.run_id, rows, debit)
 
     @property
     def over(self) -> bool:

@@ -22,7 +22,7 @@ from remit.domain.shape import check, parse
 from remit.domain.value import TASK_ID, Actor, Task
 from remit.domain.wire import instant
 from remit.errors import NotFound, RemitError, StaleRun, Unacknowledged, Unavailable
-from remit.ports import Agents, Append, Clock, EventStore, Lease, LeaseLost, Stale, Unit
+from remit.ports import Agents, Append, Clock, Debit, EventStore, Lease, LeaseLost, Stale, Unit
 
 RACES = 200
 """How often a command is decided anew because somebody else was faster."""
@@ -97,15 +97,15 @@ class Service:
                 raise _robbed() from error
         raise Unavailable(f"{type(command).__name__} lost {RACES} races in a row.", hint="Try again.")
 
-    async def keep(self, held: Held, run_id: str, changes: Sequence[Change]) -> None:
-        """Write rows that are kept beside the events, under a run's fence."""
+    async def keep(self, held: Held, run_id: str, changes: Sequence[Change], debit: Debit | None = None) -> None:
+        """Write rows that are kept beside the events, under a run's fence, and take from the tree's budget; OverBudget if it is not there."""
         seen = held.seen.copy()
         for _ in range(RACES):
             task = await self._task(held.task_id, seen)
             assert task is not None
             try:
                 fenced(task, run_id)
-                return await self._commit(Unit((Append(task.id, task.version, ()),), tuple(changes), lease=held.lease))
+                return await self._commit(Unit((Append(task.id, task.version, ()),), tuple(changes), lease=held.lease, debit=debit))
             except Stale:
                 seen = {}
             except LeaseLost as error:

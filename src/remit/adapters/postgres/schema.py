@@ -78,13 +78,15 @@ _COMMIT_WITH_JOBS = """CREATE FUNCTION commit_units(
     o_unit int[], o_table text[], o_drop boolean[], o_row text[],
     l_unit int[], l_job bigint[], l_worker text[], l_ack boolean[],
     x_unit int[], x_key text[],
-    j_unit int[], j_key text[], j_queue text[], j_priority bigint[], j_at text[], j_needed bigint[]
+    j_unit int[], j_key text[], j_queue text[], j_priority bigint[], j_at text[], j_needed bigint[],
+    b_unit int[], b_root bigint[], b_tokens bigint[], b_cost float8[], b_max_tokens bigint[], b_max_cost float8[]
 ) RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
     bad int[];
     lost int[];
     fate int[];
     done text[];
+    over int[] := '{}';
     other record;
 BEGIN
     -- Rows are locked in id order over the whole batch, so that two batches never wait for each other in a circle.
@@ -100,6 +102,18 @@ BEGIN
     SELECT COALESCE(array_agg(l.unit), '{}') INTO lost FROM unnest(l_unit, l_job, l_worker) AS l (unit, job, worker)
         WHERE NOT EXISTS (SELECT 1 FROM job WHERE job.id = l.job AND job.worker = l.worker);
     bad := bad || lost;
+    FOR other IN SELECT * FROM unnest(b_unit, b_root, b_tokens, b_cost, b_max_tokens, b_max_cost)
+        AS b (unit, root, tokens, cost, max_tokens, max_cost) WHERE NOT b.unit = ANY(bad) ORDER BY b.root
+    LOOP
+        INSERT INTO budget VALUES (other.root, 0, 0) ON CONFLICT DO NOTHING;
+        UPDATE budget SET tokens = budget.tokens + other.tokens, cost = budget.cost + other.cost WHERE root_id = other.root
+            AND (other.max_tokens IS NULL OR budget.tokens + other.tokens <= other.max_tokens)
+            AND (other.max_cost IS NULL OR budget.cost + other.cost <= other.max_cost);
+        IF NOT FOUND THEN
+            over := over || other.unit;
+        END IF;
+    END LOOP;
+    bad := bad || over;
     INSERT INTO event (id, stream, version, type, at, actor, data, hash)
         SELECT id, stream, version, type, at, actor, data, hash
         FROM unnest(e_unit, e_id, e_stream, e_version, e_type, e_at, e_actor, e_data, e_hash)
@@ -143,7 +157,7 @@ BEGIN
     -- A unit that does not fit any more may be one that is here already and whose acknowledgement was lost.
     SELECT COALESCE(array_agg(CASE WHEN NOT f.n - 1 = ANY(bad) THEN 0
             WHEN EXISTS (SELECT 1 FROM event WHERE event.stream = f.stream AND event.version = f.version AND event.id = f.id) THEN 1
-            WHEN f.n - 1 = ANY(lost) THEN 3 ELSE 2 END ORDER BY f.n), '{}') INTO fate
+            WHEN f.n - 1 = ANY(lost) THEN 3 WHEN f.n - 1 = ANY(over) THEN 4 ELSE 2 END ORDER BY f.n), '{}') INTO fate
         FROM unnest(f_stream, f_version, f_id) WITH ORDINALITY AS f (stream, version, id, n);
     RETURN fate;
 END $$"""
@@ -366,6 +380,7 @@ ENGINE: Migration = (
         task_id bigint NOT NULL, number bigint NOT NULL, run_id text NOT NULL, turn bigint NOT NULL, at text COLLATE "C" NOT NULL, doc text NOT NULL,
         PRIMARY KEY (task_id, number)
     )""",
+    "CREATE TABLE budget (root_id bigint PRIMARY KEY, tokens bigint NOT NULL, cost float8 NOT NULL)",
     "CREATE INDEX task_waiting ON task (id) WHERE state = 'waiting'",
     _OLD_COMMIT,
     _COMMIT_WITH_JOBS,

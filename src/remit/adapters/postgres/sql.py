@@ -21,6 +21,7 @@ _TYPES = (
     *("int", "bigint", "text", "boolean"),  # leases
     *("int", "text"),  # drops
     *("int", "text", "text", "bigint", "text", "bigint"),  # jobs
+    *("int", "bigint", "bigint", "float8", "bigint", "float8"),  # debits
 )
 NUMBERS = tuple(kind in ("int", "bigint") for kind in _TYPES)
 """Which columns hold numbers. They travel as text: the driver looks long and hard at every number in a list, in case it is a list itself."""

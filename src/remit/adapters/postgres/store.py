@@ -15,7 +15,7 @@ from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.domain.table import BESIDE, TABLES
 from remit.errors import Conflict, Internal, RemitError, Unacknowledged, Unavailable
-from remit.ports import Claim, Lease, LeaseLost, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
+from remit.ports import Claim, Lease, LeaseLost, OverBudget, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ SAFETY_SECONDS = 1.0
 """How long a watcher may sleep although it missed a notice."""
 STORED = (0, 1)
 """Stored now, or before when only the acknowledgement got lost."""
-LEASE_LOST = 3
+REFUSALS: dict[int, type[Exception]] = {2: Stale, 3: LeaseLost, 4: OverBudget}
 
 SETTINGS = {
     "search_path": SCHEMA,
@@ -287,7 +287,7 @@ class PostgresEventStore:
         except Exception as error:  # noqa: BLE001 - the loop outlives any surprise, else every caller waits for ever
             surprise = Unacknowledged(f"The commit ended in a surprise: {_why(error)}.", hint="Try again.")
             return _settle(batch, [surprise] * len(batch))
-        return _settle(batch, [None if fate in STORED else LeaseLost() if fate == LEASE_LOST else Stale() for fate in fates])
+        return _settle(batch, [None if fate in STORED else REFUSALS[fate]() for fate in fates])
 
     async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:
         try:
@@ -366,6 +366,7 @@ def _arguments(units: Sequence[Unit]) -> list[list[Any]]:
     leases = [(number, *unit.lease, unit.ack) for number, unit in enumerate(units) if unit.lease]
     drops = [(number, key) for number, unit in enumerate(units) for key in unit.drops]
     jobs = [(number, *job) for number, unit in enumerate(units) for job in unit.jobs]
+    debits = [(number, *unit.debit) for number, unit in enumerate(units) if unit.debit]
     columns = [
         *_columns(guards, 4),
         *_columns(dependents, 3),
@@ -376,6 +377,7 @@ def _arguments(units: Sequence[Unit]) -> list[list[Any]]:
         *_columns(leases, 4),
         *_columns(drops, 2),
         *_columns(jobs, 6),
+        *_columns(debits, 6),
     ]
     return [_as_text(column) if numbers else column for column, numbers in zip(columns, sql.NUMBERS, strict=True)]
 

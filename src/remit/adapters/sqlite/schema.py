@@ -127,6 +127,7 @@ ENGINE: Migration = (
         task_id INTEGER NOT NULL, number INTEGER NOT NULL, run_id TEXT NOT NULL, turn INTEGER NOT NULL, at TEXT NOT NULL, doc TEXT NOT NULL,
         PRIMARY KEY (task_id, number)
     ) STRICT, WITHOUT ROWID""",
+    "CREATE TABLE budget (root_id INTEGER PRIMARY KEY, tokens INTEGER NOT NULL, cost REAL NOT NULL) STRICT",
     "CREATE INDEX task_waiting ON task (id) WHERE state = 'waiting'",
 )
 

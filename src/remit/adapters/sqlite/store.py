@@ -17,7 +17,7 @@ from remit.adapters.sqlite.schema import migrate
 from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.errors import Conflict, Unavailable
-from remit.ports import Claim, Lease, LeaseLost, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
+from remit.ports import Claim, Debit, Lease, LeaseLost, OverBudget, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
 
 Work = Callable[[Any], Any]
 
@@ -338,16 +338,22 @@ class Writer:
             return [answer for request in requests for answer in self._commit([request])]
         return answers
 
-    def _write(self, unit: Unit) -> Stale | LeaseLost | None:
+    def _write(self, unit: Unit) -> Stale | LeaseLost | OverBudget | None:
         """Check every stream of a unit, then write it: nothing else can write in between."""
         held = unit.lease is None or self._connection.execute(sql.HOLDS, unit.lease).fetchone()[0]
         if not held or not self._fits(unit):
             return None if self._has(unit) else Stale() if held else LeaseLost()
+        if unit.debit is not None and not self._debited(unit.debit):
+            return OverBudget()
         for append in unit.appends:
             self._connection.executemany(sql.INSERT_EVENT, append.events)
         self._write_rows(unit.changes)
         self._write_jobs(unit)
         return None
+
+    def _debited(self, debit: Debit) -> bool:
+        self._connection.execute(sql.OPEN_BUDGET, (debit.root_id,))
+        return bool(self._connection.execute(sql.DEBIT, debit._asdict()).rowcount)
 
     def _write_jobs(self, unit: Unit) -> None:
         if unit.ack and unit.lease:
