@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from remit.adapters.clock import SystemClock
 from remit.app.activation import Activation, CallRecord
@@ -68,12 +68,12 @@ class Scripted:
             case ["timer", float() | int() as seconds]:
                 due = SystemClock().now() + timedelta(seconds=float(seconds))
                 await self._wait(activation, call_id, cmd.SetTimer(task_id=task_id, due_at=due, call_id=call_id))
-            case ["children", list(children)]:
-                for index, fields in enumerate(children):
+            case ["children", list()]:
+                for index, fields in enumerate(cast("list[dict[str, Any]]", step[1])):
                     await self._child(activation, f"{call_id}-{index}", fields)
                 await activation.call(call_id, "children", None, _nothing, repeatable=True)
-            case ["block", dict(fields)]:
-                child = await self._child(activation, f"{call_id}-0", fields)
+            case ["block", dict()]:
+                child = await self._child(activation, f"{call_id}-0", cast("dict[str, Any]", step[1]))
                 await self._wait(activation, call_id, cmd.AwaitSubtask(task_id=task_id, child_id=child, call_id=call_id))
             case ["wait"]:
                 await activation.do(cmd.FinishRun(task_id=task_id, final_message="more to come"), _done(activation, call_id, "wait"))

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from remit.app.verify import chain_faults, stream_rows
 from remit.domain import event as ev
@@ -75,20 +75,24 @@ async def load(store: EventStore, lines: Iterable[str]) -> int:
 
 def _read(lines: Sequence[str]) -> tuple[list[ev.Stored], list[Change]]:
     """The events between the first line and the last, and what is kept beside them; a dump that was cut or lost a line is refused."""
-    found = [_json(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    found: list[Any] = [_json(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not found or found[0] != FORMAT:
         raise invalid("line 1", f"is {describe(found[0]) if found else 'missing'}", f"the first line of a dump, {dumps(FORMAT)}")
     numbered = list(enumerate(found[1:-1], 2))
-    rows = [_kept(item, number) for number, item in numbered if isinstance(item, dict) and BESIDE_ROW in item]
-    events = [_stored(item, number) for number, item in numbered if not (isinstance(item, dict) and BESIDE_ROW in item)]
+    rows = [_kept(item, number) for number, item in numbered if _is_row(item)]
+    events = [_stored(item, number) for number, item in numbered if not _is_row(item)]
     if found[-1] != {END: len(events), **({ROWS: len(rows)} if rows else {})}:
         raise Corrupt(f"The dump is damaged: its last line does not say that it has {len(events)} events.", hint="Make a new dump.")
     return events, rows
 
 
+def _is_row(item: Any) -> bool:
+    return isinstance(item, dict) and BESIDE_ROW in item
+
+
 def _kept(item: dict[str, Any], number: int) -> Change:
     """A row that was kept beside the events."""
-    table, values = BESIDE.get(item[BESIDE_ROW]), item.get("values")
+    table, values = BESIDE.get(str(item[BESIDE_ROW])), cast("list[Any]", item.get("values"))
     if table is None or not isinstance(values, list) or len(values) != len(table.columns):
         raise invalid(f"line {number}", "is no row of a dump", f"a row of {' or '.join(BESIDE)}")
     return Change(item[BESIDE_ROW], tuple(values[: table.key]), tuple(values))

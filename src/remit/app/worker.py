@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from remit.app.activation import Activation
@@ -96,7 +96,7 @@ class Worker:
         return None
 
     @asynccontextmanager
-    async def _listed(self, run: Activation) -> AsyncIterator[None]:
+    async def _listed(self, run: Activation) -> AsyncGenerator[None, None]:
         current = asyncio.current_task()
         assert current is not None
         self.live[run.run_id] = (run.task.id, current)

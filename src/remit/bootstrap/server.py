@@ -5,7 +5,7 @@ import ipaddress
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -80,7 +80,7 @@ async def _serve(settings: Settings, host: str, listener: socket.socket, worker:
 
 
 @asynccontextmanager
-async def _worker(core: Core, settings: Settings, wanted: bool) -> AsyncIterator[None]:
+async def _worker(core: Core, settings: Settings, wanted: bool) -> AsyncGenerator[None, None]:
     if not wanted:
         yield
         return

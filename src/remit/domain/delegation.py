@@ -80,11 +80,21 @@ class CancelAll:
     session_id: Annotated[SessionId, "The session."]
 
 
+def reference(value: Any) -> Any:
+    """A URL or a path as people write it, as a resource."""
+    if not isinstance(value, str):
+        return value
+    return {"type": "url" if "://" in value else "file", "value": value}
+
+
+References = tuple[Annotated[Resource, Coerce(reference, '{"type": "string"}')], ...]
+
+
 @record
 class LaunchSubtask:
     """Give a part of this task to another agent and wait for what comes of it."""
 
     title: Annotated[Title, "A clear, actionable label."]
     intent: Annotated[Words, "What has to be done, and why."] | None = None
-    artifactRefs: Annotated[tuple[Annotated[Resource, Coerce(lambda value: value)], ...], Items(100), "URLs and paths that belong to it."] = ()  # noqa: N815 - the wire's own name
+    artifactRefs: Annotated[References, Items(100), "URLs and paths that belong to it."] = ()  # noqa: N815 - the wire's own name
     priority: Annotated[Priority, "0 (most urgent) to 4."] = 2

@@ -50,7 +50,7 @@ class CatalogTools:
 
 
 def _spec(operation: Operation) -> ToolSpec:
-    hidden = HIDDEN | ({"task_id"} if operation.name in OWN else frozenset())
+    hidden = HIDDEN | (frozenset({"task_id"}) if operation.name in OWN else frozenset[str]())
     schema = record_schema(cast("Any", operation.input))
     kept = {name: value for name, value in schema["properties"].items() if name not in hidden}
     parameters = schema | {"properties": kept, "required": [name for name in schema.get("required", []) if name not in hidden]}

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from remit.errors import Conflict, invalid
 from remit.surfaces.cli.command import Session, WrongUse
@@ -62,13 +62,14 @@ def _works(path: Any) -> list[Any]:
 
     with usable("FILE", str(path)):
         text = path.read_text() if str(path) != "-" else sys.stdin.read()
+    found: Any
     try:
         found = loads(text)
     except ValueError:
         found = [loads(line) if line.lstrip().startswith("{") else line for line in text.splitlines() if line.strip()]
     if not isinstance(found, list) or not found:
         raise invalid("FILE", "holds no work", "a JSON list, or a line for each piece of work")
-    return found
+    return cast("list[Any]", found)
 
 
 def _delegated(session: Session, operation: str, fields: dict[str, Any]) -> Result:

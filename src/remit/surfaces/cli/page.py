@@ -321,7 +321,8 @@ def delegated(answer: Result, screen: Screen) -> None:
     """What came of a piece of work."""
     data = answer["data"]
     screen.put(text=data["result"] or answer.get("error", {}).get("message", ""))
-    for name, value in (data.get("outputs") or {}).items():
+    outputs: dict[str, Any] = data.get("outputs") or {}
+    for name, value in outputs.items():
         screen.put(Ink(f"{name} ", "dim"), text=_value(value))
     stats = answer["stats"]
     screen.note(f"#{data['task_id']} {data['subagent_type']}, {data['model_used']}: {data['status']}, {stats['tool_calls']} tool calls")
