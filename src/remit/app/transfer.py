@@ -86,14 +86,18 @@ def _read(lines: Sequence[str]) -> tuple[list[ev.Stored], list[Change]]:
     return events, rows
 
 
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
 def _is_row(item: Any) -> bool:
     return isinstance(item, dict) and BESIDE_ROW in item
 
 
 def _kept(item: dict[str, Any], number: int) -> Change:
     """A row that was kept beside the events."""
-    table, values = BESIDE.get(str(item[BESIDE_ROW])), cast("list[Any]", item.get("values"))
-    if table is None or not isinstance(values, list) or len(values) != len(table.columns):
+    table, values = BESIDE.get(str(item[BESIDE_ROW])), _list(item.get("values"))
+    if table is None or len(values) != len(table.columns):
         raise invalid(f"line {number}", "is no row of a dump", f"a row of {' or '.join(BESIDE)}")
     return Change(item[BESIDE_ROW], tuple(values[: table.key]), tuple(values))
 

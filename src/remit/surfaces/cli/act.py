@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from remit.errors import Conflict, invalid
 from remit.surfaces.cli.command import Session, WrongUse
@@ -67,9 +67,10 @@ def _works(path: Any) -> list[Any]:
         found = loads(text)
     except ValueError:
         found = [loads(line) if line.lstrip().startswith("{") else line for line in text.splitlines() if line.strip()]
-    if not isinstance(found, list) or not found:
+    works: list[Any] = found if isinstance(found, list) else []
+    if not works:
         raise invalid("FILE", "holds no work", "a JSON list, or a line for each piece of work")
-    return cast("list[Any]", found)
+    return works
 
 
 def _delegated(session: Session, operation: str, fields: dict[str, Any]) -> Result:
