@@ -87,7 +87,7 @@ def _read(lines: Sequence[str]) -> tuple[list[ev.Stored], list[Change]]:
 
 
 def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    return cast("Any", value) if isinstance(value, list) else []
 
 
 def _is_row(item: Any) -> bool:

@@ -16,7 +16,7 @@ _ATOMS = frozenset({str, int, float, bool, type(None)})
 
 def plain(value: Any) -> Any:
     """A value as JSON has it; fields of a record that are at their default are left out."""
-    kind = cast("type[Any]", type(value))
+    kind = cast("Any", type(value))
     if kind in _ATOMS:
         return value
     if kind is tuple or kind is list:

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from remit.errors import Conflict, invalid
 from remit.surfaces.cli.command import Session, WrongUse
@@ -67,7 +67,7 @@ def _works(path: Any) -> list[Any]:
         found = loads(text)
     except ValueError:
         found = [loads(line) if line.lstrip().startswith("{") else line for line in text.splitlines() if line.strip()]
-    works: list[Any] = found if isinstance(found, list) else []
+    works: list[Any] = cast("Any", found) if isinstance(found, list) else []
     if not works:
         raise invalid("FILE", "holds no work", "a JSON list, or a line for each piece of work")
     return works
