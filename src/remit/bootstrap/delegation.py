@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 from remit import config
+from remit.app.view import event_view
 from remit.bootstrap.agents import open_workspace
 from remit.bootstrap.api import operator
-from remit.bootstrap.worker import embedded_worker
+from remit.bootstrap.worker import embedded_worker, worker_alive
 from remit.catalog import Caller, call, follow_events
 from remit.client import RemitClient
 from remit.config import Settings
@@ -17,8 +18,18 @@ Result = dict[str, Any]
 
 def delegate_now(settings: Settings, operation: str, fields: Mapping[str, Any]) -> Iterator[Result]:
     """Carry out a delegation: `{"event": …}` for each event of its tasks, then `{"result": …}`."""
+    return _each(_remote(settings, operation, fields) if settings.get("url") else _local(settings, operation, fields))
+
+
+def attend_now(settings: Settings, task_id: str) -> Iterator[Result]:
+    """Work on a task until it rests, where no worker is alive that would: `{"event": …}` for each event of it and of those below."""
+    if settings.get("url"):
+        return iter(())
+    return _each(_attend(settings, task_id))
+
+
+def _each(items: AsyncIterator[Result]) -> Iterator[Result]:
     with asyncio.Runner() as runner:
-        items = _remote(settings, operation, fields) if settings.get("url") else _local(settings, operation, fields)
         try:
             while True:
                 try:
@@ -27,6 +38,23 @@ def delegate_now(settings: Settings, operation: str, fields: Mapping[str, Any]) 
                     return
         finally:
             runner.run(_close(items))
+
+
+async def _attend(settings: Settings, task_id: str) -> AsyncIterator[Result]:
+    async with open_workspace(settings) as core:
+        if await worker_alive(core, settings):
+            return
+        async with embedded_worker(core, settings):
+            mine = {task_id}
+            after = await core.store.tail()
+            async with core.store.watch() as bell:
+                while (await core.task(task_id))["state"] in ("pending", "running", "verifying"):
+                    await bell.wait()
+                    for recorded in await core.store.feed(after, 1000):
+                        after = recorded.position
+                        event = event_view((*recorded.event, recorded.position))
+                        if recorded.event.stream.isdigit() and _belongs(event, mine, ""):
+                            yield {"event": event}
 
 
 async def _next(items: AsyncIterator[Result]) -> Result:

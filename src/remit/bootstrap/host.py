@@ -37,6 +37,12 @@ class WorkspaceHost:
         self._make_workspace()
         return delegate_now(self._settings, operation, _given(fields))
 
+    def attend(self, task_id: str) -> Iterator[Result]:
+        """Work on a task until it rests, where no worker is alive."""
+        from remit.bootstrap.delegation import attend_now
+
+        return attend_now(self._settings, task_id)
+
     def init(self) -> Result:
         """Make the workspace in the named folder, or in this one."""
         root = Path(self._options.get("workspace") or Path.cwd()).absolute()

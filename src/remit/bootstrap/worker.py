@@ -147,11 +147,15 @@ def at_once(number: int, _frame: object) -> None:
 @asynccontextmanager
 async def embedded_worker(core: Core, settings: Settings, functions: Sequence[Callable[..., Any]] = ()) -> AsyncGenerator[None, None]:
     """A worker in this process for the time of the block, unless one is alive already; one with functions of its own is always needed."""
-    alive = settings.get("heartbeat_seconds")
-    if not functions and any(row.age_seconds < alive and row.agents for row in await core.store.workers()):
+    if not functions and await worker_alive(core, settings):
         yield
         return
     from remit.bootstrap.runner import open_runner
 
     async with open_runner(core, settings, functions) as runner, working(core, runner, options_of(settings)):
         yield
+
+
+async def worker_alive(core: Core, settings: Settings) -> bool:
+    """True if somebody works on tasks of this store."""
+    return any(row.age_seconds < settings.get("heartbeat_seconds") and row.agents for row in await core.store.workers())

@@ -51,6 +51,17 @@ def run(session: Session, fields: dict[str, Any]) -> Result:
     return _delegated(session, "task", fields)
 
 
+def run_task(session: Session, fields: dict[str, Any]) -> Result:
+    """Run a task now; where nobody works, this command does until the task rests."""
+    from remit.surfaces.cli.progress import Progress
+
+    answer = session.call("run_task", **fields)
+    progress = Progress(answer["task"])
+    for item in session.host.attend(answer["task"]["id"]):
+        progress.take(item["event"])
+    return answer | {"task": session.call("get_task", task_id=answer["task"]["id"])}
+
+
 def parallel(session: Session, fields: dict[str, Any]) -> Result:
     """Hand all pieces of work in a file to sub-agents."""
     return _delegated(session, "task_parallel", {"tasks": _works(fields.pop("path")), **fields})

@@ -22,6 +22,10 @@ class Host(Protocol):
         """Hand out work and wait: `{event}` for each event of its tasks, then `{result}`; a worker is started where none is alive."""
         ...
 
+    def attend(self, task_id: str) -> Iterator[Result]:
+        """Work on a task until it rests, where no worker is alive that would: `{event}` for each event."""
+        ...
+
     def init(self) -> Result:
         """Make the workspace: `{workspace, created}`."""
         ...

@@ -140,7 +140,7 @@ _TASKS = (
         show.canceled,
         (_TASK, Argument("--message", "message", f"why: {TEXT}", read.text, "TEXT")),
     ),
-    Command("task run", "Run a task now instead of at the next tick.", "run_task", show.woken, (_TASK,)),
+    Command("task run", "Run a task now instead of at the next tick; where no worker is alive, in this command.", act.run_task, show.woken, (_TASK,)),
     Command("task pause", "Hold a task; it keeps its place.", "pause_task", show.changed("Paused"), (_TASK,)),
     Command("task resume", "Let a paused task go on.", "resume_task", show.changed("Resumed"), (_TASK,)),
     Command("task rerun", "Do an ended task again, as a new task.", "rerun_task", show.changed("Created"), (_TASK,)),

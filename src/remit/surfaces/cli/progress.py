@@ -45,10 +45,10 @@ class Node:
 class Progress:
     """Takes events and shows what they mean; questions are shown with how to answer them."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: dict[str, Any] | None = None) -> None:
         self._err = sys.stderr
         self._live = self._err.isatty()
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, Node] = {} if task is None else {task["id"]: Node(task["id"], task)}
         self._drawn = 0
 
     def take(self, event: dict[str, Any]) -> None:

@@ -198,9 +198,10 @@ def changed(verb: str) -> Show:
 
 
 def woken(answer: Result, screen: Screen) -> None:
-    """What was woken."""
-    changed("Ready to run:")(answer, screen)
-    screen.note("A worker picks it up at once; `remit doctor` shows whether one is running.")
+    """What was woken, and what became of it where this command did the work."""
+    changed("Ready to run:" if answer["task"]["state"] == "pending" else "Run:")(answer, screen)
+    if answer["task"]["final_message"]:
+        screen.put(text=answer["task"]["final_message"])
 
 
 def _what_follows(answer: Result, task: dict[str, Any], screen: Screen) -> None:
