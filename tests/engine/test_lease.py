@@ -204,8 +204,8 @@ async def test_limits_are_never_passed(any_url: str) -> None:
         tasks = [await team.create(owner=owner) for owner in ("general", "plan") for _ in range(15)]
         for task_id in tasks:
             assert (await team.ended(task_id)).state is State.DONE
-        assert counter.most["general"] == 3
-        assert 3 < counter.most["all"] <= 5
+        assert 2 <= counter.most["general"] <= 3
+        assert 3 <= counter.most["all"] <= 5
 
 
 class Counting(Scripted):
@@ -220,6 +220,6 @@ class Counting(Scripted):
         self.now[owner] += 1
         for name, count in (*self.now.items(), ("all", sum(self.now.values()))):
             self.most[name] = max(self.most[name], count)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
         self.now[owner] -= 1
         await activation.do(cmd.FinishRun(task_id=activation.task.id, final_message="ok"))
