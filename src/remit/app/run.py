@@ -7,7 +7,6 @@ at that very call.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from remit.app.activation import Activation, CallRecord
 from remit.app.agents import Agent, AgentRegistry, role_prompt
@@ -15,11 +14,12 @@ from remit.app.conversation import Conversation
 from remit.app.handover import Handover
 from remit.domain import brief
 from remit.domain import command as cmd
-from remit.domain.message import Effort, Message, ModelSettings, Request, Response, Tool, ToolCall, user
+from remit.domain.message import Effort, ModelSettings, Request, Response, Tool, ToolCall, user
 from remit.domain.model import ModelFailed
 from remit.domain.policy import MAX_TURNS
+from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome
-from remit.domain.value import Task, ToolCount, Usage
+from remit.domain.value import FailReason, Task, ToolCount, Usage
 from remit.domain.wire import instant
 from remit.errors import RemitError
 from remit.ports import Chosen, Clock, EventStore, Models, OperationTools, ToolHost
@@ -88,7 +88,7 @@ class Stretch:
         self._operation_specs = {spec.name: spec for spec in runner.operations.offered(agent, self._offered)}
         self._handover = Handover(runner.store, runner.agents, activation, agent)
         self._counts: Counter[str] = Counter()
-        self._usage = Usage()
+        self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
         self._system = ""
 
     @property
@@ -98,13 +98,17 @@ class Stretch:
     async def within_time(self) -> None:
         """Go on, but no longer than the task may take."""
         limit = self._task.limits.timeout_seconds or self._agent.timeout_seconds
-        left = None if limit is None else max(0.0, limit - self._task.duration)
-        try:
-            async with asyncio.timeout(left):
-                await self._go()
-        except TimeoutError:
-            message = f"The time limit of {limit:g} seconds is reached."
-            await self._end(cmd.AbortTask(task_id=self._task.id, reason="timeout", message=message))
+        if limit is None:
+            return await self._go()
+        left = limit - self._task.duration
+        if left > 0:
+            try:
+                async with asyncio.timeout(left) as clock:
+                    return await self._go()
+            except TimeoutError:
+                if not clock.expired():
+                    raise
+        return await self._abort("timeout", f"The time limit of {limit:g} seconds is reached.")
 
     async def _go(self) -> None:
         self._system = brief.system_prompt(role_prompt(self._agent), self._task, await self._guides())
@@ -192,9 +196,9 @@ class Stretch:
         said = self._talk.next(response.message, self._activation.run_id, self._runner.now(), response)
         row = self._talk.row(said)
         if limit:
-            reason: Literal["turns", "budget"] = "turns" if limit.endswith("turns") else "budget"
+            reason: FailReason = "turns" if limit.endswith("turns") else "budget"
             message = f"The limit of {limit} is reached. Its report: {response.text or '(none)'}"
-            await self._end(cmd.AbortTask(task_id=self._task.id, reason=reason, message=message), said.message)
+            await self._abort(reason, message, [row])
         elif response.calls:
             await self._activation.keep([row])
             self._talk.keep(said)
@@ -276,9 +280,11 @@ class Stretch:
         self._talk.calls[key] = await self._activation.call(key, call.name, call.arguments, action, repeatable=False)
 
     async def _flush_before(self, call: ToolCall) -> None:
-        """What the model calls used must be told before a call that ends the run."""
-        if call.name in ("complete_task", "mark_task_complete") and self._usage != Usage():
-            await self._activation.do(cmd.SettleBudget(task_id=self._task.id, reservation_id=self._activation.run_id, usage=self._spent()))
+        """What the run used must be told before a call that ends it."""
+        if call.name == "complete_task":
+            run_id, tools = self._activation.run_id, self._summary()
+            self._counts.clear()
+            await self._activation.do(cmd.SettleBudget(task_id=self._task.id, reservation_id=run_id, usage=self._spent(), tool_summary=tools))
 
     async def _do(self, call: ToolCall) -> ToolOutcome:
         if call.error:
@@ -299,8 +305,11 @@ class Stretch:
 
     # How the run ends.
 
-    async def _end(self, command: cmd.Command, last: Message | None = None) -> None:
-        rows = [self._talk.row(self._talk.next(last, self._activation.run_id, self._runner.now()))] if last else []
+    async def _abort(self, reason: FailReason, message: str, rows: Sequence[Change] = ()) -> None:
+        usage, tools = self._spent(), self._summary()
+        await self._end(cmd.AbortTask(task_id=self._task.id, reason=reason, message=message, tool_summary=tools, usage=usage), rows)
+
+    async def _end(self, command: cmd.Command, rows: Sequence[Change] = ()) -> None:
         await self._activation.write(command, rows)
 
     def _summary(self) -> tuple[ToolCount, ...]:

@@ -467,6 +467,8 @@ class AbortTask:
     task_id: TaskId
     reason: FailReason
     message: Words
+    tool_summary: tuple[ToolCount, ...] = ()
+    usage: Usage = Usage()
 
 
 @record
@@ -489,11 +491,12 @@ class ReserveBudget:
 
 @record
 class SettleBudget:
-    """Record what a model call really used."""
+    """Record what model calls, and the tools they called for, really used."""
 
     task_id: TaskId
     reservation_id: Line
     usage: Usage
+    tool_summary: tuple[ToolCount, ...] = ()
 
 
 Operation = (

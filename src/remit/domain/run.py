@@ -104,11 +104,21 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
             if any(item.id == reservation_id for item in task.reserved):
                 return []
             return [ev.BudgetReserved(reservation_id=reservation_id, run_id=_live(task), tokens=tokens, cost=cost)]
-        case cmd.SettleBudget(reservation_id=reservation_id, usage=usage):
+        case cmd.SettleBudget(reservation_id=reservation_id, usage=usage, tool_summary=tools):
             known = reservation_id == _live(task) or any(item.id == reservation_id for item in task.reserved)
-            return [ev.BudgetSettled(reservation_id=reservation_id, run_id=_live(task), usage=usage)] if known else []
+            return [ev.BudgetSettled(reservation_id=reservation_id, run_id=_live(task), usage=usage, tool_summary=tools)] if known else []
         case _:
             assert_never(command)
+
+
+def abort(command: cmd.AbortTask, run_id: str | None) -> Events:
+    """The end of a task at a limit; if its own run says so, what that run did is told first."""
+    failed = ev.TaskFailed(reason=command.reason, message=command.message)
+    if run_id is None:
+        return [failed]
+    used = ev.BudgetSettled(reservation_id=run_id, run_id=run_id, usage=command.usage)
+    end = ev.RunTimedOut if command.reason == "timeout" else ev.RunFailed
+    return [used, end(run_id=run_id, error=command.message, tool_summary=command.tool_summary), failed]
 
 
 def wake(task: Task, cause: WakeCause) -> Events:
