@@ -155,7 +155,7 @@ def test_a_limit_ends_the_task_and_is_not_retried(reason: str) -> None:
 
 def idle_runs(task: Task, count: int) -> Task:
     for _ in range(count):
-        task = run_once(then(task, cmd.Tick(task_id="1")), finish("Nothing to do"))
+        task = run_once(then(task, cmd.Tick(task_id="1")), cmd.DeliverUpdates(task_id="1"), finish("Nothing to do"))
     return task
 
 
@@ -188,6 +188,23 @@ def test_what_others_do_between_runs_is_not_the_progress_of_a_run() -> None:
     for _ in range(2):
         task = then(idle_runs(task, 1), cmd.UpdateStep(task_id="1", index=0, details=f"More {task.version}"))
     assert idle_runs(task, 1).questions
+
+
+def test_what_was_said_during_the_last_answer_keeps_the_run_alive() -> None:
+    task = then(given(*RUNNING), cmd.SendMessage(task_id="1", message="Wait"))
+    task = by_run(task, finish())
+    assert (task.state, task.run is not None, len(task.queued)) == (State.RUNNING, True, 1)
+    with pytest.raises(Conflict, match="news"):
+        by_run(task, cmd.CompleteTask(task_id="1"))
+    assert by_run(task, cmd.DeliverUpdates(task_id="1"), finish()).state is State.DONE
+
+
+def test_only_updates_that_were_told_count_as_delivered() -> None:
+    task = given(*RUNNING)
+    for text in ("One", "Two"):
+        task = then(task, cmd.SendMessage(task_id="1", message=text))
+    task = by_run(task, cmd.DeliverUpdates(task_id="1", update_ids=("1-u1",)))
+    assert [update.content for update in task.queued] == ["Two"]
 
 
 # The clock.

@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from remit.app.activation import Activation, CallRecord
+from remit.app.activation import Activation, CallRecord, ToolFailed
 from remit.app.agents import Agent, AgentRegistry, role_prompt
 from remit.app.conversation import Conversation
 from remit.app.handover import Handover
@@ -112,18 +112,15 @@ class Stretch:
 
     async def _go(self) -> None:
         self._system = brief.system_prompt(role_prompt(self._agent), self._task, await self._guides())
-        fresh = False
+        await self._activation.look()
         while not self._activation.over:
-            if not fresh and not await self._activation.may_go_on():
+            if self._activation.halted:
                 return await self._end(cmd.ReleaseRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
             if calls := self._talk.open_calls():
                 if await self._act(calls):
                     return await self._end(cmd.YieldRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
-                fresh = True
-                continue
-            await self._prompt()
-            await self._answer()
-            fresh = True
+            elif not await self._prompt() or not self._activation.halted:
+                await self._answer()
         return None
 
     # What the model reads.
@@ -134,29 +131,30 @@ class Stretch:
         rows = await self._runner.store.select("guide", {"names": list(self._task.guides)})
         return {row[0]: row[1] for row in rows}
 
-    async def _prompt(self) -> None:
+    async def _prompt(self) -> bool:
         """Say what there is to say before the next request: the instructions, what has changed since, or to go on."""
+        updates = self._task.queued
         parts: list[str] = []
         if not self._talk.said:
             parts.append(brief.first_message(self._task))
-            queued = tuple(update for update in self._task.queued if update.type == "message")
+            news = tuple(update for update in updates if update.type == "message")
         else:
-            queued = self._task.queued
-        if queued:
-            parts.append(brief.news(queued))
+            news = updates
+        if news:
+            parts.append(brief.news(news))
         if not parts and self._talk.finished:
             parts.append(brief.WORK)
-        if not parts and not self._task.queued:
-            return
-        said = self._talk.next(user("\n\n".join(parts) or brief.WORK), self._activation.run_id, self._runner.now())
+        if not parts:
+            return False
+        said = self._talk.next(user("\n\n".join(parts)), self._activation.run_id, self._runner.now())
         rows = [self._talk.row(said)]
-        if self._task.queued:
-            delivered = {update.update_id for update in self._task.queued}
-            await self._activation.write(cmd.DeliverUpdates(task_id=self._task.id, turn=self._talk.turns + 1), rows)
-            assert not delivered & {update.update_id for update in self._task.queued}
+        if updates:
+            ids = tuple(update.update_id for update in updates)
+            await self._activation.write(cmd.DeliverUpdates(task_id=self._task.id, turn=self._talk.turns + 1, update_ids=ids), rows)
         else:
             await self._activation.keep(rows)
         self._talk.keep(said)
+        return True
 
     def _tools(self) -> tuple[Tool, ...]:
         specs = [*self._host_specs.values(), *self._operation_specs.values()]
@@ -234,16 +232,19 @@ class Stretch:
         plain: list[tuple[str, ToolCall]] = []
         waits: list[tuple[str, ToolCall]] = []
         for key, call in calls:
-            (waits if self._handover.waits(call.name) else plain).append((key, call))
+            waits_for = call.name in self._operation_specs and self._handover.waits(call.name)
+            (waits if waits_for else plain).append((key, call))
         harmless = [(key, call) for key, call in plain if self._repeatable(call.name)]
         if harmless:
             await self._record(await asyncio.gather(*(self._harmless(key, call) for key, call in harmless)))
         for key, call in plain:
             if not self._repeatable(call.name):
+                if self._activation.halted:
+                    return False
                 await self._effect(key, call)
                 if self._activation.over:
                     return False
-        if not waits:
+        if not waits or self._activation.halted:
             return False
         results = await self._handover.begin(waits)
         await self._record([self._done(key, call, outcome) for key, call, outcome in results])
@@ -262,8 +263,9 @@ class Stretch:
     async def _effect(self, key: str, call: ToolCall) -> None:
         """A call that changes something: recorded before and after, and never made twice."""
         self._counts[call.name] += 1
-        if call.name in self._operation_specs:
-            # The operation itself is the record: it is decided under the fence, and the same one twice is refused or changes nothing.
+        operation = self._operation_specs.get(call.name)
+        if operation is not None and (operation.repeatable or call.name == "complete_task"):
+            # The operation itself is the record: it is decided under the fence, and the same one twice changes nothing.
             await self._flush_before(call)
             outcome = await self._do(call)
             if not self._activation.over:
@@ -318,13 +320,6 @@ class Stretch:
     def _spent(self) -> Usage:
         spent, self._usage = self._usage, Usage()
         return spent
-
-
-class ToolFailed(Exception):
-    """A tool said that it failed."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 async def _fail(activation: Activation, error: str, *, permanent: bool) -> None:

@@ -98,14 +98,16 @@ class Service:
         raise Unavailable(f"{type(command).__name__} lost {RACES} races in a row.", hint="Try again.")
 
     async def keep(self, held: Held, run_id: str, changes: Sequence[Change]) -> None:
-        """Write rows that are kept beside the events, under a run's fence."""
+        """Write rows that are kept beside the events, under a run's fence; what has become of the task meanwhile is known then."""
         seen = held.seen.copy()
         for _ in range(RACES):
             task = await self._task(held.task_id, seen)
             assert task is not None
             try:
                 fenced(task, run_id)
-                return await self._commit(Unit((Append(task.id, task.version, ()),), tuple(changes), lease=held.lease))
+                await self._commit(Unit((Append(task.id, task.version, ()),), tuple(changes), lease=held.lease))
+                held.seen = {held.task_id: seen[held.task_id]}
+                return
             except Stale:
                 seen = {}
             except LeaseLost as error:
@@ -176,8 +178,8 @@ class Service:
         draft.changes += beside
         dependents = tuple((int(task_id), count) for task_id, count in decided.dependents)
         await self._commit(draft.unit(dependents, held))
-        if held is not None and held.task_id in draft.tasks:
-            held.seen = {held.task_id: draft.tasks[held.task_id]}
+        if held is not None and (known := draft.tasks.get(held.task_id) or seen.get(held.task_id)):
+            held.seen = {held.task_id: known}
         done = draft.tasks.get(decided.task_id)
         return Outcome(decided.task_id, done.task if done else await self._task(decided.task_id, seen), tuple(draft.entries))
 

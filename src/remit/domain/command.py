@@ -324,6 +324,8 @@ class DeliverUpdates:
     task_id: TaskId
     turn: Count = 0
     session_id: SessionId | None = None
+    update_ids: tuple[Line, ...] | None = None
+    """Those that are in it; without a list, all that are queued."""
 
 
 @record

@@ -69,7 +69,8 @@ def decide(task: Task, command: TaskCommand, context: Context) -> Events:
         case cmd.UpdateTask():
             return _update(task, command, context)
         case cmd.CompleteTask(outputs=outputs, summary=summary):
-            return claim(task, context.actor, context.now, run_id=context.run_id, outputs=outputs, summary=summary)
+            claimed = claim(task, context.actor, context.now, run_id=context.run_id, outputs=outputs, summary=summary)
+            return _refuse_if(context.run_id is not None and bool(task.queued), task, "has news that you have not read; it comes next") or claimed
         case cmd.FailTask(message=message):
             must_answer_for(context.actor, task, "fail it")
             return [ev.TaskFailed(reason="error", message=message)]

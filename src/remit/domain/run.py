@@ -157,7 +157,8 @@ def _run_now(task: Task) -> Events:
 
 
 def _deliver(task: Task, command: cmd.DeliverUpdates, run_id: str | None) -> Events:
-    ids = tuple(update.update_id for update in task.queued)
+    told = command.update_ids
+    ids = tuple(update.update_id for update in task.queued if told is None or update.update_id in told)
     if command.session_id is None:
         if run_id is None:
             raise StaleRun(f"Updates of task {task.id} go to its live run or its session.")
@@ -193,7 +194,9 @@ def _await(task: Task, child_id: str, call_id: str | None) -> Events:
 
 
 def _finish(task: Task, command: cmd.FinishRun, actor: str, now: datetime) -> Events:
-    """A final message claims completion, unless something is plainly left to do."""
+    """A final message claims completion, unless something is plainly left to do; what was said meanwhile is read first."""
+    if task.queued:
+        return []
     unfinished = any(not step.done for step in task.steps) or any(child.holds for child in task.children)
     if task.completion == "explicit" or unfinished:
         return _idle(task, command)
