@@ -1,20 +1,25 @@
 """Agents at work in tests: real runs on a real store, with a model that follows a script."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from inspect import isawaitable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from remit.adapters.tools import WorkspaceTools
+from remit.adapters.tools.functions import WithFunctions, named
+from remit.app.agents import Agent
 from remit.app.run import AgentRunner
 from remit.catalog import Caller, call
 from remit.domain.message import Request, Response, TextPart, Tokens, ToolCall
-from remit.ports import Chosen
+from remit.domain.value import State, Task
+from remit.ports import Chosen, ToolHost
 from remit.surfaces.agent_tools import CatalogTools
 from tests.engine.fleet import ANN, Fleet, fleet
 
-Rule = Callable[[Request], Response]
+Rule = Callable[[Request], Response | Awaitable[Response]]
 _NUMBERS = count(1)
 
 
@@ -54,7 +59,8 @@ class Script:
     async def request(self, request: Request, *, on_part: Any = None) -> Response:
         """The answer of the rule."""
         self.asked.append(request)
-        return self._rule(request)
+        answer = self._rule(request)
+        return await answer if isawaitable(answer) else answer
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -66,22 +72,50 @@ def in_turn(*answers: Response) -> Rule:
     return lambda _: left.pop(0)
 
 
+class Gate:
+    """A place where a model or a tool stands until it is let through."""
+
+    def __init__(self) -> None:
+        self.reached, self.open = asyncio.Event(), asyncio.Event()
+
+    async def then(self, answer: Response) -> Response:
+        """An answer that comes once the gate is open."""
+        self.reached.set()
+        await self.open.wait()
+        return answer
+
+
 class Stage:
     """A fleet whose workers run agents."""
 
-    def __init__(self, team: Fleet, folder: Path, script: Script) -> None:
-        self.team, self.folder, self.script = team, folder, script
+    def __init__(self, team: Fleet, folder: Path, script: Script, functions: Sequence[Callable[..., Any]] = ()) -> None:
+        self.team, self.folder, self.script, self._functions = team, folder, script, named(functions)
+
+    def _tools(self) -> ToolHost:
+        return WithFunctions(WorkspaceTools(self.folder, allow_unsandboxed=True), self._functions)
 
     async def hire(self, script: Script | None = None, **options: Any) -> Any:
         """One more worker for agents."""
         core = self.team.core
         models = script or self.script
-        runner = AgentRunner(core.store, core.agents, models, lambda: WorkspaceTools(self.folder), CatalogTools(core), core.clock)
+        runner = AgentRunner(core.store, core.agents, models, self._tools, CatalogTools(core), core.clock)
         return await self.team.hire(runner, **options)
 
     async def call(self, operation: str, **fields: Any) -> dict[str, Any]:
         """Carry out an operation as a person."""
         return await call(self.team.core, operation, fields, Caller(actor=ANN))
+
+    async def run(self, **fields: Any) -> Task:
+        """A task from its creation to its end."""
+        return await self.team.ended(await self.create(**fields))
+
+    async def create(self, **fields: Any) -> str:
+        """A new task for an agent."""
+        return await self.team.create(**{"instructions": "Do it.", "metadata": {}, **fields})
+
+    async def waiting(self, task_id: str) -> Task:
+        """Wait until a task waits."""
+        return await self.team.until(task_id, lambda task: task.state is State.WAITING)
 
     async def transcript(self, task_id: str) -> list[dict[str, Any]]:
         """What was said about a task."""
@@ -90,10 +124,20 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(url: str, folder: Path, rule: Rule | Sequence[Response]) -> AsyncIterator[Stage]:
-    """A stage with one worker on the store that a URL names."""
-    async with fleet(url) as team:
+async def stage(
+    url: str,
+    folder: Path,
+    rule: Rule | Sequence[Response],
+    *,
+    agents: Sequence[Agent] = (),
+    functions: Sequence[Callable[..., Any]] = (),
+    workers: int = 1,
+    **options: Any,
+) -> AsyncIterator[Stage]:
+    """A stage with a worker on the store that a URL names; agents and functions are there beside the built-in ones."""
+    async with fleet(url, agents) as team:
         team.core.folder = str(folder)
-        play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule)))
-        await play.hire()
+        play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule)), functions)
+        for _ in range(workers):
+            await play.hire(**options)
         yield play

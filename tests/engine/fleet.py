@@ -1,12 +1,12 @@
 """Workers in this process, and ways to wait for what they do."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from remit.adapters.clock import SystemClock
-from remit.app.agents import AgentRegistry
+from remit.app.agents import BUILT_IN, Agent, AgentRegistry
 from remit.app.core import Core
 from remit.bootstrap import open_store
 from remit.bootstrap.worker import RunningWorker, WorkerOptions, working
@@ -79,7 +79,7 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(url: str) -> AsyncIterator[Fleet]:
-    """A fleet without workers on the store that a URL names."""
+async def fleet(url: str, agents: Sequence[Agent] = ()) -> AsyncIterator[Fleet]:
+    """A fleet without workers on the store that a URL names; agents beside the built-in ones can be named."""
     async with open_store(url) as store, AsyncExitStack() as stack:
-        yield Fleet(Core(store, SystemClock("UTC"), AgentRegistry()), stack)
+        yield Fleet(Core(store, SystemClock("UTC"), AgentRegistry((*BUILT_IN, *agents))), stack)

@@ -175,15 +175,16 @@ def test_missing_outputs_are_told_twice_in_the_same_run_and_then_the_task_fails(
     task = running(outputs=REPORT)
     for count in (1, 2):
         task = by_run(task, finish())
-        assert (task.state, task.output_asks, len(task.queued)) == (State.RUNNING, count, count)
+        assert (task.state, task.output_asks, len(task.queued)) == (State.RUNNING, count, 1)
         assert "report" in task.queued[-1].content
+        task = by_run(task, cmd.DeliverUpdates(task_id="1"))
     task = by_run(task, finish())
     assert (task.state, task.reason) == (State.FAILED, "acceptance")
     assert "report, data" in (task.failure_reason or "")
 
 
 def test_outputs_that_come_after_being_asked_for_complete_the_task() -> None:
-    task = by_run(running(outputs=REPORT[:1]), finish())
+    task = by_run(running(outputs=REPORT[:1]), finish(), cmd.DeliverUpdates(task_id="1"))
     assert by_run(task, finish(outputs={"report": "x"})).state is State.DONE
 
 
@@ -236,7 +237,7 @@ def test_after_two_rejected_rounds_the_task_fails() -> None:
     for _ in range(2):
         task = then(by_run(task, finish()), checked("fail", "2 failed"))
         assert task.state is State.PENDING
-        task = then(task, cmd.StartRun(task_id="1", worker="w1"))
+        task = run_once(task, cmd.DeliverUpdates(task_id="1"))
     task = then(by_run(task, finish()), checked("fail", "2 failed"))
     assert (task.state, task.reason) == (State.FAILED, "acceptance")
     assert "The tests pass (2 failed)" in (task.failure_reason or "")
@@ -244,7 +245,7 @@ def test_after_two_rejected_rounds_the_task_fails() -> None:
 
 def test_each_claim_is_checked_afresh() -> None:
     task = then(by_run(running(acceptance=(CHECKED,)), finish()), checked("fail", "2 failed"))
-    task = run_once(task, finish())
+    task = run_once(task, cmd.DeliverUpdates(task_id="1"), finish())
     assert (task.state, task.acceptance) == (State.VERIFYING, (CHECKED,))
 
 

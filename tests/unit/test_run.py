@@ -155,7 +155,7 @@ def test_a_limit_ends_the_task_and_is_not_retried(reason: str) -> None:
 
 def idle_runs(task: Task, count: int) -> Task:
     for _ in range(count):
-        task = run_once(then(task, cmd.Tick(task_id="1")), finish("Nothing to do"))
+        task = run_once(then(task, cmd.Tick(task_id="1")), cmd.DeliverUpdates(task_id="1"), finish("Nothing to do"))
     return task
 
 
@@ -198,10 +198,21 @@ def test_a_subtask_that_ends_starts_the_count_afresh() -> None:
     assert (task.questions, task.wait and [item.ref for item in task.wait.on]) == ((), children[-1:])
 
 
-def test_a_run_that_ends_with_an_update_it_was_not_told_of_is_followed_by_another() -> None:
-    task = given(created(completion="explicit"), *STARTED_RUN, ev.MessageSent(update_id="1-u1", message="One more thing"))
+def test_what_was_said_during_the_last_answer_keeps_the_run_alive() -> None:
+    task = then(given(*RUNNING), cmd.SendMessage(task_id="1", message="Wait"))
     task = by_run(task, finish())
-    assert (task.state, task.wait, len(task.queued)) == (State.PENDING, None, 1)
+    assert (task.state, task.run is not None, len(task.queued)) == (State.RUNNING, True, 1)
+    with pytest.raises(Conflict, match="news"):
+        by_run(task, cmd.CompleteTask(task_id="1"))
+    assert by_run(task, cmd.DeliverUpdates(task_id="1"), finish()).state is State.DONE
+
+
+def test_only_updates_that_were_told_count_as_delivered() -> None:
+    task = given(*RUNNING)
+    for text in ("One", "Two"):
+        task = then(task, cmd.SendMessage(task_id="1", message=text))
+    task = by_run(task, cmd.DeliverUpdates(task_id="1", update_ids=("1-u1",)))
+    assert [update.content for update in task.queued] == ["Two"]
 
 
 # The clock.

@@ -11,7 +11,7 @@ from remit.domain.record import record, replace
 from remit.domain.table import BESIDE
 from remit.domain.value import State, Task
 from remit.domain.wire import dumps, instant
-from remit.errors import StaleRun
+from remit.errors import StaleRun, Unacknowledged, Unavailable
 from remit.ports import Clock, Debit, EventStore
 
 CallStatus = Literal["started", "done", "failed", "unknown"]
@@ -36,6 +36,10 @@ class CallRecord:
         """The row to write."""
         values = tuple(getattr(self, column) for column in BESIDE["call"].columns)
         return Change("call", values[:2], values)
+
+
+class ToolFailed(Exception):
+    """A tool said that it failed, in words for whoever called it."""
 
 
 class Activation:
@@ -79,7 +83,13 @@ class Activation:
 
     async def may_go_on(self) -> bool:
         """False when the run should give the task back at this boundary: it is paused, or the worker is about to stop."""
-        return (await self.look()).state is not State.PAUSED and not self.stopping.is_set()
+        await self.look()
+        return not self.halted
+
+    @property
+    def halted(self) -> bool:
+        """The same as of the run's last write or look, which is the moment before in a run that keeps what it does."""
+        return self.task.state is State.PAUSED or self.stopping.is_set()
 
     async def release(self) -> None:
         """Give the task back unharmed."""
@@ -100,8 +110,10 @@ class Activation:
         await self._service.keep(self.held, self.run_id, [begun.row()])
         try:
             result, status = await action(), "done"
-        except StaleRun:
+        except (StaleRun, Unavailable, Unacknowledged):
             raise
+        except ToolFailed as failed:
+            result, status = str(failed), "failed"
         except Exception as error:  # noqa: BLE001 - whatever a tool does becomes data
             result, status = f"{type(error).__name__}: {error}", "failed"
         return await self._ended(begun, "done" if status == "done" else "failed", result)

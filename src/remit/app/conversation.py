@@ -9,6 +9,7 @@ from remit.domain import brief
 from remit.domain.message import Message, Response, ToolCall, ToolResult, plain, restore
 from remit.domain.project import Change
 from remit.domain.table import BESIDE
+from remit.domain.value import Usage
 from remit.domain.wire import dumps
 from remit.ports import EventStore
 
@@ -45,6 +46,13 @@ class Conversation:
     def turns(self) -> int:
         """How often a model has answered."""
         return sum(item.message.role == "assistant" for item in self.said)
+
+    @property
+    def usage(self) -> Usage:
+        """What the model has used up for it."""
+        told = [item.more for item in self.said if "model" in item.more]
+        sent, received = (sum(more.get(name) or 0 for more in told) for name in ("input", "output"))
+        return Usage(requests=len(told), input_tokens=sent, output_tokens=received, cost=sum(more.get("cost") or 0.0 for more in told))
 
     @property
     def finished(self) -> bool:

@@ -7,19 +7,20 @@ at that very call.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from remit.app.activation import Activation, CallRecord
+from remit.app.activation import Activation, CallRecord, ToolFailed
 from remit.app.agents import Agent, AgentRegistry, role_prompt
 from remit.app.conversation import Conversation
 from remit.app.handover import Handover
 from remit.domain import brief
 from remit.domain import command as cmd
-from remit.domain.message import Effort, Message, ModelSettings, Request, Response, Tool, ToolCall, user
+from remit.domain.message import Effort, ModelSettings, Request, Response, Tool, ToolCall, user
 from remit.domain.model import ModelFailed
 from remit.domain.policy import MAX_TURNS
+from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
-from remit.domain.value import Task, ToolCount, Usage
+from remit.domain.value import FailReason, Task, ToolCount, Usage
 from remit.domain.wire import instant
 from remit.errors import RemitError
 from remit.ports import Chosen, Clock, EventStore, Models, OperationTools, ToolHost
@@ -106,7 +107,7 @@ class Stretch:
         self._host_specs, self._operation_specs, self._tools = runner.toolset(agent, self._offered, host)
         self._handover = Handover(runner.store, runner.agents, activation, agent)
         self._counts: Counter[str] = Counter()
-        self._usage = Usage()
+        self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
         self._system = ""
 
     @property
@@ -116,28 +117,29 @@ class Stretch:
     async def within_time(self) -> None:
         """Go on, but no longer than the task may take."""
         limit = self._task.limits.timeout_seconds or self._agent.timeout_seconds
-        left = None if limit is None else max(0.0, limit - self._task.duration)
-        try:
-            async with asyncio.timeout(left):
-                await self._go()
-        except TimeoutError:
-            message = f"The time limit of {limit:g} seconds is reached."
-            await self._end(cmd.AbortTask(task_id=self._task.id, reason="timeout", message=message))
+        if limit is None:
+            return await self._go()
+        left = limit - self._task.duration
+        if left > 0:
+            try:
+                async with asyncio.timeout(left) as clock:
+                    return await self._go()
+            except TimeoutError:
+                if not clock.expired():
+                    raise
+        return await self._abort("timeout", f"The time limit of {limit:g} seconds is reached.")
 
     async def _go(self) -> None:
         self._system = brief.system_prompt(role_prompt(self._agent), self._task, await self._guides())
-        fresh = False
+        await self._activation.look()
         while not self._activation.over:
-            if not fresh and not await self._activation.may_go_on():
+            if self._activation.halted:
                 return await self._end(cmd.ReleaseRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
             if calls := self._talk.open_calls():
                 if await self._act(calls):
                     return await self._end(cmd.YieldRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
-                fresh = True
-                continue
-            await self._prompt()
-            await self._answer()
-            fresh = True
+            elif not await self._prompt() or not self._activation.halted:
+                await self._answer()
         return None
 
     # What the model reads.
@@ -148,29 +150,30 @@ class Stretch:
         rows = await self._runner.store.select("guide", {"names": list(self._task.guides)})
         return {row[0]: row[1] for row in rows}
 
-    async def _prompt(self) -> None:
+    async def _prompt(self) -> bool:
         """Say what there is to say before the next request: the instructions, what has changed since, or to go on."""
+        updates = self._task.queued
         parts: list[str] = []
         if not self._talk.said:
             parts.append(brief.first_message(self._task))
-            queued = tuple(update for update in self._task.queued if update.type == "message")
+            news = tuple(update for update in updates if update.type == "message")
         else:
-            queued = self._task.queued
-        if queued:
-            parts.append(brief.news(queued))
+            news = updates
+        if news:
+            parts.append(brief.news(news))
         if not parts and self._talk.finished:
             parts.append(brief.WORK)
-        if not parts and not self._task.queued:
-            return
-        said = self._talk.next(user("\n\n".join(parts) or brief.WORK), self._activation.run_id, self._runner.now())
+        if not parts:
+            return False
+        said = self._talk.next(user("\n\n".join(parts)), self._activation.run_id, self._runner.now())
         rows = [self._talk.row(said)]
-        if self._task.queued:
-            delivered = {update.update_id for update in self._task.queued}
-            await self._activation.write(cmd.DeliverUpdates(task_id=self._task.id, turn=self._talk.turns + 1), rows)
-            assert not delivered & {update.update_id for update in self._task.queued}
+        if updates:
+            ids = tuple(update.update_id for update in updates)
+            await self._activation.write(cmd.DeliverUpdates(task_id=self._task.id, turn=self._talk.turns + 1, update_ids=ids), rows)
         else:
             await self._activation.keep(rows)
         self._talk.keep(said)
+        return True
 
     async def _request(self, last_words: str = "") -> Response:
         states = await self._subtask_states()
@@ -206,9 +209,9 @@ class Stretch:
         said = self._talk.next(response.message, self._activation.run_id, self._runner.now(), response)
         row = self._talk.row(said)
         if limit:
-            reason: Literal["turns", "budget"] = "turns" if limit.endswith("turns") else "budget"
+            reason: FailReason = "turns" if limit.endswith("turns") else "budget"
             message = f"The limit of {limit} is reached. Its report: {response.text or '(none)'}"
-            await self._end(cmd.AbortTask(task_id=self._task.id, reason=reason, message=message), said.message)
+            await self._abort(reason, message, [row])
         elif response.calls:
             await self._activation.keep([row])
             self._talk.keep(said)
@@ -244,16 +247,19 @@ class Stretch:
         plain: list[tuple[str, ToolCall]] = []
         waits: list[tuple[str, ToolCall]] = []
         for key, call in calls:
-            (waits if self._handover.waits(call.name) else plain).append((key, call))
+            waits_for = call.name in self._operation_specs and self._handover.waits(call.name)
+            (waits if waits_for else plain).append((key, call))
         harmless = [(key, call) for key, call in plain if self._repeatable(call.name)]
         if harmless:
             await self._record(await asyncio.gather(*(self._harmless(key, call) for key, call in harmless)))
         for key, call in plain:
             if not self._repeatable(call.name):
+                if self._activation.halted:
+                    return False
                 await self._effect(key, call)
                 if self._activation.over:
                     return False
-        if not waits:
+        if not waits or self._activation.halted:
             return False
         results = await self._handover.begin(waits)
         await self._record([self._done(key, call, outcome) for key, call, outcome in results])
@@ -272,8 +278,9 @@ class Stretch:
     async def _effect(self, key: str, call: ToolCall) -> None:
         """A call that changes something: recorded before and after, and never made twice."""
         self._counts[call.name] += 1
-        if call.name in self._operation_specs:
-            # The operation itself is the record: it is decided under the fence, and the same one twice is refused or changes nothing.
+        operation = self._operation_specs.get(call.name)
+        if operation is not None and (operation.repeatable or call.name == "complete_task"):
+            # The operation itself is the record: it is decided under the fence, and the same one twice changes nothing.
             await self._flush_before(call)
             outcome = await self._do(call)
             if not self._activation.over:
@@ -290,9 +297,11 @@ class Stretch:
         self._talk.calls[key] = await self._activation.call(key, call.name, call.arguments, action, repeatable=False)
 
     async def _flush_before(self, call: ToolCall) -> None:
-        """What the model calls used must be told before a call that ends the run."""
-        if call.name in ("complete_task", "mark_task_complete") and self._usage != Usage():
-            await self._activation.do(cmd.SettleBudget(task_id=self._task.id, reservation_id=self._activation.run_id, usage=self._spent()))
+        """What the run used must be told before a call that ends it."""
+        if call.name == "complete_task":
+            run_id, tools = self._activation.run_id, self._summary()
+            self._counts.clear()
+            await self._activation.do(cmd.SettleBudget(task_id=self._task.id, reservation_id=run_id, usage=self._spent(), tool_summary=tools))
 
     async def _do(self, call: ToolCall) -> ToolOutcome:
         if call.error:
@@ -313,8 +322,11 @@ class Stretch:
 
     # How the run ends.
 
-    async def _end(self, command: cmd.Command, last: Message | None = None) -> None:
-        rows = [self._talk.row(self._talk.next(last, self._activation.run_id, self._runner.now()))] if last else []
+    async def _abort(self, reason: FailReason, message: str, rows: Sequence[Change] = ()) -> None:
+        usage, tools = self._spent(), self._summary()
+        await self._end(cmd.AbortTask(task_id=self._task.id, reason=reason, message=message, tool_summary=tools, usage=usage), rows)
+
+    async def _end(self, command: cmd.Command, rows: Sequence[Change] = ()) -> None:
         await self._activation.write(command, rows)
 
     def _summary(self) -> tuple[ToolCount, ...]:
@@ -323,13 +335,6 @@ class Stretch:
     def _spent(self) -> Usage:
         spent, self._usage = self._usage, Usage()
         return spent
-
-
-class ToolFailed(Exception):
-    """A tool said that it failed."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 async def _fail(activation: Activation, error: str, *, permanent: bool) -> None:

@@ -105,7 +105,9 @@ class Service:
             assert task is not None
             try:
                 fenced(task, run_id)
-                return await self._commit(Unit((Append(task.id, task.version, ()),), tuple(changes), lease=held.lease, debit=debit))
+                await self._commit(Unit((Append(task.id, task.version, ()),), tuple(changes), lease=held.lease, debit=debit))
+                held.seen = {held.task_id: seen[held.task_id]}
+                return
             except Stale:
                 seen = {}
             except LeaseLost as error:
@@ -176,8 +178,8 @@ class Service:
         draft.changes += beside
         dependents = tuple((int(task_id), count) for task_id, count in decided.dependents)
         await self._commit(draft.unit(dependents, held))
-        if held is not None and held.task_id in draft.tasks:
-            held.seen = {held.task_id: draft.tasks[held.task_id]}
+        if held is not None and (known := draft.tasks.get(held.task_id) or seen.get(held.task_id)):
+            held.seen = {held.task_id: known}
         done = draft.tasks.get(decided.task_id)
         return Outcome(decided.task_id, done.task if done else await self._task(decided.task_id, seen), tuple(draft.entries))
 

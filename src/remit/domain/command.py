@@ -324,6 +324,8 @@ class DeliverUpdates:
     task_id: TaskId
     turn: Count = 0
     session_id: SessionId | None = None
+    update_ids: tuple[Line, ...] | None = None
+    """Those that are in it; without a list, all that are queued."""
 
 
 @record
@@ -467,6 +469,8 @@ class AbortTask:
     task_id: TaskId
     reason: FailReason
     message: Words
+    tool_summary: tuple[ToolCount, ...] = ()
+    usage: Usage = Usage()
 
 
 @record
@@ -489,11 +493,12 @@ class ReserveBudget:
 
 @record
 class SettleBudget:
-    """Record what a model call really used."""
+    """Record what model calls, and the tools they called for, really used."""
 
     task_id: TaskId
     reservation_id: Line
     usage: Usage
+    tool_summary: tuple[ToolCount, ...] = ()
 
 
 Operation = (

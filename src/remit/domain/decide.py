@@ -12,7 +12,7 @@ from remit.domain.create import criteria, resource, unique_names
 from remit.domain.evolve import evolve
 from remit.domain.policy import must_answer_for, must_be_person, must_live
 from remit.domain.record import record, replace
-from remit.domain.run import RunCommand, decide_run, fenced, wake
+from remit.domain.run import RunCommand, abort, decide_run, fenced, wake
 from remit.domain.value import State, Step, Task, TaskId
 from remit.domain.verdict import claim, conclude
 from remit.errors import Conflict, NotFound, invalid
@@ -69,12 +69,13 @@ def decide(task: Task, command: TaskCommand, context: Context) -> Events:
         case cmd.UpdateTask():
             return _update(task, command, context)
         case cmd.CompleteTask(outputs=outputs, summary=summary):
-            return claim(task, context.actor, context.now, run_id=context.run_id, outputs=outputs, summary=summary)
+            claimed = claim(task, context.actor, context.now, run_id=context.run_id, outputs=outputs, summary=summary)
+            return _refuse_if(context.run_id is not None and bool(task.queued), task, "has news that you have not read; it comes next") or claimed
         case cmd.FailTask(message=message):
             must_answer_for(context.actor, task, "fail it")
             return [ev.TaskFailed(reason="error", message=message)]
-        case cmd.AbortTask(reason=reason, message=message):
-            return [ev.TaskFailed(reason=reason, message=message)]
+        case cmd.AbortTask():
+            return abort(command, context.run_id)
         case cmd.WaiveCriterion():
             return _waive(task, command, context)
         case cmd.CheckCriterion():

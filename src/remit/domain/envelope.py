@@ -18,8 +18,10 @@ def status_of(task: Task) -> str:
 
 
 def result_of(task: Task) -> str:
-    """What came of a task, as text."""
-    return task.final_message or task.summary or task.failure_reason or ""
+    """What came of a task, as text: the last word on it, and of one that was not done, why."""
+    if task.state.value in ("failed", "canceled"):
+        return task.failure_reason or ""
+    return task.summary or task.final_message or ""
 
 
 def envelope(task: Task, *, model: str | None, tier: str, cwd: str, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -415,11 +415,12 @@ class BudgetReserved:
 
 @record
 class BudgetSettled:
-    """What a model call really used."""
+    """What model calls, and the tools they called for, really used."""
 
     reservation_id: str
     run_id: str
     usage: Usage
+    tool_summary: tuple[ToolCount, ...] = ()
 
 
 @record

@@ -122,9 +122,9 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return _awaiting(replace(task, children=children), WaitFor(kind="subtask", ref=child_id, call_id=call_id), entry)
         case ev.SubtaskLinked():
             return _linked(task, event)
-        case ev.BudgetSettled(reservation_id=reservation_id, usage=usage):
+        case ev.BudgetSettled(reservation_id=reservation_id, usage=usage, tool_summary=tools):
             reserved = tuple(item for item in task.reserved if item.id != reservation_id)
-            return replace(task, reserved=reserved, usage=task.usage.plus(usage))
+            return _counted(replace(task, reserved=reserved, usage=task.usage.plus(usage)), tools)
         case ev.RunYielded():
             return _yielded(task, event, entry)
         case ev.TaskCreated():
@@ -327,12 +327,16 @@ def _satisfied(task: Task, kind: str, ref: str) -> Task:
 
 
 def _run_over(task: Task, tools: tuple[ToolCount, ...] = ()) -> Task:
+    return replace(_counted(task, tools), run=None)
+
+
+def _counted(task: Task, tools: tuple[ToolCount, ...]) -> Task:
     counted = {item.tool: item.count for item in task.tool_summary}
     for item in tools:
         counted[item.tool] = counted.get(item.tool, 0) + item.count
     summary = tuple(ToolCount(tool=tool, count=count) for tool, count in counted.items())
     calls = task.usage.tool_calls + sum(item.count for item in tools)
-    return replace(task, run=None, tool_summary=summary, usage=replace(task.usage, tool_calls=calls))
+    return replace(task, tool_summary=summary, usage=replace(task.usage, tool_calls=calls))
 
 
 def _spend_reserved(task: Task) -> Task:

@@ -104,11 +104,21 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
             if any(item.id == reservation_id for item in task.reserved):
                 return []
             return [ev.BudgetReserved(reservation_id=reservation_id, run_id=_live(task), tokens=tokens, cost=cost)]
-        case cmd.SettleBudget(reservation_id=reservation_id, usage=usage):
+        case cmd.SettleBudget(reservation_id=reservation_id, usage=usage, tool_summary=tools):
             known = reservation_id == _live(task) or any(item.id == reservation_id for item in task.reserved)
-            return [ev.BudgetSettled(reservation_id=reservation_id, run_id=_live(task), usage=usage)] if known else []
+            return [ev.BudgetSettled(reservation_id=reservation_id, run_id=_live(task), usage=usage, tool_summary=tools)] if known else []
         case _:
             assert_never(command)
+
+
+def abort(command: cmd.AbortTask, run_id: str | None) -> Events:
+    """The end of a task at a limit; if its own run says so, what that run did is told first."""
+    failed = ev.TaskFailed(reason=command.reason, message=command.message)
+    if run_id is None:
+        return [failed]
+    used = ev.BudgetSettled(reservation_id=run_id, run_id=run_id, usage=command.usage)
+    end = ev.RunTimedOut if command.reason == "timeout" else ev.RunFailed
+    return [used, end(run_id=run_id, error=command.message, tool_summary=command.tool_summary), failed]
 
 
 def wake(task: Task, cause: WakeCause) -> Events:
@@ -147,7 +157,8 @@ def _run_now(task: Task) -> Events:
 
 
 def _deliver(task: Task, command: cmd.DeliverUpdates, run_id: str | None) -> Events:
-    ids = tuple(update.update_id for update in task.queued)
+    told = command.update_ids
+    ids = tuple(update.update_id for update in task.queued if told is None or update.update_id in told)
     if command.session_id is None:
         if run_id is None:
             raise StaleRun(f"Updates of task {task.id} go to its live run or its session.")
@@ -183,7 +194,9 @@ def _await(task: Task, child_id: str, call_id: str | None) -> Events:
 
 
 def _finish(task: Task, command: cmd.FinishRun, actor: str, now: datetime) -> Events:
-    """A final message claims completion, unless something is plainly left to do."""
+    """A final message claims completion, unless something is plainly left to do; what was said meanwhile is read first."""
+    if task.queued:
+        return []
     unfinished = any(not step.done for step in task.steps) or any(child.holds for child in task.children)
     if task.completion == "explicit" or unfinished:
         return _idle(task, command)
@@ -206,8 +219,7 @@ def _idle(task: Task, command: cmd.FinishRun) -> Events:
     stuck = not task.run.progressed and task.idle_runs + 1 >= MAX_IDLE_RUNS
     yielded = ev.RunYielded(run_id=task.run.id, final_message=command.final_message, tick=not stuck, tool_summary=command.tool_summary)
     if not stuck:
-        # What came too late for this run must not wait for the scheduler: who says it now would wake the task too.
-        return [yielded, ev.TimerFired(ref="tick", cause="update")] if task.queued else [yielded]
+        return [yielded]
     question = f"{MAX_IDLE_RUNS} runs in a row made no progress. How should it go on? Its last words: {command.final_message or '(none)'}"
     return [ev.UserInteractionRequested(interaction_id=f"{task.id}-q{task.counts.interactions + 1}", question=question), yielded]
 

@@ -191,6 +191,15 @@ class Usage:
     tool_calls: Count = 0
     cost: Annotated[float, Range(0, 10**12)] = 0.0
 
+    def beyond(self, known: "Usage") -> "Usage":
+        """How much more model use this is than is known already."""
+        return Usage(
+            requests=max(0, self.requests - known.requests),
+            input_tokens=max(0, self.input_tokens - known.input_tokens),
+            output_tokens=max(0, self.output_tokens - known.output_tokens),
+            cost=max(0.0, self.cost - known.cost),
+        )
+
     def plus(self, other: "Usage") -> "Usage":
         """The sum of both."""
         return Usage(

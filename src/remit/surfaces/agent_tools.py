@@ -54,7 +54,7 @@ def _spec(operation: Operation) -> ToolSpec:
     schema = record_schema(cast("Any", operation.input))
     kept = {name: value for name, value in schema["properties"].items() if name not in hidden}
     parameters = schema | {"properties": kept, "required": [name for name in schema.get("required", []) if name not in hidden]}
-    return ToolSpec(operation.name, operation.description, parameters, operation.effect != "read", operation.effect == "read")
+    return ToolSpec(operation.name, operation.description, parameters, operation.effect != "read", operation.idempotent)
 
 
 def _delegation(agents: list[str], descriptions: Mapping[str, str], *, optional: bool) -> list[ToolSpec]:

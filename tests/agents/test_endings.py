@@ -1,0 +1,224 @@
+"""How the work on a task ends: by itself, by its agent's word, at a limit, or in front of a person."""
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+
+import pytest
+
+from remit.domain.message import Request, Response
+from remit.domain.model import FailureKind, ModelFailed
+from remit.domain.value import State
+from tests.agents.stage import Gate, calls, results, says, stage, texts
+
+
+async def test_a_last_message_completes_by_itself_unless_told_otherwise(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Finished.")) as at:
+        task = await at.run()
+        assert (task.state, task.summary, task.verification) == (State.DONE, "Finished.", "none")
+        explicit = await at.waiting(await at.create(completion="explicit"))
+        assert explicit.wait is not None
+        assert [item.kind for item in explicit.wait.on] == ["tick"]
+
+
+async def test_open_steps_hold_completion_until_they_are_done(any_url: str, tmp_path: Path) -> None:
+    script = [
+        calls(("update_steps", {"steps": ["One", "Two"]})),
+        says("Planned."),
+        calls(("update_step", {"index": 0, "done": True}), ("update_step", {"index": 1, "done": True})),
+        says("Both done."),
+    ]
+    async with stage(any_url, tmp_path, script) as at:
+        task_id = await at.create()
+        held = await at.waiting(task_id)
+        assert (held.final_message, [step.done for step in held.steps]) == ("Planned.", [False, False])
+        await at.call("run_task", task_id=task_id)
+        assert (await at.team.ended(task_id)).summary == "Both done."
+        later = at.script.asked[2]
+        assert later.messages[-2].text.startswith("Go on with your task.")
+        assert "[ ] 0. One" in later.messages[-1].text
+
+
+async def test_a_live_child_holds_completion_and_its_end_wakes(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Response | Awaitable[Response]:
+        if "Look around" in request.system:
+            return gate.then(says("I looked."))
+        if not results(request) and "Go on" not in texts(request):
+            return calls(("create_subtask", {"task_id": "1", "title": "Look around", "owner": "explore"}))
+        return says("Nothing else to do.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task_id = await at.create(owner="build")
+        held = await at.waiting(task_id)
+        assert held.wait is not None
+        assert [(item.kind, item.ref) for item in held.wait.on] == [("subtask", "2")]
+        gate.open.set()
+        assert (await at.team.ended(task_id)).state is State.DONE
+        assert "- subtask 2: done" in at.script.asked[-1].messages[-1].text
+
+
+async def test_missing_outputs_are_told_twice_and_then_fail(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Done, I think.")) as at:
+        task = await at.run(outputs=["report"])
+        assert (task.state, task.reason) == (State.FAILED, "acceptance")
+        assert "report" in (task.failure_reason or "")
+        assert len(at.script.asked) == 3
+        assert [text.count("The required output report is missing.") for text in map(texts, at.script.asked)] == [0, 1, 2]
+        assert task.usage.requests == 3
+
+
+async def test_an_output_that_was_missing_can_still_be_handed_over(any_url: str, tmp_path: Path) -> None:
+    script = [says("Done."), calls(("complete_task", {"outputs": {"report": "All is well."}, "summary": "Reported."}))]
+    async with stage(any_url, tmp_path, script) as at:
+        task = await at.run(outputs=["report"])
+        assert (task.state, task.completion_outputs, task.counts.runs) == (State.DONE, {"report": "All is well."}, 1)
+
+
+async def test_three_runs_without_progress_go_to_a_person(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Still thinking.")) as at:
+        task_id = await at.create(completion="explicit")
+        for runs in (1, 2):
+            await at.team.until(task_id, lambda task, runs=runs: task.state is State.WAITING and task.counts.runs == runs)  # type: ignore[misc]
+            await at.call("run_task", task_id=task_id)
+        stuck = await at.team.until(task_id, lambda task: bool(task.questions))
+        assert (stuck.state, stuck.counts.runs) == (State.WAITING, 3)
+        (question,) = (await at.call("list_interactions"))["interactions"]
+        assert "Still thinking." in question["question"]
+        await at.call("respond", interaction_id=question["id"], answer="Give up the idea.")
+        again = await at.team.until(task_id, lambda task: task.state is State.WAITING and task.counts.runs == 4)
+        assert again.questions == ()
+        assert "Give up the idea." in at.script.asked[-1].messages[-2].text
+
+
+async def test_the_time_of_a_task_ends_it_in_the_middle_of_a_call(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, lambda _: gate.then(says("Too late."))) as at:
+        task = await at.run(limits={"timeout_seconds": 0.2})
+        assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 1)
+        assert 0.2 <= task.duration < 5
+        envelope = await at.call("task_output", task_id=task.id)
+        assert (envelope["data"]["status"], envelope["error"]["code"]) == ("timeout", "TIMEOUT")
+
+
+async def test_time_is_summed_over_runs_and_stands_still_for_a_person(any_url: str, tmp_path: Path) -> None:
+    async def slow(request: Request) -> Response:
+        await asyncio.sleep(0.15)
+        return says("Done.") if results(request) else calls(("ask_user", {"question": "Go on?"}))
+
+    async with stage(any_url, tmp_path, slow) as at:
+        task_id = await at.create(limits={"timeout_seconds": 30})
+        asked = await at.waiting(task_id)
+        first = asked.duration
+        await asyncio.sleep(0.4)  # a person takes their time: that is what is measured
+        await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
+        task = await at.team.ended(task_id)
+        assert first >= 0.15
+        assert first + 0.15 <= task.duration < first + 0.4
+        late = await at.run(limits={"timeout_seconds": 0.1})
+        assert late.reason == "timeout"
+
+
+async def test_time_in_blocked_subtasks_counts(any_url: str, tmp_path: Path) -> None:
+    async def rule(request: Request) -> Response:
+        if "Dig" in request.system:
+            await asyncio.sleep(0.3)
+            return says("Dug.")
+        return says("Done.") if results(request) else calls(("task", {"objective": "Dig", "subagent_type": "explore"}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        assert (await at.run(owner="build")).duration >= 0.3
+        late = await at.run(owner="build", limits={"timeout_seconds": 0.2})
+        assert (late.state, late.reason) == (State.FAILED, "timeout")
+
+
+@pytest.mark.parametrize("kind", ["authentication", "rejected_request", "context_too_long", "quota"])
+async def test_a_permanent_error_of_the_model_fails_at_once(tmp_path: Path, kind: FailureKind) -> None:
+    def rule(_: Request) -> Response:
+        raise ModelFailed(kind, "No.")
+
+    async with stage("memory:", tmp_path, rule) as at:
+        task = await at.run()
+        assert (task.state, task.reason, len(at.script.asked)) == (State.FAILED, "error", 1)
+        assert kind in (task.failure_reason or "")
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("rate_limited", "error"), ("overloaded", "error"), ("stalled", "timeout")])
+async def test_other_errors_are_tried_again_and_end_in_a_typed_state(tmp_path: Path, kind: FailureKind, reason: str) -> None:
+    def rule(_: Request) -> Response:
+        raise ModelFailed(kind, "Not now.")
+
+    async with stage("memory:", tmp_path, rule) as at:
+        task = await at.run(limits={"max_attempts": 2})
+        assert (task.state, task.reason, len(at.script.asked)) == (State.FAILED, reason, 2)
+        envelope = await at.call("task_output", task_id=task.id)
+        assert (envelope["status"], envelope["data"]["status"] in ("failed", "timeout")) == ("error", True)
+        assert kind in envelope["error"]["message"]
+
+
+async def test_an_error_that_passes_is_not_felt(any_url: str, tmp_path: Path) -> None:
+    failures = [ModelFailed("overloaded", "Not now.")]
+
+    def rule(_: Request) -> Response:
+        if failures:
+            raise failures.pop()
+        return says("Here I am.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run()
+        assert (task.state, task.counts.runs, task.attempts) == (State.DONE, 2, 1)
+        assert at.script.asked[0].messages == at.script.asked[1].messages
+
+
+async def test_tokens_are_limited_with_a_last_report(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        return calls(("LS", {"path": "."})) if request.tools else says("Half of it.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(limits={"max_tokens": 30})
+        assert (task.state, task.reason) == (State.FAILED, "budget")
+        assert "Half of it." in (task.failure_reason or "")
+        assert (task.usage.requests, task.usage.input_tokens, task.usage.output_tokens) == (3, 30, 15)
+        assert [(item.tool, item.count) for item in task.tool_summary] == [("LS", 2)]
+        said = await at.transcript(task.id)
+        assert (said[-1]["parts"][0]["text"], said[-1]["model"]) == ("Half of it.", "scripted")
+
+
+async def test_cost_is_limited_over_runs(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        if not request.tools:
+            return says("I spent it.")
+        return calls(("ask_user", {"question": "May I?"}))._replace(cost=0.6)
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task_id = await at.create(limits={"max_cost": 1.0})
+        for number in (1, 2):
+            asked = await at.team.until(task_id, lambda task, number=number: task.counts.interactions == number and bool(task.wait) and not task.run)  # type: ignore[misc]
+            await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
+        task = await at.team.ended(task_id)
+        assert (task.reason, len(at.script.asked), round(task.usage.cost, 2)) == ("budget", 3, 1.2)
+
+
+async def test_the_last_turn_counts_what_was_used(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        return calls(("LS", {"path": "."})) if request.tools else says("Some of it.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(limits={"max_turns": 2})
+        assert (task.reason, task.usage.requests, task.usage.tool_calls) == ("turns", 3, 2)
+        found = await at.call("task_output", task_id=task.id)
+        assert (found["error"]["code"], found["stats"]["tokens"]) == ("LIMIT_EXCEEDED", 45)
+
+
+async def test_an_explicit_completion_counts_its_tools(any_url: str, tmp_path: Path) -> None:
+    script = [says("Thinking."), calls(("LS", {"path": "."})), calls(("complete_task", {"summary": "Complete."}))]
+    async with stage(any_url, tmp_path, script) as at:
+        task_id = await at.create(completion="explicit")
+        await at.waiting(task_id)
+        await at.call("run_task", task_id=task_id)
+        task = await at.team.ended(task_id)
+        found = await at.call("task_output", task_id=task_id)
+        assert found["data"]["result"] == "Complete."
+        assert {item.tool: item.count for item in task.tool_summary}["LS"] == 1
+        assert task.usage.requests == 3
