@@ -13,6 +13,7 @@ from remit.app.activation import Activation, CallRecord, ToolFailed
 from remit.app.agents import Agent, AgentRegistry, role_prompt
 from remit.app.conversation import Conversation
 from remit.app.handover import Handover
+from remit.app.purse import Purse
 from remit.domain import brief
 from remit.domain import command as cmd
 from remit.domain.message import Effort, ModelSettings, Request, Response, Tool, ToolCall, user
@@ -109,6 +110,7 @@ class Stretch:
         self._counts: Counter[str] = Counter()
         self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
         self._system = ""
+        self._purse = Purse(activation)
 
     @property
     def _task(self) -> Task:
@@ -131,6 +133,7 @@ class Stretch:
 
     async def _go(self) -> None:
         self._system = brief.system_prompt(role_prompt(self._agent), self._task, await self._guides())
+        await self._purse.open(self._runner.store)
         await self._activation.look()
         while not self._activation.over:
             if self._activation.halted:
@@ -175,18 +178,17 @@ class Stretch:
         self._talk.keep(said)
         return True
 
-    async def _request(self, last_words: str = "") -> Response:
+    async def _request(self, last_words: str = "") -> Request:
         states = await self._subtask_states()
         tail = user(f"{last_words}\n\n{brief.task_block(self._task, states)}".strip())
-        request = Request(
+        return Request(
             model=self._chosen.model,
             system=self._system,
             messages=(*self._talk.messages(), tail),
             tools=() if last_words else self._tools,
-            settings=ModelSettings(effort=_effort(self._agent)),
+            settings=ModelSettings(effort=_effort(self._agent), max_tokens=self._purse.answer_tokens),
             agent=self._agent.id,
         )
-        return await self._chosen.gateway.request(request)
 
     async def _subtask_states(self) -> dict[str, str]:
         unknown = [int(child.id) for child in self._task.children if child.settled is None]
@@ -201,11 +203,15 @@ class Stretch:
     async def _answer(self) -> None:
         most = self._task.limits.max_turns or self._agent.max_turns or MAX_TURNS
         limit = f"{most} turns" if self._talk.turns >= most else self._over_budget()
+        request = await self._request(brief.LAST_TURN.format(limit=limit) if limit else "")
+        if not await self._purse.reserve(request, self._task.usage.plus(self._usage)):
+            return await self._abort("budget", f"The budget of the whole tree is used up: {self._purse.shown}.")
         try:
-            response = await self._request(brief.LAST_TURN.format(limit=limit) if limit else "")
+            response = await self._chosen.gateway.request(request)
         except ModelFailed as failed:
             return await self._failed(failed)
         self._count(response)
+        await self._purse.settle(response)
         said = self._talk.next(response.message, self._activation.run_id, self._runner.now(), response)
         row = self._talk.row(said)
         if limit:

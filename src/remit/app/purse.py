@@ -1,0 +1,81 @@
+"""The budget of a tree: one ledger at its root, debited before a model call and put right after it."""
+
+from remit.app.activation import Activation
+from remit.codec import task_of
+from remit.domain.message import Request, Response, TextPart, ToolCall, ToolResult
+from remit.domain.value import Limits, Usage
+from remit.ports import Debit, EventStore, OverBudget
+
+ANSWER_TOKENS = 4096
+"""What an answer may take where a tree has a budget: without a most, nothing could be set aside for it."""
+CHARACTERS_PER_TOKEN = 3
+
+
+class Purse:
+    """What a run takes from the budget of its tree; where the root sets no limit, nothing is counted here."""
+
+    def __init__(self, activation: Activation) -> None:
+        self._activation = activation
+        self._limits = Limits()
+        self._reserved = (0, 0.0)
+
+    async def open(self, store: EventStore) -> None:
+        """Find out what the root of the tree allows."""
+        task = self._activation.task
+        if task.root_id == task.id:
+            self._limits = task.limits
+            return
+        ((_, _, document),) = await store.select("tasks", {"ids": [int(task.root_id)]})
+        self._limits = task_of(document).limits
+
+    @property
+    def answer_tokens(self) -> int | None:
+        """The most that an answer may take."""
+        return ANSWER_TOKENS if self._limited else None
+
+    @property
+    def shown(self) -> str:
+        """What the tree may use, in words."""
+        tokens = f"{self._limits.max_tokens:,} tokens" if self._limits.max_tokens is not None else ""
+        cost = f"${self._limits.max_cost:g}" if self._limits.max_cost is not None else ""
+        return " and ".join(filter(None, (tokens, cost)))
+
+    async def reserve(self, request: Request, used: Usage) -> bool:
+        """Set aside the most that a call can take; False if the tree has not got it. A call whose end nobody sees counts as made."""
+        if not self._limited:
+            return True
+        tokens = _size(request) // CHARACTERS_PER_TOKEN + ANSWER_TOKENS
+        price = used.cost / max(1, used.input_tokens + used.output_tokens)
+        self._reserved = tokens, tokens * price
+        try:
+            await self._take(*self._reserved, limited=True)
+        except OverBudget:
+            return False
+        return True
+
+    async def settle(self, response: Response) -> None:
+        """Put back what a call did not take."""
+        if self._limited:
+            tokens, cost = self._reserved
+            await self._take(response.tokens.input + response.tokens.output - tokens, (response.cost or 0.0) - cost, limited=False)
+
+    @property
+    def _limited(self) -> bool:
+        return self._limits.max_tokens is not None or self._limits.max_cost is not None
+
+    async def _take(self, tokens: int, cost: float, *, limited: bool) -> None:
+        root = int(self._activation.task.root_id)
+        most = (self._limits.max_tokens, self._limits.max_cost) if limited else (None, None)
+        await self._activation.keep([], Debit(root, tokens, cost, *most))
+
+
+def _size(request: Request) -> int:
+    """How many characters a model has to read, its tools left out: they are the same in every call and mostly cached."""
+    parts = (part for message in request.messages for part in message.parts)
+    return len(request.system) + sum(_length(part) for part in parts)
+
+
+def _length(part: object) -> int:
+    if isinstance(part, TextPart | ToolResult):
+        return len(part.text)
+    return len(str(part.arguments)) if isinstance(part, ToolCall) else 0

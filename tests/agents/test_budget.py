@@ -1,0 +1,47 @@
+"""A tree never uses more than its root allows."""
+
+from pathlib import Path
+
+from remit.domain.message import Request, Response, Tokens
+from remit.domain.value import State
+from tests.agents.stage import calls, says, stage
+
+CAP = 60_000
+
+
+def spender(request: Request) -> Response:
+    """Every answer costs something."""
+    return _spent(request)._replace(tokens=Tokens(1500, 500))
+
+
+def _spent(request: Request) -> Response:
+    """A lead that hands work out again and again, and workers that never come to an end."""
+    if request.tools and "Waste" in request.messages[0].text:
+        return calls(("LS", {"path": "."}))
+    if "Waste" in request.messages[0].text:
+        return says("I must stop.")
+    if len(request.messages) > 6:
+        return says("Enough.")
+    return calls(*(("task", {"objective": f"Waste {len(request.messages)} {n}", "subagent_type": "general"}) for n in range(3)))
+
+
+async def test_a_tree_never_uses_more_than_its_root_allows(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, spender) as at:
+        root = await at.team.create(owner="build", instructions="Lead.", limits={"max_tokens": CAP}, metadata={})
+        task = await at.team.ended(root)
+        children = [await at.team.ended(child.id) for child in task.children]
+        spent = sum(each.usage.input_tokens + each.usage.output_tokens for each in [task, *children])
+        ((tokens, _),) = await at.team.core.store.select("budget", {"id": int(root)})
+        assert tokens == spent
+        assert spent <= CAP
+        assert {each.state for each in children} == {State.FAILED}
+        assert {each.reason for each in children} == {"budget"}
+        assert spent > CAP // 2
+
+
+async def test_a_tree_without_a_budget_has_no_ledger(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [says("Done.")]) as at:
+        root = await at.team.create(instructions="Lead.", metadata={})
+        await at.team.ended(root)
+        assert await at.team.core.store.select("budget", {"id": int(root)}) == []
+        assert at.script.asked[0].settings.max_tokens is None
