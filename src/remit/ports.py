@@ -294,6 +294,8 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "jobs": (("limit",), ("id", "key", "queue", "priority", "at", "worker", "tries")),
     "job_count": ((), ("queue", "queued", "claimed")),
     "budget": (("id",), ("tokens", "cost")),
+    "budgets": (("after", "limit"), ("id", "tokens")),
+    "tree": (("id",), ("doc",)),
     "calls": (("id",), BESIDE["call"].columns),
     "call": (("id", "call"), BESIDE["call"].columns),
     "messages": (("id", "after", "limit"), BESIDE["message"].columns),

@@ -6,7 +6,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from tests.postgres import PostgresForTests
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Ran(NamedTuple):
@@ -173,3 +176,71 @@ def test_what_a_killed_command_acknowledged_is_there(shell: Shell) -> None:
     child.communicate()
     assert shell.remit("task", "list", "--json").json["tasks"][0]["title"] == "Kept"
     assert shell.remit("doctor", "--verify").code == 0
+
+
+@contextmanager
+def working(shell: Shell) -> "Iterator[subprocess.Popen[str]]":
+    """A running `remit worker` that follows scripts."""
+    child = shell.started("worker", "--concurrency", "4")
+    assert child.stderr is not None
+    assert "remit works for" in child.stderr.readline()
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate(timeout=20)
+
+
+def until(what: Callable[[], bool]) -> None:
+    """Wait for another process."""
+    deadline = time.monotonic() + 30
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def events_of(shell: Shell, task_id: str) -> list[str]:
+    return [event["type"] for event in shell.remit("task", "events", task_id, "--json").json["events"]]
+
+
+def test_a_worker_hands_over_when_told_to_stop_and_ends_at_once_when_told_twice(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, REMIT_RUNNER="tests.surfaces.stubborn:Stubborn", REMIT_HEARTBEAT_SECONDS="1", PYTHONPATH=str(ROOT))
+    assert shell.remit("init").code == 0
+    shell.remit("task", "create", "Gentle", "--owner", "general")
+    with working(shell) as worker:
+        until(lambda: "RunStarted" in events_of(shell, "1"))
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    assert events_of(shell, "1")[-1] == "RunReleased"
+    shell.remit("task", "cancel", "1")
+    shell.remit("task", "create", "Stubborn", "--owner", "general")
+    with working(shell) as worker:
+        until(lambda: "RunStarted" in events_of(shell, "2"))
+        worker.send_signal(signal.SIGTERM)
+        until((tmp_path / "deaf").exists)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 128 + signal.SIGTERM
+    assert events_of(shell, "2")[-1] == "RunStarted"
+    with working(shell):
+        until(lambda: "RunLost" in events_of(shell, "2"))
+
+
+def test_a_server_works_too_unless_it_is_told_not_to(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, REMIT_RUNNER="remit.testing:Scripted")
+    assert shell.remit("init").code == 0
+    shell.remit("task", "create", "Work", "--owner", "general")
+    with serving(shell):
+        until(lambda: events_of(shell, "1")[-1] == "TaskCompleted")
+        assert [worker["alive"] for worker in shell.remit("doctor", "--json").json["workers"]] == [True]
+    assert shell.remit("doctor", "--json").json["workers"] == []
+
+
+def test_work_is_handed_out_without_a_key_a_server_or_a_worker(shell: Shell) -> None:
+    (shell.folder / "notes.txt").write_text("The zebra is striped.\n")
+    ran = shell.remit("run", "Where is the zebra?", "--agent", "explore", "--json")
+    assert ran.code == 0
+    assert "notes.txt:1" in ran.json["data"]["result"]
+    assert "No language model was used" in ran.json["data"]["result"]
+    assert [item["role"] for item in shell.remit("task", "transcript", "1", "--json").json["messages"]][:2] == ["user", "assistant"]
+    shell.remit("task", "create", "Look for the zebra", "--owner", "explore", "--explicit")
+    assert shell.remit("task", "run", "2", "--json").json["task"]["state"] == "waiting"

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 from remit.app.service import Service
-from remit.codec import opened
+from remit.codec import opened, task_of
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.due import RELEASE, TELL, TIMER, Job
@@ -25,6 +25,8 @@ class Findings(NamedTuple):
     dependents_not_told: tuple[str, ...] = ()
     undelivered_updates: tuple[str, ...] = ()
     waiting_without_alarm: tuple[str, ...] = ()
+    budgets_below_use: tuple[str, ...] = ()
+    """Trees whose ledger says less than their tasks have used. Nothing puts that right; more is what lost calls were given."""
 
     @property
     def total(self) -> int:
@@ -74,7 +76,12 @@ class Recovery:
             dependents_not_told=tuple([str(row[0]) async for row in self._rows("unreleased")]),
             undelivered_updates=tuple([str(row[0]) async for row in self._rows("ticking") if await self._has_updates(str(row[0]))]),
             waiting_without_alarm=tuple([str(row[0]) async for row in self._rows("alarmed") if await self._alarms(str(row[0]))]),
+            budgets_below_use=tuple([str(row[0]) async for row in self._rows("budgets") if row[1] < await self._used(row[0])]),
         )
+
+    async def _used(self, root: int) -> int:
+        usages = [task_of(document).usage for (document,) in await self._store.select("tree", {"id": root})]
+        return sum(usage.input_tokens + usage.output_tokens for usage in usages)
 
     async def _alarms(self, task_id: str) -> dict[str, Job]:
         """The timers and turns that a task waits for and that no job stands for."""

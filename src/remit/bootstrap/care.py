@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from remit import __version__
 from remit.adapters.clock import SystemClock
+from remit.adapters.tools.supervisor import left_over, sweep_left_over
 from remit.app.exchange import export_tasks, import_tasks
 from remit.app.query import ask, counts
 from remit.app.recovery import Recovery
@@ -48,7 +49,9 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
             "queues": [dict(zip(("queue", "queued", "claimed"), row, strict=True)) for row in await store.select("job_count", {})],
             "left_behind": {name: list(ids) for name, ids in left._asdict().items()},
         }
+        found["orphans"] = left_over()
         if fix:
+            sweep_left_over()
             await recovery.repair(left)
             found["fixed"] = left.total
         if verify:

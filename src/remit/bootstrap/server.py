@@ -5,8 +5,8 @@ import ipaddress
 import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, cast
 
 import uvicorn
@@ -15,13 +15,14 @@ from remit import __version__, config
 from remit.bootstrap.agents import open_workspace
 from remit.bootstrap.api import operator
 from remit.bootstrap.runner import open_runner
-from remit.bootstrap.worker import embedded_worker
+from remit.bootstrap.worker import at_once, embedded_worker
 from remit.catalog import Caller, Core
 from remit.config import Settings
 from remit.errors import Unavailable, invalid
 from remit.surfaces.guard import App, Guard, Message, Receive, Send
 
 GRACE_SECONDS = 5
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def serve(settings: Settings, *, insecure: bool, worker: bool = True) -> None:
@@ -76,7 +77,6 @@ async def _serve(settings: Settings, host: str, listener: socket.socket, worker:
             print(f"remit serves REST at http://{_shown(host)}:{port}/api and MCP at http://{_shown(host)}:{port}/mcp", file=sys.stderr)
             print("`remit token show` prints the token; Ctrl-C stops.", file=sys.stderr, flush=True)
             await _Server(app, stopping.set).serve(sockets=[listener])
-        _stop_at_next_signal()
 
 
 @asynccontextmanager
@@ -88,14 +88,6 @@ async def _worker(core: Core, settings: Settings, wanted: bool) -> AsyncGenerato
 
     async with open_runner(core, settings) as runner, working(core, runner, options_of(settings)):
         yield
-
-
-def _stop_at_next_signal() -> None:
-    """The server has ended; runs are being handed over, and whoever cannot wait for that says so again."""
-    from remit.bootstrap.worker import at_once
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, at_once)
 
 
 async def _serve_stdio(settings: Settings) -> None:
@@ -129,6 +121,19 @@ class _Server(uvicorn.Server):
         settings: dict[str, Any] = {"lifespan": "off", "log_level": "warning", "access_log": False, "server_header": False}
         super().__init__(uvicorn.Config(cast("Any", app), timeout_graceful_shutdown=GRACE_SECONDS, **settings))
         self._on_stop = on_stop
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Stop on a signal; it is not raised again afterwards, since there may be runs to hand over."""
+        loop = asyncio.get_running_loop()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in SIGNALS:
+                loop.remove_signal_handler(number)
+                signal.signal(number, at_once)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End open streams, then the connections."""

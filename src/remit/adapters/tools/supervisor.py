@@ -218,6 +218,16 @@ def sweep(chosen: Callable[[str], bool]) -> int:
     return len(killed)
 
 
+def left_over() -> list[int]:
+    """Processes of commands whose worker is gone."""
+    return sorted(pid for pid in _pids() if (mark := _mark(pid)) and _is_left_over(mark))
+
+
+def sweep_left_over() -> int:
+    """Kill what the dead have left; how many there were."""
+    return sweep(_is_left_over)
+
+
 def _mark(pid: int) -> str | None:
     with suppress(OSError):
         for item in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):

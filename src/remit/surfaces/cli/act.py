@@ -119,7 +119,7 @@ def doctor(session: Session, fields: dict[str, Any]) -> Result:
 
 def health(answer: Result) -> int:
     """1 if something was found wrong."""
-    left = any(answer.get("left_behind", {}).values()) and "fixed" not in answer
+    left = (any(answer.get("left_behind", {}).values()) or answer.get("orphans")) and "fixed" not in answer
     return 1 if left or ("verified" in answer and answer["verified"]["faults"]) else 0
 
 

@@ -58,8 +58,8 @@ class Host(Protocol):
         """What is in force, who works, and what was left behind.
 
         `{version, workspace, settings: [{name, value, origin}], unknown, store: {kind, sqlite?, tasks: {state: n}}, workers, queues,
-        left_behind: {kind: [task ids]}, verified?, fixed?}`. With verify, `verified` is `{streams, events, rows, faults: [{place,
-        problem}]}`; with fix, what was left behind is put right and `fixed` says how much.
+        left_behind: {kind: [task ids]}, orphans: [process ids], verified?, fixed?}`. With verify, `verified` is `{streams, events, rows,
+        faults: [{place, problem}]}`; with fix, what was left behind is put right and `fixed` says how much.
         """
         ...
 

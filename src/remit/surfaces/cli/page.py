@@ -305,6 +305,7 @@ _LEFT = {
     "dependents_not_told": "ended without telling who depends on them",
     "undelivered_updates": "wait although there is an update for them",
     "waiting_without_alarm": "wait for a time that nobody will tell them",
+    "budgets_below_use": "have used more than their tree's ledger says",
 }
 
 
@@ -313,6 +314,9 @@ def _left_behind(answer: Result, screen: Screen) -> None:
     _heading("Left behind", left, screen)
     for name, ids in left.items():
         screen.put(Ink("fixed " if "fixed" in answer else "fault ", "green" if "fixed" in answer else "red"), f"{_ids(ids)} {_LEFT[name]}", indent=2)
+    if answer.get("orphans"):
+        verb = "Ended" if "fixed" in answer else "There are"
+        screen.put(f"{verb} processes of commands whose worker is gone: {', '.join(map(str, answer['orphans']))}")
     if left and "fixed" not in answer:
         screen.note("A worker puts this right within a minute; or say: remit doctor --fix")
 
