@@ -86,7 +86,7 @@ class Stretch:
         self._offered = self._granted if task.tools.offer is None else self._granted & frozenset(task.tools.offer)
         self._host_specs = {spec.name: spec for spec in host.specs() if spec.name in self._offered}
         self._operation_specs = {spec.name: spec for spec in runner.operations.offered(agent, self._offered)}
-        self._handover = Handover(runner.store, runner.agents, activation, agent)
+        self._handover = Handover(runner.store, runner.agents, activation, agent, talk.calls, runner.operations.folder)
         self._counts: Counter[str] = Counter()
         self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
         self._system = ""
