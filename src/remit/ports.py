@@ -338,6 +338,11 @@ class Chosen(NamedTuple):
 class OperationTools(Protocol):
     """The operations of the catalogue, as tools of a running agent."""
 
+    @property
+    def folder(self) -> str:
+        """The workspace that relative paths belong to."""
+        ...
+
     def offered(self, agent: Any, granted: frozenset[str]) -> Sequence["ToolSpec"]:
         """What an agent is offered, by its capabilities and what is granted to its task."""
         ...

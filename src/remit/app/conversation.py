@@ -104,7 +104,7 @@ class Conversation:
 
 def call_key(number: int, call: ToolCall) -> str:
     """What a call is kept under: models use the same id twice."""
-    return f"{number}/{call.call_id}"[:256]
+    return f"{number}/{call.call_id}"[:200]
 
 
 def _calls(message: Message) -> list[ToolCall]:

@@ -138,7 +138,7 @@ def refusal(error: RemitError, params: Mapping[str, Any]) -> Result:
 async def _create(core: Core, work: ask.DelegateTask, caller: Caller) -> str:
     own = {"session_id", "cache", "wait", "format", "idempotency_key"}
     item = {name: value for name, value in _given(work).items() if name not in own}
-    brief = brief_of({**item, "timeout_seconds": work.timeout_seconds})
+    brief = brief_of(item, seconds=work.timeout_seconds)
     asked = {**brief, "parent_session": work.session_id, "idempotency_key": work.idempotency_key}
     outcome = await core.do(parse(cmd.CreateTask, {name: value for name, value in asked.items() if value is not None}), caller)
     return outcome.task_id

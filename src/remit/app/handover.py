@@ -1,32 +1,54 @@
 """What a running agent hands to others and then waits for: questions to people, and work for sub-agents."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, NamedTuple, cast
 
-from remit.app.activation import Activation
+from remit.app.activation import Activation, CallRecord
 from remit.app.agents import Agent, AgentRegistry
 from remit.codec import opened, task_of
 from remit.domain import brief
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain.delegation import LaunchSubtask
 from remit.domain.envelope import result_of, status_of
 from remit.domain.message import ToolCall
+from remit.domain.plan import CALL
+from remit.domain.record import replace
 from remit.domain.shape import parse
 from remit.domain.tool import ToolOutcome
 from remit.domain.value import Task
+from remit.domain.wire import dumps, plain
 from remit.errors import RemitError, StaleRun, Unacknowledged, Unavailable, invalid
 from remit.ports import EventStore
 
 SUBTASK = "create_subtask_"
 DELEGATING = ("task", "task_parallel", "Task")
+SECONDS = {"task": 120.0, "task_parallel": 120.0, "Task": 3600.0}
+"""How long delegated work may take if nobody says so."""
+NOT_TAKEN = "This one was not taken on."
 Begun = tuple[str, ToolCall, ToolOutcome]
+Refusals = dict[int, str]
+
+
+class Wanted(NamedTuple):
+    """A call that asks for subtasks: each with its place, and why others cannot be."""
+
+    key: str
+    call: ToolCall
+    subtasks: Mapping[int, cmd.CreateSubtask]
+    refused: Refusals
 
 
 class Handover:
     """Begins what must be waited for, and finds out what came of it when the run goes on."""
 
-    def __init__(self, store: EventStore, agents: AgentRegistry, activation: Activation, agent: Agent) -> None:
-        self._store, self._agents, self._activation, self._agent = store, agents, activation, agent
+    def __init__(
+        self, store: EventStore, agents: AgentRegistry, activation: Activation, agent: Agent, calls: Mapping[str, CallRecord], folder: str
+    ) -> None:
+        self._store, self._agents, self._activation, self._agent, self._folder = store, agents, activation, agent, folder
+        self._calls = calls
 
     def waits(self, name: str) -> bool:
         """True for tools whose answer comes from somebody else."""
@@ -35,7 +57,7 @@ class Handover:
     async def begin(self, calls: Sequence[tuple[str, ToolCall]]) -> list[Begun]:
         """The calls that are answered already; the others are begun, if they were not, and waited for."""
         answered: list[Begun] = []
-        fresh: list[tuple[str, ToolCall, list[cmd.CreateSubtask]]] = []
+        fresh: list[Wanted] = []
         asked = await self._asked() if any(call.name == "ask_user" for _, call in calls) else {}
         children = await self._children() if any(call.name != "ask_user" for _, call in calls) else {}
         for key, call in calls:
@@ -43,11 +65,11 @@ class Handover:
                 answered.append((key, call, _error(f"The arguments are no JSON object: {call.error}")))
             elif call.name == "ask_user":
                 answered += await self._ask(key, call, asked)
-            elif (found := self._found(key, call, children)) is not None:
-                answered += [(key, call, found)] if isinstance(found, ToolOutcome) else []
+            elif mine := children.get(key):
+                answered += [(key, call, self._told(call, mine, self._refused(key)))] if all(task.state.terminal for task in mine.values()) else []
             else:
                 try:
-                    fresh.append((key, call, self._subtasks(key, call)))
+                    fresh.append(self._wanted(key, call))
                 except RemitError as refused:
                     answered.append((key, call, _error(str(refused))))
         return answered + await self._delegate(fresh)
@@ -71,111 +93,158 @@ class Handover:
         return answers
 
     async def _ask(self, key: str, call: ToolCall, asked: Mapping[str, str | None]) -> list[Begun]:
-        if key in asked:
+        blocking = call.arguments.get("blocking", True) is not False
+        if key in asked and blocking:
             answer = asked[key]
             return [] if answer is None else [(key, call, ToolOutcome(f"The person answered: {answer}"))]
         try:
-            blocking = bool(call.arguments.get("blocking", True))
-            question = parse(cmd.AskUser, {**call.arguments, "task_id": self._activation.task.id, "call_id": key if blocking else None})
+            question = parse(cmd.AskUser, {**call.arguments, "task_id": self._activation.task.id, "call_id": key})
         except RemitError as refused:
             return [(key, call, _error(str(refused)))]
-        outcome = await self._activation.do(question)
-        if blocking and outcome.entries:
+        if key not in asked:
+            await self._activation.do(question)
+        if blocking:
             return []
         return [(key, call, ToolOutcome("Asked. The answer comes as a message."))]
 
     # Work for others.
 
-    async def _children(self) -> dict[str, Task]:
-        """The subtasks that this conversation made, by the key they were made under."""
-        ids = [int(child.id) for child in self._activation.task.children]
-        rows = await self._store.select("tasks", {"ids": ids}) if ids else []
-        tasks = [task_of(document) for _, _, document in rows]
-        return {task.idempotency_key: task for task in tasks if task.idempotency_key}
+    async def _children(self) -> dict[str, dict[int, Task]]:
+        """The subtasks that this conversation made, by the call they answer and their place in it; a successor is in the place of the first."""
+        tasks = await self._load(child.id for child in self._activation.task.children)
+        found: dict[str, dict[int, Task]] = {}
+        for task in tasks:
+            first = task
+            while first.rerun_of is not None and first.idempotency_key is None:
+                (first,) = await self._load([first.rerun_of])
+            if (name := first.idempotency_key or "").startswith(CALL):
+                key, _, place = name.removeprefix(CALL).rpartition("#")
+                found.setdefault(key, {})[int(place)] = task
+        return found
 
-    def _found(self, key: str, call: ToolCall, children: Mapping[str, Task]) -> ToolOutcome | str | None:
-        """What came of a call that was begun before: its result, a word that it is still waited for, or nothing."""
-        mine = [task for name, task in children.items() if name == key or name.startswith(f"{key}#")]
-        if not mine:
-            return None
-        if not all(task.state.terminal for task in mine):
-            return "waiting"
-        return self._told(call, mine)
+    async def _load(self, ids: Iterable[str]) -> list[Task]:
+        wanted = [int(task_id) for task_id in ids]
+        return [task_of(document) for _, _, document in await self._store.select("tasks", {"ids": wanted})] if wanted else []
 
-    def _told(self, call: ToolCall, children: Sequence[Task]) -> ToolOutcome:
-        texts = [self._result(task) for task in children]
+    def _refused(self, key: str) -> Refusals:
+        """Why some of a call's items were not taken on, as it was kept when the others were."""
+        kept = self._calls.get(key)
+        return {int(place): text for place, text in json.loads(kept.result).items()} if kept and kept.result else {}
+
+    def _told(self, call: ToolCall, children: Mapping[int, Task], refused: Refusals) -> ToolOutcome:
         if call.name.startswith(SUBTASK):
             return ToolOutcome(_subtask_result(children[0]))
-        failed = len(children) == 1 and children[0].state.value != "done"
-        return ToolOutcome("\n\n".join(texts), is_error=failed)
+        if call.name != "task_parallel":
+            return ToolOutcome(self._result(children[0]), is_error=children[0].state.value != "done")
+        count = len(call.arguments["tasks"])
+        texts = [self._result(children[place]) if place in children else refused.get(place, NOT_TAKEN) for place in range(count)]
+        return ToolOutcome("\n\n".join(f"[{place}] {text}" for place, text in enumerate(texts)))
 
     def _result(self, task: Task) -> str:
         agent = self._agents.get(task.owner or "")
         tier = task.model or (agent.model if agent else "main")
         return f"Subagent ({task.owner}, {tier}) {status_of(task)}. Task {task.id}.\n\n{brief.cut(result_of(task), task.id)}"
 
-    def _subtasks(self, key: str, call: ToolCall) -> list[cmd.CreateSubtask]:
-        """What a delegation asks for, as subtasks of this task."""
-        if call.name == "task_parallel":
-            items = call.arguments.get("tasks")
-            if not isinstance(items, list) or not items:
-                raise invalid("tasks", "is no list of tasks", "a list of objects with an objective each")
-            return [self._subtask(f"{key}#{index}", item, f"tasks[{index}].") for index, item in enumerate(items)]
-        fields = dict(call.arguments)
-        if call.name.startswith(SUBTASK):
-            fields = {
-                "objective": fields.get("intent") or fields.get("title"),
-                "description": fields.get("title"),
-                "subagent_type": call.name.removeprefix(SUBTASK),
-                "priority": fields.get("priority", 2),
-                "resources": fields.get("artifactRefs") or [],
-            }
-        return [self._subtask(key, fields, "")]
+    def _wanted(self, key: str, call: ToolCall) -> Wanted:
+        """What a delegation asks for, as subtasks of this task; of several, one that is wrong does not fail the others."""
+        if call.name != "task_parallel":
+            return Wanted(key, call, {0: self._subtask(key, 0, self._fields(call), SECONDS.get(call.name))}, {})
+        asked, seconds = call.arguments.get("tasks"), call.arguments.get("timeout_seconds") or SECONDS[call.name]
+        items: list[Any] = cast("Any", asked) if isinstance(asked, list) else []
+        if not items:
+            raise invalid("tasks", "is no list of tasks", "a list of objects with an objective each")
+        subtasks: dict[int, cmd.CreateSubtask] = {}
+        refused: Refusals = {}
+        for place, item in enumerate(items):
+            try:
+                subtasks[place] = self._subtask(key, place, {"objective": item} if isinstance(item, str) else item, seconds, f"tasks[{place}].")
+            except RemitError as error:
+                refused[place] = str(error)
+        if not subtasks:
+            raise invalid("tasks", f"has nothing that can be done: {' '.join(refused.values())}", "objects with an objective each")
+        return Wanted(key, call, subtasks, refused)
 
-    def _subtask(self, key: str, item: Any, at: str) -> cmd.CreateSubtask:
+    def _fields(self, call: ToolCall) -> dict[str, Any]:
+        if not call.name.startswith(SUBTASK):
+            return dict(call.arguments)
+        part = parse(
+            LaunchSubtask,
+            dict(call.arguments) | {"artifactRefs": [resource_of(item, self._folder) for item in call.arguments.get("artifactRefs") or ()]},
+        )
+        return {
+            "objective": part.intent or part.title,
+            "description": part.title,
+            "subagent_type": call.name.removeprefix(SUBTASK),
+            "priority": part.priority,
+            "resources": plain(part.artifactRefs),
+        }
+
+    def _subtask(self, key: str, place: int, item: Any, seconds: float | None, at: str = "") -> cmd.CreateSubtask:
         if not isinstance(item, Mapping):
             raise invalid(f"{at.rstrip('.')}", "is no object", "an object with an objective")
-        return subtask({**item, "subagent_type": self._whom(item.get("subagent_type"), at)}, self._activation.task.id, key, at)
+        work: Mapping[str, Any] = cast("Any", item)
+        fields = brief_of({**work, "subagent_type": self._whom(work.get("subagent_type"), at)}, at, seconds)
+        return parse(cmd.CreateSubtask, {**fields, "task_id": self._activation.task.id, "wait": "block", "idempotency_key": f"{CALL}{key}#{place}"})
 
     def _whom(self, name: Any, at: str) -> str:
         """Who is meant, if this agent may give work to them."""
         may = self._agent.spawnable
-        if name is None:
-            return may[0] if may is not None and len(may) == 1 else "general"
-        found = self._agents.find(str(name))
         known = sorted(self._agents.ids() if may is None else set(may) & self._agents.ids())
+        if name is None:
+            name = known[0] if len(known) == 1 else "general"
+        found = self._agents.find(str(name))
         if found is None or found.id not in known:
             raise invalid(f"{at}subagent_type", f"is {name!r}, who cannot be given work here", f"one of {', '.join(known)}")
         return found.id
 
-    async def _delegate(self, fresh: Sequence[tuple[str, ToolCall, list[cmd.CreateSubtask]]]) -> list[Begun]:
-        """Make all subtasks in one commit; if that is refused, one call after the other, so that one does not fail the others."""
+    async def _delegate(self, fresh: Sequence[Wanted]) -> list[Begun]:
+        """Make all subtasks in one commit; if that is refused, one after the other, so that one does not fail the others."""
         if not fresh:
             return []
         try:
-            await self._make([subtask for _, _, subtasks in fresh for subtask in subtasks])
+            await self._make([subtask for wanted in fresh for subtask in wanted.subtasks.values()], [wanted for wanted in fresh if wanted.refused])
         except (StaleRun, Unavailable, Unacknowledged):
             raise
-        except RemitError as refused:
-            if len(fresh) == 1:
-                return [(fresh[0][0], fresh[0][1], _error(str(refused)))]
-            return [answer for one in fresh for answer in await self._delegate([one])]
+        except RemitError:
+            return [answer for wanted in fresh for answer in await self._one_by_one(wanted)]
         return []
 
-    async def _make(self, subtasks: list[cmd.CreateSubtask]) -> None:
-        await self._activation.do(cmd.Delegate(task_id=self._activation.task.id, subtasks=tuple(subtasks)))
+    async def _one_by_one(self, wanted: Wanted) -> list[Begun]:
+        refused = dict(wanted.refused)
+        for place, subtask in wanted.subtasks.items():
+            try:
+                await self._make([subtask], [])
+            except (StaleRun, Unavailable, Unacknowledged):
+                raise
+            except RemitError as error:
+                refused[place] = str(error)
+        if not wanted.subtasks.keys() - refused.keys():
+            return [(wanted.key, wanted.call, _error("\n\n".join(refused[place] for place in sorted(refused))))]
+        if refused:
+            await self._activation.keep([self._kept(wanted._replace(refused=refused)).row()])
+        return []
+
+    async def _make(self, subtasks: list[cmd.CreateSubtask], partly: Sequence[Wanted]) -> None:
+        await self._activation.do(cmd.Delegate(task_id=self._activation.task.id, subtasks=tuple(subtasks)), *map(self._kept, partly))
+
+    def _kept(self, wanted: Wanted) -> CallRecord:
+        """An open call with what was refused of it."""
+        begun = self._activation.begun(wanted.key, wanted.call.name, wanted.call.arguments, repeatable=True)
+        return replace(begun, result=dumps(wanted.refused))
 
 
-def subtask(item: Mapping[str, Any], parent: str, key: str, at: str = "") -> cmd.CreateSubtask:
-    """A delegation as a subtask of another task."""
-    return parse(cmd.CreateSubtask, {**brief_of(item, at), "task_id": parent, "wait": "block", "idempotency_key": key})
+def resource_of(item: Any, folder: str) -> Any:
+    """A resource as it is given in a word: a URL, or a path, made absolute."""
+    if not isinstance(item, str):
+        return item
+    return {"type": "url", "value": item} if "://" in item else {"type": "file", "value": str(PurePath(folder or "/") / item)}
 
 
 FIELDS = ("model", "tools", "acceptance", "outputs", "priority", "depends_on", "resources")
 
 
-def brief_of(item: Mapping[str, Any], at: str = "") -> dict[str, Any]:
-    """The fields of a task that a delegation asks for."""
+def brief_of(item: Mapping[str, Any], at: str = "", seconds: float | None = None) -> dict[str, Any]:
+    """The fields of a task that a delegation asks for; the time it may take is what it says, or else so many seconds."""
     known = {"objective", "prompt", "description", "subagent_type", "context", "limits", "timeout_seconds", *FIELDS}
     if unknown := sorted(item.keys() - known):
         raise invalid(f"{at}{unknown[0]}", "is not a field here", f"one of {', '.join(sorted(known))}")
@@ -184,8 +253,9 @@ def brief_of(item: Mapping[str, Any], at: str = "") -> dict[str, Any]:
         raise invalid(f"{at}objective", "is missing", "what the sub-agent has to do, as text")
     description = item.get("description")
     limits = dict(item.get("limits") or {})
-    if item.get("timeout_seconds") is not None:
-        limits["timeout_seconds"] = item["timeout_seconds"]
+    timeout = item.get("timeout_seconds") or limits.get("timeout_seconds") or seconds
+    if timeout is not None:
+        limits["timeout_seconds"] = timeout
     fields: dict[str, Any] = {
         "title": _title(description or objective),
         "instructions": objective,
@@ -209,8 +279,6 @@ def _error(text: str) -> ToolOutcome:
 
 
 def _subtask_result(task: Task) -> str:
-    from remit.domain.wire import dumps
-
     status = {"done": "Success", "failed": "Error"}.get(task.state.value, "Cancel")
     found = {
         "taskId": task.id,

@@ -106,7 +106,7 @@ class Stretch:
         self._granted = frozenset(runner.agents.grant(agent.id, task.tools))
         self._offered = self._granted if task.tools.offer is None else self._granted & frozenset(task.tools.offer)
         self._host_specs, self._operation_specs, self._tools = runner.toolset(agent, self._offered, host)
-        self._handover = Handover(runner.store, runner.agents, activation, agent)
+        self._handover = Handover(runner.store, runner.agents, activation, agent, talk.calls, runner.operations.folder)
         self._counts: Counter[str] = Counter()
         self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
         self._system = ""
@@ -122,13 +122,14 @@ class Stretch:
         if limit is None:
             return await self._go()
         left = limit - self._task.duration
-        if left > 0:
-            try:
-                async with asyncio.timeout(left) as clock:
+        clock = asyncio.timeout(left)
+        try:
+            if left > 0:
+                async with clock:
                     return await self._go()
-            except TimeoutError:
-                if not clock.expired():
-                    raise
+        except TimeoutError:
+            if not clock.expired():
+                raise
         return await self._abort("timeout", f"The time limit of {limit:g} seconds is reached.")
 
     async def _go(self) -> None:

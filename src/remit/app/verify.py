@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from remit.codec import GENESIS, chained, opened
 from remit.domain import event as ev
 from remit.domain.evolve import evolve
-from remit.domain.plan import key_stream
+from remit.domain.plan import CALL, key_stream
 from remit.domain.project import Change, guide_row, rows
 from remit.domain.table import TABLES
 from remit.domain.value import Task
@@ -96,7 +96,7 @@ def _key_streams(events: list[ev.Stored]) -> list[str]:
     """Where the idempotency key of a task must be claimed, if it was made with one."""
     created = opened(events[0])
     key = created.event.idempotency_key if isinstance(created.event, ev.TaskCreated) else None
-    return [key_stream(created.actor, key)] if key else []
+    return [key_stream(created.actor, key)] if key and not key.startswith(CALL) else []
 
 
 async def _found(store: EventStore, streams: list[str]) -> dict[tuple[str, Any], tuple[Any, ...]]:

@@ -24,6 +24,8 @@ from remit.domain.wire import plain
 from remit.errors import Conflict, NotFound, invalid
 
 GUIDE, KEY = "guide/", "key/"
+CALL = "call:"
+"""How the key of a subtask begins that answers a tool call: its parent knows it by that, and nobody can claim it."""
 
 
 @record
@@ -301,10 +303,14 @@ def _delegate(command: cmd.Delegate, context: Context) -> Asking[Plan]:
     must_live(parent)
     events: dict[str, tuple[Any, ...]] = {}
     linked: Events = []
+    guards: frozenset[str] = frozenset()
     reached = parent
     for subtask in command.subtasks:
         must_take_subtask(reached, subtask, context.actor)
         made, above = yield from _within_reach(subtask, parent)
+        if made.depends_on:
+            depends_on, looked_at = yield from _dependencies(made.depends_on, None, parent)
+            made, guards = replace(made, depends_on=depends_on), guards | looked_at
         created(made, NewIds(id="0", uid="", thread_id=""), context.actor, above)
         ids: NewIds = yield Fresh()
         events[ids.id] = (created(made, ids, context.actor, above),)
@@ -315,7 +321,7 @@ def _delegate(command: cmd.Delegate, context: Context) -> Asking[Plan]:
         ev.SubtaskAwaited(child_id=child, call_id=subtask.idempotency_key) for child, subtask in zip(events, command.subtasks, strict=True)
     ]
     events[parent.id] = (*linked, *waits)
-    return Plan(task_id=parent.id, events=events)
+    return Plan(task_id=parent.id, events=events, guards=guards)
 
 
 def _claimed(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Asking[tuple[str, str | None] | None]:

@@ -7,8 +7,9 @@ from remit.catalog import OPERATIONS, Caller, Core, Operation, call
 from remit.domain.delegation import DelegateParallel, LaunchSubtask, LaunchTask, Work
 from remit.domain.schema import record_schema
 from remit.domain.tool import ToolOutcome, ToolSpec
+from remit.domain.value import plain_id
 from remit.domain.wire import dumps
-from remit.errors import RemitError, StaleRun, Unacknowledged, Unavailable
+from remit.errors import Forbidden, RemitError, StaleRun, Unacknowledged, Unavailable, invalid
 
 OWN = ("update_steps", "update_step", "complete_task", "ask_user", "notify_user")
 """What an agent does to its own task; which one that is, is not its to say."""
@@ -23,6 +24,11 @@ class CatalogTools:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+
+    @property
+    def folder(self) -> str:
+        """The workspace that relative paths belong to."""
+        return self._core.folder
 
     def offered(self, agent: Any, granted: frozenset[str]) -> list[ToolSpec]:
         """What an agent is offered: its own task always, others' with the `tasks` capability, delegation where `Task` is granted."""
@@ -42,11 +48,35 @@ class CatalogTools:
         caller = Caller(actor=activation.actor, run_id=activation.run_id, held=activation.held)
         own = {"task_id": activation.task.id} if name in OWN else {}
         try:
-            return ToolOutcome(dumps(await call(self._core, name, {**arguments, **own}, caller)))
+            await self._must_be_theirs(name, arguments, activation)
+            return ToolOutcome(cut(dumps(await call(self._core, name, {**arguments, **own}, caller))))
         except (StaleRun, Unavailable, Unacknowledged):
             raise
         except RemitError as refused:
             return ToolOutcome(f"{refused.message} {refused.hint or ''}".strip(), is_error=True)
+
+    async def _must_be_theirs(self, name: str, arguments: Mapping[str, Any], activation: Any) -> None:
+        """Refuse what reaches beyond the agent's own work: its task, what is below it and, with the capability, what it owns or made."""
+        agent = self._core.agents.get(activation.task.owner or "")
+        if name == "create_subtask" and agent is not None and agent.spawnable is not None:
+            found = self._core.agents.find(str(arguments.get("owner")))
+            if found is None or found.id not in agent.spawnable:
+                raise invalid("owner", f"is {arguments.get('owner')!r}, who cannot be given work here", f"one of {', '.join(agent.spawnable)}")
+        if name in OWN or OPERATIONS[name].effect == "read" or "task_id" not in arguments:
+            return
+        found_task = await self._core.task(plain_id(arguments["task_id"]))
+        if "tasks" in (agent.capabilities if agent else ()) and activation.actor in (f"agent:{found_task['owner']}", found_task["created_by"]):
+            return
+        above = found_task
+        while above["id"] != activation.task.id:
+            if above["parent_id"] is None:
+                raise Forbidden(f"Task {found_task['id']} is neither yours nor below your task {activation.task.id}.")
+            above = await self._core.task(above["parent_id"])
+
+
+def cut(text: str, limit: int = 200_000) -> str:
+    """As much of an answer as fits into a conversation."""
+    return text if len(text) <= limit else f"{text[:limit]}\n[Cut at {limit // 1000} KB of {len(text) // 1000}: ask for less.]"
 
 
 def _spec(operation: Operation) -> ToolSpec:

@@ -191,13 +191,31 @@ class _Output:
 
 @asynccontextmanager
 async def _reading(source: Any) -> AsyncGenerator[asyncio.StreamReader, None]:
+    """What comes out of a file that stays ours to close: uvloop closes a pipe it was given later, when its number is another's."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader, loop=loop), source)
+    fd = source.fileno()
+    os.set_blocking(fd, False)
+
+    def ready() -> None:
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            reader.feed_data(data)
+        else:
+            loop.remove_reader(fd)
+            reader.feed_eof()
+
+    loop.add_reader(fd, ready)
     try:
         yield reader
     finally:
-        transport.close()
+        loop.remove_reader(fd)
+        source.close()
 
 
 async def _until_end(

@@ -1,0 +1,191 @@
+"""Work that people and programs hand to sub-agents, and what comes back."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.catalog import Caller, stream_parallel
+from remit.domain.message import Request, Response
+from remit.domain.model import ModelFailed
+from remit.domain.value import State
+from remit.errors import InvalidParam, NotFound
+from tests.agents.stage import Gate, calls, says, stage, texts
+from tests.agents.test_interruption import reached
+from tests.engine.fleet import ANN
+
+
+def echo(request: Request) -> Response:
+    """A model that says what it was told to do, or fails at it."""
+    objective = request.messages[0].text
+    if "fail" in objective:
+        raise ModelFailed("rejected_request", "I will not.")
+    return says(f"Did: {objective}")
+
+
+async def test_a_delegation_answers_in_its_callers_words(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, echo) as at:
+        found = await at.call("task", objective="Look", description="A look", subagent_type="Explore", context={"a": [1]}, session_id="s1")
+        assert found["data"] == {
+            "status": "completed",
+            "task_id": "1",
+            "result": 'Did: Look\n\nContext:\n{"a": [1]}',
+            "tool_summary": [],
+            "model_used": "scripted",
+            "subagent_type": "explore",
+        }
+        assert found["context"] == {
+            "cwd": str(tmp_path),
+            "params_input": {"objective": "Look", "description": "A look", "subagent_type": "explore", "context": {"a": [1]}, "session_id": "s1"},
+        }
+        assert found["stats"] | {"time_ms": 0} == {"time_ms": 0, "tool_calls": 0, "model": "scripted", "tokens": 15}
+        task = await at.call("get_task", task_id="1")
+        assert (task["title"], task["parent_session_id"], task["limits"]["timeout_seconds"]) == ("A look", "s1", 120.0)
+
+
+async def test_a_flat_result_has_one_level(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, echo) as at:
+        done = await at.call("task", prompt="Look", format="flat")
+        assert [done[name] for name in ("task_id", "objective", "agent_type", "status", "result", "error")] == [
+            "1",
+            "Look",
+            "general",
+            "completed",
+            "Did: Look",
+            None,
+        ]
+        assert done["started_at"] <= done["completed_at"]
+        failed = await at.call("task", prompt="Please fail", format="flat")
+        assert (failed["status"], failed["result"], "I will not." in failed["error"]) == ("failed", None, True)
+
+
+async def test_a_receipt_comes_at_once_and_the_output_when_it_is_there(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, lambda _: gate.then(says("At last."))) as at:
+        receipt = await at.call("task", objective="Take your time", wait=False)
+        assert (receipt["status"], receipt["data"]["status"]) == ("success", "running")
+        await reached(gate)
+        task_id = receipt["data"]["task_id"]
+        assert (await at.call("task_output", task_id=task_id, wait_seconds=0.05))["data"]["status"] == "running"
+        waiting = asyncio.create_task(at.call("task_output", task_id=task_id, wait_seconds=20))
+        gate.open.set()
+        assert (await waiting)["data"]["result"] == "At last."
+        assert (await at.call("task_output", task_id=task_id, format="flat"))["result"] == "At last."
+
+
+async def test_limits_acceptance_outputs_and_tools_reach_the_task(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: calls(("complete_task", {"outputs": {"list": "a, b"}, "summary": "Listed."}))) as at:
+        found = await at.call(
+            "task",
+            objective="List",
+            outputs=["list"],
+            acceptance=["It is sorted"],
+            limits={"max_turns": 7},
+            timeout_seconds=9,
+            tools=["Read"],
+            priority="high",
+            model="light",
+        )
+        assert (found["data"]["result"], found["data"]["outputs"]) == ("Listed.", {"list": "a, b"})
+        task = await at.team.task("1")
+        assert (task.limits.max_turns, task.limits.timeout_seconds, task.tools.allow, task.priority, task.model) == (7, 9, ("Read",), 1, "light")
+        assert task.acceptance[0].status == "attested"
+        assert [tool.name for tool in at.script.asked[0].tools if tool.name[0].isupper()] == ["Read"]
+
+
+async def test_work_waits_for_what_it_depends_on(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        return gate.then(says("First.")) if "First" in texts(request) else says("Second.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        first = (await at.call("task", objective="First", wait=False))["data"]["task_id"]
+        second = asyncio.create_task(at.call("task", objective="Then", depends_on=[first]))
+        await reached(gate)
+        assert len(at.script.asked) == 1
+        gate.open.set()
+        assert (await second)["data"]["result"] == "Second."
+        with pytest.raises(InvalidParam):
+            await at.call("task", objective="Never", depends_on=["99"])
+
+
+@pytest.mark.parametrize("count", [3, 5, 10])
+async def test_one_that_fails_one_that_is_wrong_and_one_that_hangs_fail_alone(any_url: str, tmp_path: Path, count: int) -> None:
+    async def rule(request: Request) -> Response:
+        if "hang" in request.messages[0].text:
+            await asyncio.Event().wait()
+        return echo(request)
+
+    works: list[Any] = [
+        {"objective": "fail"},
+        {"objective": "No such agent", "subagent_type": "nobody"},
+        {"objective": "hang", "timeout_seconds": 0.3},
+    ]
+    works += [{"objective": f"Work {number}", "subagent_type": "explore"} for number in range(count - 1)] + ["In a word"]
+    async with stage(any_url, tmp_path, rule) as at:
+        results = (await at.call("task_parallel", tasks=works))["results"]
+        assert [result["data"]["status"] for result in results] == ["failed", "failed", "timeout", *["completed"] * count]
+        assert [result["data"]["result"] for result in results[3:]] == [*(f"Did: Work {number}" for number in range(count - 1)), "Did: In a word"]
+        assert "I will not." in results[0]["error"]["message"]
+        assert (results[1]["error"]["code"], results[1]["data"]["task_id"]) == ("INVALID_PARAM", None)
+        assert "build, explore, general, plan, summary" in results[1]["error"]["message"]
+        assert results[2]["error"]["code"] == "TIMEOUT"
+        assert [result["context"]["params_input"].get("objective") for result in results[:2]] == ["fail", "No such agent"]
+
+
+async def test_results_come_as_they_settle(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        return gate.then(says("Slow.")) if "slow" in texts(request) else says("Quick.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        numbers: list[int] = []
+        async for number, result in stream_parallel(at.team.core, {"tasks": ["slow", "quick"]}, Caller(actor=ANN)):
+            numbers.append(number)
+            assert result["data"]["status"] == "completed"
+            gate.open.set()
+        assert numbers == [1, 0]
+
+
+async def test_the_exact_tool_of_others_is_the_same_work(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, echo) as at:
+        found = await at.call("Task", description="A look", prompt="Look", subagent_type="explore", model="main")
+        assert (found["status"], found["text"]) == ("success", "Subagent (explore, main) completed.\n\nDid: Look")
+        with pytest.raises(InvalidParam):
+            await at.call("Task", description="A look", prompt="Look", subagent_type="explore", model="openai:gpt")
+
+
+async def test_cancel_all_stops_what_a_session_handed_out(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, lambda _: gate.then(says("Late."))) as at:
+        mine = [(await at.call("task", objective=f"Work {n}", wait=False, session_id="s1"))["data"]["task_id"] for n in range(3)]
+        other = (await at.call("task", objective="Other", wait=False, session_id="s2"))["data"]["task_id"]
+        await reached(gate)
+        async with asyncio.timeout(2):
+            assert sorted((await at.call("cancel_all", session_id="s1"))["canceled"]) == sorted(mine)
+        assert not [key for key in await at.team.jobs() if key.removeprefix("run/") in mine]
+        asked = len(at.script.asked)
+        gate.open.set()
+        assert (await at.team.ended(other)).state is State.DONE
+        assert len(at.script.asked) <= asked + 1
+        envelope = await at.call("task_output", task_id=mine[0])
+        assert (envelope["status"], envelope["data"]["status"]) == ("error", "cancelled")
+
+
+async def test_an_unknown_agent_or_task_is_refused_with_what_is_known(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, echo) as at:
+        with pytest.raises(InvalidParam, match="build, explore, general, plan, summary"):
+            await at.call("task", objective="Look", subagent_type="nobody")
+        with pytest.raises(NotFound):
+            await at.call("task_output", task_id="99")
+        assert (await at.call("list_tasks"))["tasks"] == []
+
+
+async def test_the_same_key_is_the_same_work(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, echo) as at:
+        first, again = [await at.call("task", objective="Once", idempotency_key="k1") for _ in range(2)]
+        assert (first["data"]["task_id"], first["data"]["result"]) == (again["data"]["task_id"], again["data"]["result"])
+        assert len(at.script.asked) == 1

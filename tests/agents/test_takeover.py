@@ -1,0 +1,59 @@
+"""A run that stops anywhere is taken over at that very call, and nothing that was done is done again."""
+
+from pathlib import Path
+
+from remit.domain.value import State
+from tests.agents.stage import Gate, calls, results, says, stage
+from tests.agents.test_interruption import reached
+
+
+async def test_a_run_is_taken_over_between_an_answer_and_its_call(durable_url: str, tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def note(text: str) -> str:
+        """Write it down."""
+        made.append(text)
+        return "noted"
+
+    async with stage(durable_url, tmp_path, [calls(("note", {"text": "one"})), says("Done.")], functions=[note], workers=0) as at:
+        first = await at.hire()
+        gate = Gate()
+        original = at.script.request
+
+        async def request(*args: object, **more: object) -> object:
+            answer = await original(*args, **more)  # type: ignore[arg-type]
+            if not gate.reached.is_set():
+                gate.reached.set()
+                first.stop()
+            return answer
+
+        at.script.request = request  # type: ignore[assignment,method-assign]
+        task_id = await at.create(tools=["note"])
+        await reached(gate)
+        given_back = await at.team.until(task_id, lambda task: task.run is None)
+        assert (given_back.state, made) == (State.PENDING, [])
+        await at.hire()
+        task = await at.team.ended(task_id)
+        assert (task.state, made, len(at.script.asked), task.usage.requests) == (State.DONE, ["one"], 2, 2)
+
+
+async def test_an_interrupted_call_that_cannot_be_repeated_is_reported_as_unknown(durable_url: str, tmp_path: Path) -> None:
+    gate, made = Gate(), list[str]()
+
+    async def note(text: str) -> str:
+        """Write it down."""
+        made.append(text)
+        gate.reached.set()
+        await gate.open.wait()
+        return "noted"
+
+    async with stage(durable_url, tmp_path, [calls(("note", {"text": "one"})), says("I looked.")], functions=[note]) as at:
+        task_id = await at.create(tools=["note"])
+        await reached(gate)
+        lost = await at.team.task(task_id)
+        assert lost.run is not None
+        await at.team.do("LoseRun", "system:engine", task_id=task_id, run_id=lost.run.id)
+        task = await at.team.ended(task_id)
+        assert (task.state, made, task.counts.runs) == (State.DONE, ["one"], 2)
+        assert "nobody knows whether it took effect" in results(at.script.asked[1])[0]
+        assert task.usage.requests == 2
