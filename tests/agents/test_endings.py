@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.domain.message import Request, Response
+from remit.domain.message import Request, Response, Tokens
 from remit.domain.model import FailureKind, ModelFailed
 from remit.domain.value import State
 from tests.agents.stage import Gate, calls, results, says, stage, texts
@@ -173,13 +173,13 @@ async def test_an_error_that_passes_is_not_felt(any_url: str, tmp_path: Path) ->
 
 async def test_tokens_are_limited_with_a_last_report(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
-        return calls(("LS", {"path": "."})) if request.tools else says("Half of it.")
+        return calls(("LS", {"path": "."}))._replace(tokens=Tokens(3000, 1000)) if request.tools else says("Half of it.")
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(limits={"max_tokens": 30})
+        task = await at.run(limits={"max_tokens": 14_000})
         assert (task.state, task.reason) == (State.FAILED, "budget")
         assert "Half of it." in (task.failure_reason or "")
-        assert (task.usage.requests, task.usage.input_tokens, task.usage.output_tokens) == (3, 30, 15)
+        assert (task.usage.requests, task.usage.input_tokens, task.usage.output_tokens) == (4, 9010, 3005)
         assert [(item.tool, item.count) for item in task.tool_summary] == [("LS", 2)]
         said = await at.transcript(task.id)
         assert (said[-1]["parts"][0]["text"], said[-1]["model"]) == ("Half of it.", "scripted")
@@ -189,7 +189,7 @@ async def test_cost_is_limited_over_runs(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
         if not request.tools:
             return says("I spent it.")
-        return calls(("ask_user", {"question": "May I?"}))._replace(cost=0.6)
+        return calls(("ask_user", {"question": "May I?"}))._replace(cost=0.3, tokens=Tokens(3000, 1000))
 
     async with stage(any_url, tmp_path, rule) as at:
         task_id = await at.create(limits={"max_cost": 1.0})
@@ -197,7 +197,7 @@ async def test_cost_is_limited_over_runs(any_url: str, tmp_path: Path) -> None:
             asked = await at.team.until(task_id, lambda task, number=number: task.counts.interactions == number and bool(task.wait) and not task.run)  # type: ignore[misc]
             await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
         task = await at.team.ended(task_id)
-        assert (task.reason, len(at.script.asked), round(task.usage.cost, 2)) == ("budget", 3, 1.2)
+        assert (task.reason, len(at.script.asked), round(task.usage.cost, 2)) == ("budget", 3, 0.6)
 
 
 async def test_the_last_turn_counts_what_was_used(any_url: str, tmp_path: Path) -> None:

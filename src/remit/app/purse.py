@@ -8,6 +8,8 @@ from remit.ports import Debit, EventStore, OverBudget
 
 ANSWER_TOKENS = 4096
 """What an answer may take where a tree has a budget: without a most, nothing could be set aside for it."""
+REPORT_TOKENS = 1024
+"""What the last report of an agent may take; so much is left for it by every call before."""
 CHARACTERS_PER_TOKEN = 3
 
 
@@ -28,10 +30,11 @@ class Purse:
         ((_, _, document),) = await store.select("tasks", {"ids": [int(task.root_id)]})
         self._limits = task_of(document).limits
 
-    @property
-    def answer_tokens(self) -> int | None:
+    def most(self, *, report: bool) -> int | None:
         """The most that an answer may take."""
-        return ANSWER_TOKENS if self._limited else None
+        if not self._limited:
+            return None
+        return REPORT_TOKENS if report else ANSWER_TOKENS
 
     @property
     def shown(self) -> str:
@@ -40,15 +43,17 @@ class Purse:
         cost = f"${self._limits.max_cost:g}" if self._limits.max_cost is not None else ""
         return " and ".join(filter(None, (tokens, cost)))
 
-    async def reserve(self, request: Request, used: Usage) -> bool:
+    async def reserve(self, request: Request, used: Usage, *, report: bool) -> bool:
         """Set aside the most that a call can take; False if the tree has not got it. A call whose end nobody sees counts as made."""
         if not self._limited:
             return True
-        tokens = _size(request) // CHARACTERS_PER_TOKEN + ANSWER_TOKENS
+        asked = _size(request) // CHARACTERS_PER_TOKEN
         price = used.cost / max(1, used.input_tokens + used.output_tokens)
+        tokens = asked + (REPORT_TOKENS if report else ANSWER_TOKENS)
+        kept = 0 if report else asked + REPORT_TOKENS
         self._reserved = tokens, tokens * price
         try:
-            await self._take(*self._reserved, limited=True)
+            await self._take(*self._reserved, limits=_less(self._limits, kept, kept * price))
         except OverBudget:
             return False
         return True
@@ -57,16 +62,23 @@ class Purse:
         """Put back what a call did not take."""
         if self._limited:
             tokens, cost = self._reserved
-            await self._take(response.tokens.input + response.tokens.output - tokens, (response.cost or 0.0) - cost, limited=False)
+            await self._take(response.tokens.input + response.tokens.output - tokens, (response.cost or 0.0) - cost, limits=Limits())
 
     @property
     def _limited(self) -> bool:
         return self._limits.max_tokens is not None or self._limits.max_cost is not None
 
-    async def _take(self, tokens: int, cost: float, *, limited: bool) -> None:
+    async def _take(self, tokens: int, cost: float, *, limits: Limits) -> None:
         root = int(self._activation.task.root_id)
-        most = (self._limits.max_tokens, self._limits.max_cost) if limited else (None, None)
-        await self._activation.keep([], Debit(root, tokens, cost, *most))
+        await self._activation.keep([], Debit(root, tokens, cost, limits.max_tokens, limits.max_cost))
+
+
+def _less(limits: Limits, tokens: int, cost: float) -> Limits:
+    """What is left of limits once something is kept back."""
+    return Limits(
+        max_tokens=None if limits.max_tokens is None else max(0, limits.max_tokens - tokens),
+        max_cost=None if limits.max_cost is None else max(0.0, limits.max_cost - cost),
+    )
 
 
 def _size(request: Request) -> int:

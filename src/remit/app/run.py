@@ -187,7 +187,7 @@ class Stretch:
             system=self._system,
             messages=(*self._talk.messages(), tail),
             tools=() if last_words else self._tools,
-            settings=ModelSettings(effort=_effort(self._agent), max_tokens=self._purse.answer_tokens),
+            settings=ModelSettings(effort=_effort(self._agent), max_tokens=self._purse.most(report=bool(last_words))),
             agent=self._agent.id,
         )
 
@@ -204,8 +204,11 @@ class Stretch:
     async def _answer(self) -> None:
         most = self._task.limits.max_turns or self._agent.max_turns or MAX_TURNS
         limit = f"{most} turns" if self._talk.turns >= most else self._over_budget()
-        request = await self._request(brief.LAST_TURN.format(limit=limit) if limit else "")
-        if not await self._purse.reserve(request, self._task.usage.plus(self._usage)):
+        request = None if limit else await self._afforded("")
+        if request is None:
+            limit = limit or self._purse.shown
+            request = await self._afforded(brief.LAST_TURN.format(limit=limit))
+        if request is None:
             return await self._abort("budget", f"The budget of the whole tree is used up: {self._purse.shown}.")
         try:
             response = await self._chosen.gateway.request(request)
@@ -228,7 +231,16 @@ class Stretch:
             self._talk.keep(said)
         return None
 
+    async def _afforded(self, last_words: str) -> Request | None:
+        """The next request, if the tree can pay for it."""
+        request = await self._request(last_words)
+        used = self._task.usage.plus(self._usage)
+        return request if await self._purse.reserve(request, used, report=bool(last_words)) else None
+
     def _over_budget(self) -> str:
+        """What a subtask was given for itself and has used up; the budget of the whole tree is kept by its root."""
+        if self._task.root_id == self._task.id:
+            return ""
         limits, used = self._task.limits, self._task.usage.plus(self._usage)
         if limits.max_tokens is not None and used.input_tokens + used.output_tokens >= limits.max_tokens:
             return f"{limits.max_tokens:,} tokens"
