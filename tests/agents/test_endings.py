@@ -180,7 +180,7 @@ async def test_tokens_are_limited_with_a_last_report(any_url: str, tmp_path: Pat
         assert (task.state, task.reason) == (State.FAILED, "budget")
         assert "Half of it." in (task.failure_reason or "")
         assert (task.usage.requests, task.usage.input_tokens, task.usage.output_tokens) == (4, 9010, 3005)
-        assert [(item.tool, item.count) for item in task.tool_summary] == [("LS", 2)]
+        assert [(item.tool, item.count) for item in task.tool_summary] == [("LS", 3)]
         said = await at.transcript(task.id)
         assert (said[-1]["parts"][0]["text"], said[-1]["model"]) == ("Half of it.", "scripted")
 
