@@ -8,12 +8,14 @@ from typing import Any
 import asyncpg
 import pytest
 
+from remit.adapters.memory import MemoryEventStore
 from remit.app.transfer import dump, load
 from remit.bootstrap import open_store
+from remit.domain.project import Change
 from remit.domain.table import TABLES
 from remit.domain.wire import dumps
 from remit.errors import Conflict, Corrupt, InvalidParam, RemitError, Unavailable, UnknownEvent
-from remit.ports import EventStore, Row
+from remit.ports import Append, Debit, EventStore, Row, Store, Unit
 from tests.crash.scenario import story
 from tests.people import Desk
 from tests.postgres import PostgresForTests
@@ -179,3 +181,22 @@ async def test_a_dump_leaves_out_nothing_acknowledged_in_silence_while_a_strange
             assert len(event_lines(lines, "TaskCreated")) == 1
     finally:
         await stranger.close()
+
+
+async def test_what_is_kept_beside_the_events_moves_with_them(store: Store) -> None:
+    task_id = int(await Desk(store).create("Work", owner="general"))
+    rows = (
+        Change("call", (task_id, "1/c"), (task_id, "1/c", "1-r000001", "Bash", "{}", 0, "2026-01-01T00:00:00Z", None, "started", None)),
+        Change("message", (task_id, 1), (task_id, 1, "1-r000001", 0, "2026-01-01T00:00:00Z", '{"role":"user","parts":[]}')),
+    )
+    await store.commit(Unit((Append(str(task_id), 1, ()),), rows, debit=Debit(task_id, 7, 0.5)))
+    lines = [line async for line in dump(store)]
+    other = MemoryEventStore()
+    await load(other, lines)
+    for name, asked in (("calls", {"id": task_id}), ("messages", {"id": task_id, "after": 0, "limit": 9}), ("budget", {"id": task_id})):
+        found = await other.select(name, asked)
+        assert found == await store.select(name, asked)
+        assert len(found) == 1
+    assert [line async for line in dump(other)] == lines
+    with pytest.raises(Corrupt):
+        await load(MemoryEventStore(), [line for line in lines if '"call"' not in line])

@@ -136,7 +136,9 @@ class MemoryEventStore:
 
     def _write(self, changes: Iterable[Change]) -> None:
         for table, key, values in changes:
-            if values is None:
+            if table == "budget" and values is not None:
+                self._budgets[int(str(values[0]))] = int(str(values[1])), float(str(values[2]))
+            elif values is None:
                 self._tables[table].pop(key, None)
             else:
                 self._tables[table][key] = values

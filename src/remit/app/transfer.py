@@ -43,10 +43,12 @@ async def dump(store: EventStore) -> AsyncIterator[str]:
 
 
 async def _beside(store: EventStore, task_id: int) -> list[tuple[str, list[Any]]]:
-    """What is kept beside the events of a task: its conversation and its tool calls."""
+    """What is kept beside the events of a task: its conversation, its tool calls and, of a root, the budget of its tree."""
     calls = await store.select("calls", {"id": task_id})
     messages = await store.select("messages", {"id": task_id, "after": 0, "limit": 1_000_000})
-    return [*(("call", list(row)) for row in calls), *(("message", list(row)) for row in messages)]
+    budget = await store.select("budget", {"id": task_id})
+    rows = [*(("call", row) for row in calls), *(("message", row) for row in messages), *(("budget", (task_id, *row)) for row in budget)]
+    return [(table, list(row)) for table, row in rows]
 
 
 async def _patiently(store: EventStore, after: str) -> list[Recorded]:

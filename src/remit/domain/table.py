@@ -63,5 +63,6 @@ TABLES = {
 BESIDE = {
     "call": Table(2, ("task_id", "call_id", "run_id", "tool", "arguments", "repeatable", "started_at", "ended_at", "status", "result")),
     "message": Table(2, ("task_id", "number", "run_id", "turn", "at", "doc")),
+    "budget": Table(1, ("root_id", "tokens", "cost")),
 }
 """What is kept beside the events, written in the same transactions: it follows from no event, so a replay does not make it."""
