@@ -51,20 +51,6 @@ def first_message(task: Task) -> str:
     return task.instructions if context is None else f"{task.instructions}\n\nContext:\n{json.dumps(context, ensure_ascii=False)}"
 
 
-def assignment(task: Task, guides: Iterable[str]) -> str:
-    """What an outside session reads with its first request."""
-    criteria = "".join(f"\n- [ ] {item.text}" for item in task.acceptance)
-    return "\n".join(
-        [
-            f"[Task Assignment: {task.title}]",
-            f"Instructions: {task.instructions}",
-            f"Acceptance Criteria:{criteria or ' none'}",
-            f"Required Outputs: {outline(task.outputs) or 'none'}",
-            f"Troubleshooting: {', '.join(guides) or 'none'}",
-        ]
-    )
-
-
 def news(updates: Iterable[Update]) -> str:
     """What has changed since the agent last heard, each under its heading."""
     return "\n\n".join(f"[Task Update: {_KINDS[update.type]}]\n{update.content}" for update in updates)
