@@ -257,10 +257,16 @@ def _answer(need: ask.Need, world: World) -> Any:
         case ask.Answer(interaction_id=interaction_id):
             return world.answers.get(interaction_id)
         case ask.Fresh():
-            world.last_id += 1
-            return NewIds(id=str(world.last_id), uid=uid(str(world.last_id)), thread_id=f"thread-{world.last_id}")
+            return _fresh(world)
+        case ask.FreshMany(count=count):
+            return [_fresh(world) for _ in range(count)]
         case _:
             assert_never(need)
+
+
+def _fresh(world: World) -> NewIds:
+    world.last_id += 1
+    return NewIds(id=str(world.last_id), uid=uid(str(world.last_id)), thread_id=f"thread-{world.last_id}")
 
 
 def child_of(world: World, parent_id: str, child_id: str) -> Child:

@@ -251,10 +251,15 @@ class Service:
             case ask.Answer(interaction_id=interaction_id):
                 return await self._interaction(interaction_id)
             case ask.Fresh():
-                (number,) = await self._store.new_ids(1)
-                return NewIds(id=str(number), uid=self._clock.uid(), thread_id=self._clock.uid())
+                return (await self._fresh(1))[0]
+            case ask.FreshMany(count=count):
+                return await self._fresh(count)
             case _:
                 assert_never(need)
+
+    async def _fresh(self, count: int) -> list[NewIds]:
+        numbers = await self._store.new_ids(count)
+        return [NewIds(id=str(number), uid=self._clock.uid(), thread_id=self._clock.uid()) for number in numbers]
 
     async def _load(self, refs: Iterable[str], seen: dict[str, Loaded]) -> dict[str, Task | None]:
         """Tasks by id or uid, each read once per attempt."""

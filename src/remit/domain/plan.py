@@ -88,7 +88,14 @@ class Fresh:
     """Ids for a new task; asked for last, so that a refused request uses none up."""
 
 
-Need = Load | Dependents | EndedChildren | KnownGuides | KnownAgents | Granted | ClaimedKey | Answer | Fresh
+@record
+class FreshMany:
+    """Ids for several new tasks at once, in order."""
+
+    count: int
+
+
+Need = Load | Dependents | EndedChildren | KnownGuides | KnownAgents | Granted | ClaimedKey | Answer | Fresh | FreshMany
 
 
 @record
@@ -301,9 +308,8 @@ def _delegate(command: cmd.Delegate, context: Context) -> Asking[Plan]:
     parent = yield from _task(command.task_id)
     fenced(parent, context.run_id)
     must_live(parent)
-    events: dict[str, tuple[Any, ...]] = {}
-    linked: Events = []
     guards: frozenset[str] = frozenset()
+    wanted: list[tuple[cmd.CreateSubtask, Task]] = []
     reached = parent
     for subtask in command.subtasks:
         must_take_subtask(reached, subtask, context.actor)
@@ -312,11 +318,14 @@ def _delegate(command: cmd.Delegate, context: Context) -> Asking[Plan]:
             depends_on, looked_at = yield from _dependencies(made.depends_on, None, parent)
             made, guards = replace(made, depends_on=depends_on), guards | looked_at
         created(made, NewIds(id="0", uid="", thread_id=""), context.actor, above)
-        ids: NewIds = yield Fresh()
+        wanted.append((made, above))
+        reached = replace(reached, children=(*reached.children, Child(id="0", wait="block")))
+    fresh: list[NewIds] = yield FreshMany(count=len(wanted))
+    events: dict[str, tuple[Any, ...]] = {}
+    linked: Events = []
+    for (made, above), ids in zip(wanted, fresh, strict=True):
         events[ids.id] = (created(made, ids, context.actor, above),)
-        link = ev.SubtaskLinked(child_id=ids.id, step_index=made.step_index, wait="block")
-        linked.append(link)
-        reached = replace(reached, children=(*reached.children, Child(id=ids.id, wait="block")))
+        linked.append(ev.SubtaskLinked(child_id=ids.id, step_index=made.step_index, wait="block"))
     waits: Events = [
         ev.SubtaskAwaited(child_id=child, call_id=subtask.idempotency_key) for child, subtask in zip(events, command.subtasks, strict=True)
     ]
