@@ -255,6 +255,7 @@ PAGE = ("owner", "parent", "parent_session", "root", "label", "states", "state",
 QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "heads": (("streams",), ("stream", "version", "hash")),
     "tasks": (("ids",), ("id", "hash", "doc")),
+    "head": (("id",), ("hash",)),
     "tasks_by_uid": (("uids",), ("id", "uid", "hash", "doc")),
     "list_live": (PAGE, SUMMARY),
     "list_owner": (PAGE, SUMMARY),

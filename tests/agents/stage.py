@@ -92,7 +92,7 @@ class Stage:
         self.team, self.folder, self.script, self._functions = team, folder, script, named(functions)
 
     def _tools(self) -> ToolHost:
-        return WithFunctions(WorkspaceTools(self.folder, allow_unsandboxed=True), self._functions)
+        return WithFunctions(lambda: WorkspaceTools(self.folder, allow_unsandboxed=True), self._functions)
 
     async def hire(self, script: Script | None = None, **options: Any) -> Any:
         """One more worker for agents."""

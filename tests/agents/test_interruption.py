@@ -158,7 +158,7 @@ async def test_the_word_of_a_person_ends_the_run(any_url: str, tmp_path: Path, h
             await stopped(at)
         task = await at.team.task(task_id)
         assert (task.state, made, len(at.script.asked)) == (State.DONE if how == "complete_task" else State.FAILED, [], 1)
-        assert [message["role"] for message in await at.transcript(task_id)] == ["user"]
+        assert await at.transcript(task_id) == []  # what was asked is stored with its answer, and nobody waited for that
 
 
 async def test_a_worker_that_stops_gives_back_at_the_boundary(any_url: str, tmp_path: Path) -> None:

@@ -164,6 +164,7 @@ class MemoryEventStore:
         answers: dict[str, Callable[[Mapping[str, Any]], Iterable[Record]]] = {
             "heads": lambda p: [self._streams[name][-1]._asdict() for name in sorted(p["streams"]) if name in self._streams],
             "tasks": lambda p: (record for task_id in sorted(p["ids"]) if (record := self._task(task_id))),
+            "head": lambda p: [{"hash": record["hash"]} for record in [self._task(p["id"])] if record],
             "tasks_by_uid": lambda p: (record for record in self._records("task") if record["uid"] in p["uids"]),
             "history": self._history,
             "ready": self._ready,

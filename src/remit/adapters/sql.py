@@ -29,6 +29,7 @@ SELECT: Mapping[str, str] = {
     "heads": """SELECT stream, version, hash FROM event e WHERE stream IN [streams]
         AND version = (SELECT MAX(version) FROM event WHERE stream = e.stream) ORDER BY stream""",
     "tasks": "SELECT id, hash, doc FROM task WHERE id IN [ids] ORDER BY id",
+    "head": "SELECT hash FROM task WHERE id = :id",
     "tasks_by_uid": "SELECT id, uid, hash, doc FROM task WHERE uid IN [uids] ORDER BY id",
     "list_live": _list("task t {task_live}", "t.archived_at IS NULL"),
     "list_owner": _list("task t {task_live_owner}", "t.archived_at IS NULL AND t.owner = :owner"),

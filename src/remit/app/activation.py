@@ -48,8 +48,7 @@ class Activation:
     def __init__(self, service: Service, store: EventStore, clock: Clock, held: Held, task: Task, stopping: asyncio.Event) -> None:
         assert task.run is not None
         self._service, self._store, self._clock, self.held = service, store, clock, held
-        self._task = task
-        self.run_id = task.run.id
+        self._task_id, self.run_id = task.id, task.run.id
         self.stopping = stopping
         self.actor = f"agent:{task.owner}"
 
@@ -60,8 +59,7 @@ class Activation:
     @property
     def task(self) -> Task:
         """The task as this run last knew it."""
-        known = self.held.seen.get(self._task.id)
-        return known.task if known else self._task
+        return self.held.seen[self._task_id].task
 
     async def write(self, command: cmd.Command, rows: Sequence[Change]) -> Outcome:
         """Carry out a command as this run, with rows that are kept beside its events."""
@@ -78,8 +76,7 @@ class Activation:
 
     async def look(self) -> Task:
         """The task as it is now; an error if this run is not its live one any more. Asked before every model call and every effect."""
-        self._task = await self._service.fresh(self.held, self.run_id)
-        return self._task
+        return await self._service.fresh(self.held, self.run_id)
 
     async def may_go_on(self) -> bool:
         """False when the run should give the task back at this boundary: it is paused, or the worker is about to stop."""

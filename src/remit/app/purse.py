@@ -11,6 +11,27 @@ ANSWER_TOKENS = 4096
 REPORT_TOKENS = 1024
 """What the last report of an agent may take; so much is left for it by every call before."""
 CHARACTERS_PER_TOKEN = 3
+ROOTS = 1000
+"""How many roots are remembered."""
+
+
+class Roots:
+    """What the roots of trees allow; a root with many children is long, so it is read again only when it has changed."""
+
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+        self._known: dict[str, tuple[bytes, Limits]] = {}
+
+    async def limits(self, root_id: str) -> Limits:
+        """The limits of a root as they are now."""
+        ((head,),) = await self._store.select("head", {"id": int(root_id)})
+        known = self._known.get(root_id)
+        if known is None or known[0] != head:
+            ((_, head, document),) = await self._store.select("tasks", {"ids": [int(root_id)]})
+            if len(self._known) >= ROOTS:
+                self._known.clear()
+            known = self._known[root_id] = head, task_of(document).limits
+        return known[1]
 
 
 class Purse:
@@ -21,14 +42,10 @@ class Purse:
         self._limits = Limits()
         self._reserved = (0, 0.0)
 
-    async def open(self, store: EventStore) -> None:
+    async def open(self, roots: "Roots") -> None:
         """Find out what the root of the tree allows."""
         task = self._activation.task
-        if task.root_id == task.id:
-            self._limits = task.limits
-            return
-        ((_, _, document),) = await store.select("tasks", {"ids": [int(task.root_id)]})
-        self._limits = task_of(document).limits
+        self._limits = task.limits if task.root_id == task.id else await roots.limits(task.root_id)
 
     def most(self, *, report: bool) -> int | None:
         """The most that an answer may take."""

@@ -13,7 +13,7 @@ from remit.app.activation import Activation, CallRecord, ToolFailed
 from remit.app.agents import Agent, AgentRegistry, role_prompt
 from remit.app.conversation import Conversation
 from remit.app.handover import Handover
-from remit.app.purse import Purse
+from remit.app.purse import Purse, Roots
 from remit.domain import brief
 from remit.domain import command as cmd
 from remit.domain.message import Effort, ModelSettings, Request, Response, Tool, ToolCall, user
@@ -37,8 +37,10 @@ class AgentRunner:
     def __init__(
         self, store: EventStore, agents: AgentRegistry, models: Models, tools: Callable[[], ToolHost], operations: OperationTools, clock: Clock
     ) -> None:
-        self._store, self._agents, self._models, self._tools, self._operations, self._clock = store, agents, models, tools, operations, clock
+        self._store, self._agents, self._models, self._operations, self._clock = store, agents, models, operations, clock
+        self.tools = tools
         self._sets: dict[tuple[str, frozenset[str]], Toolset] = {}
+        self.roots = Roots(store)
 
     async def run(self, activation: Activation) -> None:
         """Work on a task until the run has ended."""
@@ -50,20 +52,23 @@ class AgentRunner:
             chosen = self._models.resolve(task.model or agent.model)
         except RemitError as refused:
             return await _fail(activation, str(refused), permanent=True)
-        host = self._tools()
+        talk = await Conversation.load(self._store, task.id) if task.counts.runs > 1 else Conversation(task.id, [], {})
+        granted = frozenset(self._agents.grant(agent.id, task.tools))
+        offered = granted if task.tools.offer is None else granted & frozenset(task.tools.offer)
+        stretch = Stretch(self, activation, agent, chosen, talk, offered, await self._toolset(agent, offered))
         try:
-            talk = await Conversation.load(self._store, task.id)
-            stretch = Stretch(self, activation, agent, chosen, host, talk)
             await stretch.within_time()
         finally:
-            await host.close()
+            await stretch.close()
         return None
 
-    def toolset(self, agent: Agent, offered: frozenset[str], host: ToolHost) -> "Toolset":
+    async def _toolset(self, agent: Agent, offered: frozenset[str]) -> "Toolset":
         """What an agent is offered, made once: gateways recognise the very same tools and do not encode them again."""
         found = self._sets.get((agent.id, offered))
         if found is None:
+            host = self.tools()
             files = {spec.name: spec for spec in host.specs() if spec.name in offered}
+            await host.close()
             operations = {spec.name: spec for spec in self._operations.offered(agent, offered)}
             tools = tuple(Tool(spec.name, spec.description, spec.parameters) for spec in (*files.values(), *operations.values()))
             found = self._sets[agent.id, offered] = Toolset(files, operations, tools)
@@ -100,17 +105,26 @@ class Toolset(NamedTuple):
 class Stretch:
     """One run of an agent: from where the conversation stands to where it must stop."""
 
-    def __init__(self, runner: AgentRunner, activation: Activation, agent: Agent, chosen: Chosen, host: ToolHost, talk: Conversation) -> None:
-        self._runner, self._activation, self._agent, self._chosen, self._host, self._talk = runner, activation, agent, chosen, host, talk
+    def __init__(
+        self, runner: AgentRunner, activation: Activation, agent: Agent, chosen: Chosen, talk: Conversation, offered: frozenset[str], tools: Toolset
+    ) -> None:
+        self._runner, self._activation, self._agent, self._chosen, self._talk = runner, activation, agent, chosen, talk
         task = activation.task
-        self._granted = frozenset(runner.agents.grant(agent.id, task.tools))
-        self._offered = self._granted if task.tools.offer is None else self._granted & frozenset(task.tools.offer)
-        self._host_specs, self._operation_specs, self._tools = runner.toolset(agent, self._offered, host)
+        self._offered = offered
+        self._host_specs, self._operation_specs, self._tools = tools
+        self._host: ToolHost | None = None
         self._handover = Handover(runner.store, runner.agents, activation, agent, talk.calls, runner.operations.folder)
         self._counts: Counter[str] = Counter()
         self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
         self._system = ""
         self._purse = Purse(activation)
+        self._unkept: list[Change] = []
+        """A message that is stored with the answer to it: until there is one, it can be made again."""
+
+    async def close(self) -> None:
+        """Let go of the workspace."""
+        if self._host is not None:
+            await self._host.close()
 
     @property
     def _task(self) -> Task:
@@ -134,14 +148,13 @@ class Stretch:
 
     async def _go(self) -> None:
         self._system = brief.system_prompt(role_prompt(self._agent), self._task, await self._guides())
-        await self._purse.open(self._runner.store)
-        await self._activation.look()
+        await self._purse.open(self._runner.roots)
         while not self._activation.over:
             if self._activation.halted:
-                return await self._end(cmd.ReleaseRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
+                return await self._write(cmd.ReleaseRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
             if calls := self._talk.open_calls():
                 if await self._act(calls):
-                    return await self._end(cmd.YieldRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
+                    return await self._write(cmd.YieldRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
             elif not await self._prompt() or not self._activation.halted:
                 await self._answer()
         return None
@@ -170,12 +183,10 @@ class Stretch:
         if not parts:
             return False
         said = self._talk.next(user("\n\n".join(parts)), self._activation.run_id, self._runner.now())
-        rows = [self._talk.row(said)]
+        self._unkept.append(self._talk.row(said))
         if updates:
             ids = tuple(update.update_id for update in updates)
-            await self._activation.write(cmd.DeliverUpdates(task_id=self._task.id, turn=self._talk.turns + 1, update_ids=ids), rows)
-        else:
-            await self._activation.keep(rows)
+            await self._write(cmd.DeliverUpdates(task_id=self._task.id, turn=self._talk.turns + 1, update_ids=ids))
         self._talk.keep(said)
         return True
 
@@ -217,18 +228,16 @@ class Stretch:
         self._count(response)
         await self._purse.settle(response)
         said = self._talk.next(response.message, self._activation.run_id, self._runner.now(), response)
-        row = self._talk.row(said)
+        self._unkept.append(self._talk.row(said))
         if limit:
             reason: FailReason = "turns" if limit.endswith("turns") else "budget"
             message = f"The limit of {limit} is reached. Its report: {response.text or '(none)'}"
-            await self._abort(reason, message, [row])
+            await self._abort(reason, message)
         elif response.calls:
-            await self._activation.keep([row])
-            self._talk.keep(said)
+            await self._keep()
         else:
-            finish = cmd.FinishRun(task_id=self._task.id, final_message=response.text, tool_summary=self._summary(), usage=self._spent())
-            await self._activation.write(finish, [row])
-            self._talk.keep(said)
+            await self._write(cmd.FinishRun(task_id=self._task.id, final_message=response.text, tool_summary=self._summary(), usage=self._spent()))
+        self._talk.keep(said)
         return None
 
     async def _afforded(self, last_words: str) -> Request | None:
@@ -251,9 +260,9 @@ class Stretch:
     async def _failed(self, failed: ModelFailed) -> None:
         error = f"The model {self._chosen.shown} gave no answer: {failed}"
         if failed.kind in IDLE:
-            return await self._end(cmd.TimeOutRun(task_id=self._task.id, error=error, tool_summary=self._summary(), usage=self._spent()))
+            return await self._write(cmd.TimeOutRun(task_id=self._task.id, error=error, tool_summary=self._summary(), usage=self._spent()))
         command = cmd.FailRun(task_id=self._task.id, error=error, permanent=failed.permanent, tool_summary=self._summary(), usage=self._spent())
-        return await self._end(command)
+        return await self._write(command)
 
     def _count(self, response: Response) -> None:
         used = Usage(requests=1, input_tokens=response.tokens.input, output_tokens=response.tokens.output, cost=response.cost or 0.0)
@@ -328,6 +337,7 @@ class Stretch:
         if call.name in self._operation_specs:
             return await self._runner.operations.call(call.name, call.arguments, self._activation)
         request = ToolCallRequest(call.name, call.arguments, self._offered, TOOL_SECONDS, self._activation.stopping)
+        self._host = self._host or self._runner.tools()
         return await self._host.call(request)
 
     def _done(self, key: str, call: ToolCall, outcome: ToolOutcome) -> CallRecord:
@@ -336,17 +346,23 @@ class Stretch:
 
     async def _record(self, records: Sequence[CallRecord]) -> None:
         if records:
-            await self._activation.keep([record.row() for record in records])
+            self._unkept += [record.row() for record in records]
+            await self._keep()
             self._talk.calls |= {record.call_id: record for record in records}
 
     # How the run ends.
 
-    async def _abort(self, reason: FailReason, message: str, rows: Sequence[Change] = ()) -> None:
+    async def _abort(self, reason: FailReason, message: str) -> None:
         usage, tools = self._spent(), self._summary()
-        await self._end(cmd.AbortTask(task_id=self._task.id, reason=reason, message=message, tool_summary=tools, usage=usage), rows)
+        await self._write(cmd.AbortTask(task_id=self._task.id, reason=reason, message=message, tool_summary=tools, usage=usage))
 
-    async def _end(self, command: cmd.Command, rows: Sequence[Change] = ()) -> None:
+    async def _write(self, command: cmd.Command) -> None:
+        rows, self._unkept = self._unkept, []
         await self._activation.write(command, rows)
+
+    async def _keep(self) -> None:
+        rows, self._unkept = self._unkept, []
+        await self._activation.keep(rows)
 
     def _summary(self) -> tuple[ToolCount, ...]:
         return tuple(ToolCount(tool=tool, count=count) for tool, count in sorted(self._counts.items()))

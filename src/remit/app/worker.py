@@ -54,8 +54,7 @@ class Worker:
 
     async def _handle(self, job: Taken, lease: Lease) -> None:
         if job.key.startswith(RUN):
-            seen = Loaded(task_of(job.document), job.head) if job.document and job.head else None
-            return await self._activate(job.key.removeprefix(RUN), lease, seen)
+            return await self._activate(_held(job, lease))
         if job.key == TICK:
             return await self._scheduler.tick(lease, job.at, self.stopping)
         if job.key.startswith(CRON):
@@ -63,13 +62,14 @@ class Worker:
         await self._service.execute(_news(job.key), SYSTEM, held=Held(lease, ack=True))
         return None
 
-    async def _activate(self, task_id: str, lease: Lease, seen: Loaded | None) -> None:
+    async def _activate(self, held: Held) -> None:
         """Start a run of a task and let the runner have it; whatever happens, the run ends."""
-        held = Held(lease, task_id, seen=seen)
-        task = await self._started(task_id, held)
+        task_id = held.task_id
+        task = await self._started(held)
         if task is None:
-            return await self._service.acknowledge(lease)
+            return await self._service.acknowledge(held.lease)
         run = Activation(self._service, self._store, self._clock, held, task, self.stopping)
+        del task  # a run may last, and its task will not stay what it is
         async with self._listed(run):
             try:
                 await self._runner.run(run)
@@ -82,8 +82,9 @@ class Worker:
                 await run.do(cmd.FailRun(task_id=task_id, error=f"{type(error).__name__}: {error}"[:10_000]))
         return None
 
-    async def _started(self, task_id: str, held: Held) -> Task | None:
+    async def _started(self, held: Held) -> Task | None:
         """The task with a new run of ours, or nothing if there is nothing to run; what the dead have left is only counted."""
+        task_id = held.task_id
         start = cmd.StartRun(task_id=task_id, worker=self.name)
         try:
             return (await self._service.execute(start, SYSTEM, held=held)).task
@@ -126,6 +127,12 @@ class Worker:
             for run_id, (_, running) in mine.items():
                 if run_id not in alive and run_id in self.live:
                     running.cancel(GONE)
+
+
+def _held(job: Taken, lease: Lease) -> Held:
+    """A job of a task, with the task as it was when the job was claimed."""
+    seen = Loaded(task_of(job.document), job.head) if job.document and job.head else None
+    return Held(lease, job.key.removeprefix(RUN), seen=seen)
 
 
 _NEWS: dict[str, Callable[[str], cmd.Command]] = {

@@ -34,9 +34,11 @@ async def open_runner(core: Core, settings: Settings, functions: Sequence[Functi
     own = named(functions)
     bwrap, rg = first_program("bwrap"), first_program("rg")
 
+    def host() -> ToolHost:
+        return WorkspaceTools(folder, allow_unsandboxed=unsandboxed, bwrap=bwrap, rg=rg, find_programs=False)
+
     def tools() -> ToolHost:
-        host = WorkspaceTools(folder, allow_unsandboxed=unsandboxed, bwrap=bwrap, rg=rg, find_programs=False)
-        return WithFunctions(host, own) if own else host
+        return WithFunctions(host, own) if own else host()
 
     try:
         yield AgentRunner(core.store, core.agents, desk, tools, CatalogTools(core), core.clock)

@@ -1,7 +1,7 @@
 """How a task follows from its events: `evolve(task, entry) -> task`, a pure fold."""
 
 from collections.abc import Callable, Iterable
-from typing import assert_never
+from typing import Any, assert_never
 
 from remit.domain import event as ev
 from remit.domain.policy import outline
@@ -115,11 +115,9 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
         case ev.TaskCompleted(verification=verification):
             return replace(_ended(task, State.DONE, entry), verification=verification, completed_at=entry.at)
         case ev.SubtaskSettled(child_id=child_id, state=state):
-            children = tuple(replace(child, settled=state) if child.id == child_id else child for child in task.children)
-            return _satisfied(replace(task, children=children, idle_runs=0), "subtask", child_id)
+            return _satisfied(replace(_with_child(task, child_id, settled=state), idle_runs=0), "subtask", child_id)
         case ev.SubtaskAwaited(child_id=child_id, call_id=call_id):
-            children = tuple(replace(child, wait="block") if child.id == child_id else child for child in task.children)
-            return _awaiting(replace(task, children=children), WaitFor(kind="subtask", ref=child_id, call_id=call_id), entry)
+            return _awaiting(_with_child(task, child_id, wait="block"), WaitFor(kind="subtask", ref=child_id, call_id=call_id), entry)
         case ev.SubtaskLinked():
             return _linked(task, event)
         case ev.BudgetSettled(reservation_id=reservation_id, usage=usage, tool_summary=tools):
@@ -226,7 +224,7 @@ def _clock_runs(task: Task) -> bool:
         return task.wait is None or not any(item.kind == "user" for item in task.wait.on)
     if task.state is not State.WAITING or task.wait is None:
         return False
-    return all(item.kind == "subtask" and item.call_id is not None for item in task.wait.on)
+    return not [item for item in task.wait.on if item.kind != "subtask" or item.call_id is None]
 
 
 def _to(task: Task, state: State) -> Task:
@@ -279,12 +277,23 @@ def _with_step(task: Task, index: int, step: Step) -> Task:
 
 def _linked(task: Task, event: ev.SubtaskLinked) -> Task:
     child = Child(id=event.child_id, wait=event.wait)
-    gone = (event.child_id, event.replaces)
-    kept = tuple(known for known in task.children if known.id not in gone)
-    task = replace(task, children=(*kept, child), wait=_redirected(task.wait, event))
+    gone = [index for known in (event.child_id, event.replaces) if known and (index := task.child_index(known)) is not None]
+    kept = tuple(known for index, known in enumerate(task.children) if index not in gone) if gone else task.children
+    children = (*kept, child)
+    if kept and int(kept[-1].id) > int(child.id):
+        children = tuple(sorted(children, key=lambda known: int(known.id)))
+    task = replace(task, children=children, wait=_redirected(task.wait, event))
     if event.step_index is None:
         return task
     return _with_step(task, event.step_index, replace(task.steps[event.step_index], task_id=event.child_id))
+
+
+def _with_child(task: Task, child_id: str, **changes: Any) -> Task:
+    index = task.child_index(child_id)
+    if index is None:
+        return task
+    children = task.children
+    return replace(task, children=(*children[:index], replace(children[index], **changes), *children[index + 1 :]))
 
 
 def _redirected(wait: Wait | None, event: ev.SubtaskLinked) -> Wait | None:
@@ -319,7 +328,7 @@ def _satisfied(task: Task, kind: str, ref: str) -> Task:
     """Strike one thing off the wait; without an answer outstanding, whatever came ends the wait."""
     if task.wait is None:
         return task
-    left = tuple(item for item in task.wait.on if not (item.kind == kind and item.ref == ref))
+    left = tuple([item for item in task.wait.on if item.ref != ref or item.kind != kind])
     wait = replace(task.wait, on=left)
     if wait.holds or _at(task) is not State.WAITING:
         return replace(task, wait=wait if left else None)

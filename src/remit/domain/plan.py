@@ -244,14 +244,7 @@ def _settle_all(command: cmd.SettleSubtasks, context: Context) -> Asking[Plan]:
     ended: frozenset[str] = yield EndedChildren(task_id=parent.id)
     news = tuple(child.id for child in parent.children if child.settled is None and child.wait != "none" and child.id in ended)
     found: Mapping[str, Task | None] = yield Load(refs=news)
-    told: Events = []
-    after = parent
-    for child_id in news:
-        child = found[child_id]
-        assert child is not None
-        settled = decide(after, _settled(parent, child), context)
-        after = fold(after, settled, context)
-        told += settled
+    told = [event for child in found.values() if child is not None for event in decide(parent, _settled(parent, child), context)]
     return _plan(parent.id, {parent.id: told})
 
 
@@ -488,7 +481,7 @@ def _succeed(task: Task, owner: str | None, changes: Changes) -> Asking[Plan]:
     dependents: tuple[Task, ...] = yield Dependents(task_id=task.id)
     waiting = [other for other in dependents if other.started_at is None and not other.state.terminal]
     ids: NewIds = yield Fresh()
-    link = next((child for child in parent.children if child.id == task.id), None) if parent else None
+    link = parent.child(task.id) if parent else None
     place = task if link else replace(task, step_index=None)
     made: Events = [successor(place, ids, owner, parent)]
     changes[ids.id] = made + [ev.SubtaskLinked(child_id=child.id, wait=child.wait) for child in live]

@@ -187,7 +187,7 @@ def _ask(task: Task, command: cmd.AskUser) -> Events:
 
 
 def _await(task: Task, child_id: str, call_id: str | None) -> Events:
-    child = next((child for child in task.children if child.id == child_id), None)
+    child = task.child(child_id)
     if child is None:
         raise NotFound(f"Task {child_id} is not a subtask of task {task.id}.")
     return [] if child.settled else [ev.SubtaskAwaited(child_id=child_id, call_id=call_id)]
@@ -236,7 +236,7 @@ def _give_up(task: Task, reason: FailReason, message: str, *, at_once: bool = Fa
 
 
 def _settle(task: Task, command: cmd.SettleSubtask) -> Events:
-    child = next((child for child in task.children if child.id == command.child_id), None)
+    child = task.child(command.child_id)
     if child is None or child.settled or child.wait == "none":
         return []
     settled = ev.SubtaskSettled(

@@ -1,5 +1,6 @@
 """The task and the values it is made of."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -309,6 +310,10 @@ class Counts:
     timers: int = 0
 
 
+def _number(child: Child) -> int:
+    return int(child.id)
+
+
 @record
 class Task:
     """One unit of work, bound to one agent: the record of the contract, as a fold of its events."""
@@ -376,6 +381,16 @@ class Task:
     queued: tuple[Update, ...] = ()
     questions: tuple[Interaction, ...] = ()
     counts: Counts = Counts()
+
+    def child_index(self, child_id: str) -> int | None:
+        """Where a subtask stands, perhaps among thousands: they are in the order of their ids."""
+        index = bisect_left(self.children, int(child_id), key=_number)
+        return index if index < len(self.children) and self.children[index].id == child_id else None
+
+    def child(self, child_id: str) -> Child | None:
+        """A subtask as this task knows it."""
+        index = self.child_index(child_id)
+        return None if index is None else self.children[index]
 
     @property
     def in_flight(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, sound, stopped, tokens, tool_calls
 from remit.adapters.models.endpoint import Endpoint
-from remit.adapters.models.http import Http, told
+from remit.adapters.models.http import Body, Http, told
 from remit.adapters.models.static import Static
 from remit.domain.message import Delta, Message, ModelSettings, OnPart, Part, Request, Response, Stop, TextPart, Thinking, Tool, ToolCall, ToolResult
 from remit.domain.model import ModelFailed, storable
@@ -73,10 +73,10 @@ class AnthropicGateway:
                 known |= refused
 
     async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
-        body = self._body(request)
+        body = Body(self._body(request))
         answer = _Answer(self._http, self._limits, on_part)
         await self._http.post(body, answer, seconds)
-        return answer.response(request, len(body), self._price)
+        return answer.response(request, body.length, self._price)
 
     def _body(self, request: Request) -> bytes:
         settings = request.settings

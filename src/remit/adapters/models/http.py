@@ -9,6 +9,7 @@ from json import JSONDecoder
 from typing import Any, Protocol, cast
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from remit.adapters.models.answer import Limits, bad
@@ -47,7 +48,6 @@ class Http:
         self.name = str(self._url.origin())
         self._headers = {
             **headers,
-            "Content-Type": "application/json",
             "Accept": "text/event-stream, application/json",
             "Accept-Encoding": "identity",
         }
@@ -63,7 +63,7 @@ class Http:
             await self._opened.close()
             self._opened = None
 
-    async def post(self, body: bytes, answer: Answer, seconds: float | None) -> bool:
+    async def post(self, body: "Body", answer: Answer, seconds: float | None) -> bool:
         """Send a body and fold what comes back; True if the stream said that it was complete."""
         watch = _Watch(self._limits, seconds)
         try:
@@ -161,6 +161,19 @@ class Http:
 
     def _excerpt(self, data: bytes) -> str:
         return excerpt(data[:MAX_REFUSAL].decode("utf-8", "replace"), self._secrets)
+
+
+class Body(aiohttp.BytesPayload):
+    """What is sent, let go once it is: a thousand requests that wait for their answers must not hold theirs."""
+
+    def __init__(self, value: bytes) -> None:
+        super().__init__(value, content_type="application/json")
+        self.length = len(value)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Write it, once."""
+        await super().write_with_length(writer, content_length)
+        self._value = b""
 
 
 class _Frames:

@@ -8,7 +8,7 @@ from typing import Any, assert_never
 
 from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, inner, stopped, tokens, tool_calls
 from remit.adapters.models.endpoint import Endpoint
-from remit.adapters.models.http import Http, told
+from remit.adapters.models.http import Body, Http, told
 from remit.adapters.models.static import Static
 from remit.domain.message import Delta, Message, ModelSettings, OnPart, Part, Request, Response, Stop, TextPart, Thinking, Tool, ToolCall, ToolResult
 from remit.domain.model import ModelFailed, storable
@@ -67,10 +67,10 @@ class WireGateway:
                 known |= refused
 
     async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
-        body = self._body(request)
+        body = Body(self._body(request))
         answer = _Answer(self._http, self._limits, on_part)
         complete = await self._http.post(body, answer, seconds)
-        return answer.response(request, len(body), complete, self._price)
+        return answer.response(request, body.length, complete, self._price)
 
     def _body(self, request: Request) -> bytes:
         head = f'{{"model":{quote(request.model)},"stream":true{_settings(request.settings, self._refused.get(request.model, ()))}'

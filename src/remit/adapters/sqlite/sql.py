@@ -8,7 +8,8 @@ FEED = f"SELECT {sql.EVENT}, pos FROM event WHERE pos > :after ORDER BY pos LIMI
 TAIL = "SELECT COALESCE(MAX(pos), 0) FROM event"
 NEW_IDS = "UPDATE counter SET value = value + :count WHERE name = 'task' RETURNING value"
 SET_COUNTER = "UPDATE counter SET value = MAX(value, :value) WHERE name = 'task'"
-TASK_VERSION = "SELECT version FROM task WHERE id = ?"
+VERSIONS = "SELECT id, version FROM task WHERE id IN (SELECT value FROM json_each(?))"
+HOLDERS = "SELECT id, worker FROM job WHERE id IN (SELECT value FROM json_each(?))"
 STREAM_VERSION = "SELECT MAX(version) FROM event WHERE stream = ?"
 DEPENDENTS = "SELECT COUNT(*) FROM task_dependency WHERE needs = ?"
 EVENT_AT = "SELECT id FROM event WHERE stream = ? AND version = ?"
@@ -22,7 +23,6 @@ PUT_JOB = """INSERT INTO job (key, queue, priority, at, later) VALUES (:key, :qu
     SET queue = excluded.queue, priority = excluded.priority, at = excluded.at, later = excluded.later"""
 NEEDED = "SELECT EXISTS (SELECT 1 FROM task_dependency WHERE needs = ?)"
 DROP_JOB = "DELETE FROM job WHERE key = ? AND worker IS NULL"
-HOLDS = "SELECT EXISTS (SELECT 1 FROM job WHERE id = ? AND worker = ?)"
 ACK = "DELETE FROM job WHERE id = ? AND worker = ?"
 OPEN_BUDGET = "INSERT INTO budget VALUES (?, 0, 0) ON CONFLICT DO NOTHING"
 DEBIT = """UPDATE budget SET tokens = tokens + :tokens, cost = cost + :cost WHERE root_id = :root_id

@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from remit.adapters.sqlite import driver, queue, sql
+from remit.adapters.sqlite.batch import Batch
 from remit.adapters.sqlite.bell import Bell
 from remit.adapters.sqlite.driver import connect, sqlite3, translated
 from remit.adapters.sqlite.read import SqliteReader
@@ -17,7 +18,7 @@ from remit.adapters.sqlite.schema import migrate
 from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.errors import Conflict, Unavailable
-from remit.ports import Claim, Debit, Lease, LeaseLost, OverBudget, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
+from remit.ports import Claim, Lease, Recorded, Row, Taken, Topic, Unit, WorkerRow
 
 Work = Callable[[Any], Any]
 
@@ -230,7 +231,8 @@ class Writer:
             for event in events:
                 self._connection.execute(sql.INSERT_EVENT, event)
                 highest = max(highest, int(event.stream)) if event.stream.isdigit() else highest
-            self._write_rows(changes)
+            for table, _, values in changes:
+                self._connection.execute(sql.PUT[table], values)
             self._connection.execute(sql.SET_COUNTER, {"value": highest})
 
         try:
@@ -328,7 +330,9 @@ class Writer:
         answers: Answers = []
 
         def write() -> None:
-            answers.extend((request.reply, self._write(request.unit)) for request in requests if request.unit)
+            batch = Batch(self._connection, [request.unit for request in requests if request.unit])
+            answers.extend((request.reply, batch.add(request.unit)) for request in requests if request.unit)
+            batch.write()
 
         try:
             self._transaction(write)
@@ -337,53 +341,3 @@ class Writer:
                 return [(request.reply, error) for request in requests]
             return [answer for request in requests for answer in self._commit([request])]
         return answers
-
-    def _write(self, unit: Unit) -> Stale | LeaseLost | OverBudget | None:
-        """Check every stream of a unit, then write it: nothing else can write in between."""
-        held = unit.lease is None or self._connection.execute(sql.HOLDS, unit.lease).fetchone()[0]
-        if not held or not self._fits(unit):
-            return None if self._has(unit) else Stale() if held else LeaseLost()
-        if unit.debit is not None and not self._debited(unit.debit):
-            return OverBudget()
-        for append in unit.appends:
-            self._connection.executemany(sql.INSERT_EVENT, append.events)
-        self._write_rows(unit.changes)
-        self._write_jobs(unit)
-        return None
-
-    def _debited(self, debit: Debit) -> bool:
-        self._connection.execute(sql.OPEN_BUDGET, (debit.root_id,))
-        return bool(self._connection.execute(sql.DEBIT, debit._asdict()).rowcount)
-
-    def _write_jobs(self, unit: Unit) -> None:
-        if unit.ack and unit.lease:
-            self._connection.execute(sql.ACK, unit.lease)
-        for key in unit.drops:
-            self._connection.execute(sql.DROP_JOB, (key,))
-        for job in unit.jobs:
-            if job.if_needed_by_others is None or self._connection.execute(sql.NEEDED, (job.if_needed_by_others,)).fetchone()[0]:
-                self._connection.execute(sql.PUT_JOB, {"key": job.key, "queue": job.queue, "priority": job.priority, "at": job.at})
-
-    def _fits(self, unit: Unit) -> bool:
-        current = all(self._version(append.stream) == append.expected for append in unit.appends)
-        return current and all(self._connection.execute(sql.DEPENDENTS, (task,)).fetchone()[0] == count for task, count in unit.dependents)
-
-    def _version(self, stream: str) -> int:
-        statement, key = (sql.TASK_VERSION, int(stream)) if stream.isdigit() else (sql.STREAM_VERSION, stream)
-        row = self._connection.execute(statement, (key,)).fetchone()
-        return (row[0] or 0) if row else 0
-
-    def _has(self, unit: Unit) -> bool:
-        """True if this very unit was stored before and only its acknowledgement was lost."""
-        first = unit.first
-        if first is None:
-            return False
-        found = self._connection.execute(sql.EVENT_AT, (first.stream, first.version)).fetchone()
-        return found is not None and found[0] == first.id
-
-    def _write_rows(self, changes: Iterable[Change]) -> None:
-        for table, key, values in changes:
-            if values is None:
-                self._connection.execute(sql.DROP[table], key)
-            else:
-                self._connection.execute(sql.PUT[table], values)

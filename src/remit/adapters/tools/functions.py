@@ -47,10 +47,11 @@ def _schema(hint: Any) -> dict[str, Any]:
 
 
 class WithFunctions:
-    """A host's own tools, and functions beside them."""
+    """A host's own tools, and functions beside them; the host is made when one of its tools is wanted."""
 
-    def __init__(self, host: ToolHost, functions: Mapping[str, tuple[Function, ToolSpec]]) -> None:
-        self._host, self._functions = host, functions
+    def __init__(self, host: Callable[[], ToolHost], functions: Mapping[str, tuple[Function, ToolSpec]]) -> None:
+        self._make, self._functions = host, functions
+        self._made: ToolHost | None = None
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """Every tool there is, granted or not."""
@@ -77,7 +78,13 @@ class WithFunctions:
 
     async def close(self) -> None:
         """Let go of the host."""
-        await self._host.close()
+        if self._made is not None:
+            await self._made.close()
+
+    @property
+    def _host(self) -> ToolHost:
+        self._made = self._made or self._make()
+        return self._made
 
 
 def named(functions: Sequence[Function]) -> dict[str, tuple[Function, ToolSpec]]:
