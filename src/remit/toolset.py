@@ -97,7 +97,9 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         return self._remit(ctx) if callable(self._remit) else self._remit
 
     def _session(self, ctx: RunContext[AgentDepsT]) -> str:
-        return self._session_id or str(ctx.conversation_id)
+        found = self._session_id or ctx.conversation_id
+        assert found, "a run of an agent has a conversation"
+        return found
 
     def _tool(self, spec: ToolSpec) -> ToolsetTool[AgentDepsT]:
         definition = ToolDefinition(name=spec.name, description=spec.description, parameters_json_schema=spec.parameters)
