@@ -7,8 +7,10 @@ BIN := .venv/bin
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-try: .venv/run ## See a task's whole life on the embedded store
-	@$(BIN)/python examples/life.py
+try: .venv/run ## See sub-agents at work on the embedded store, and a worker killed in the middle
+	@$(BIN)/python examples/tour.py
+	@echo
+	@$(BIN)/python examples/survive_a_kill.py
 
 test: .venv/dev ## Run every test, on memory, SQLite and a real PostgreSQL
 	$(BIN)/coverage erase

@@ -52,6 +52,15 @@ def test_events_are_followed_from_the_beginning(host: WorkspaceHost) -> None:
     pages.close()  # type: ignore[attr-defined]  # a generator: its store is closed with it
 
 
+def test_who_stops_following_hears_nothing_more(host: WorkspaceHost, caplog: pytest.LogCaptureFixture) -> None:
+    host.call("create_task", {"title": "One"})
+    for _ in range(20):  # in which order what was left open is closed is a matter of chance
+        pages = host.follow("1", "0")
+        next(pages)
+        pages.close()  # type: ignore[attr-defined]  # a generator, as above
+    assert not caplog.records
+
+
 def test_a_password_in_a_url_is_not_shown() -> None:
     from remit.bootstrap.care import _without_password
 

@@ -3,7 +3,7 @@
 import getpass
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,9 +60,10 @@ class Remit:
 
     async def events(self, after: str | None = None, task_id: str | None = None) -> AsyncIterator[Result]:
         """Events as they happen, of all tasks or of one; from now on without a position."""
-        async for page in follow_events(self._core, after, task_id):
-            for event in page:
-                yield event
+        async with aclosing(follow_events(self._core, after, task_id)) as pages:
+            async for page in pages:
+                for event in page:
+                    yield event
 
     if TYPE_CHECKING:
 

@@ -1,8 +1,8 @@
 """Following events from a program that is not asynchronous itself."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 from remit import config
@@ -27,13 +27,16 @@ def follow_now(settings: Settings, task_id: str | None, after: str | None) -> It
 
 
 async def _open(stack: AsyncExitStack, settings: Settings, task_id: str | None, after: str | None) -> AsyncIterator[Page]:
+    # What follows is closed before what it follows, and not both at once by the end of the loop.
     if settings.get("url"):
         client = await stack.enter_async_context(RemitClient(settings.get("url"), config.token(settings)))
-        return _pages(client.follow(after=after, task_id=task_id))
-    return follow_events(await stack.enter_async_context(open_core(settings.database_url)), after, task_id)
+        events = await stack.enter_async_context(aclosing(client.follow(after=after, task_id=task_id)))
+        return await stack.enter_async_context(aclosing(_pages(events)))
+    core = await stack.enter_async_context(open_core(settings.database_url))
+    return await stack.enter_async_context(aclosing(follow_events(core, after, task_id)))
 
 
-async def _pages(events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[Page]:
+async def _pages(events: AsyncIterator[dict[str, Any]]) -> AsyncGenerator[Page, None]:
     async for event in events:
         yield [event]
 

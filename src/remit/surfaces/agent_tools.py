@@ -35,13 +35,14 @@ class CatalogTools:
         names = dict.fromkeys(ALWAYS)
         if "tasks" in agent.capabilities:
             names |= dict.fromkeys(name for name in OPERATIONS if name not in NOT_FOR_AGENTS)
-        specs = [_spec(OPERATIONS[name]) for name in names]
+        specs = [spec_of(OPERATIONS[name]) for name in names]
         if "Task" not in granted:
             return specs
-        specs += [_spec(OPERATIONS[name]) for name in FOR_CHILDREN if name not in names]
+        specs += [spec_of(OPERATIONS[name]) for name in FOR_CHILDREN if name not in names]
         others = [other for other in self._core.agents.all() if not other.hidden and (agent.spawnable is None or other.id in agent.spawnable)]
         named = {other.id: other.description for other in others}
-        return specs + (_delegation(list(named), named, optional="general" in named or len(named) == 1) if named else [])
+        default = next(iter(named)) if len(named) == 1 else "general"
+        return specs + (delegation_specs(named, default if default in named else None) if named else [])
 
     async def call(self, name: str, arguments: Mapping[str, Any], activation: Any) -> ToolOutcome:
         """Carry one out as a run; what is refused is told to the model, but for what ends the run."""
@@ -79,7 +80,8 @@ def cut(text: str, limit: int = 200_000) -> str:
     return text if len(text) <= limit else f"{text[:limit]}\n[Cut at {limit // 1000} KB of {len(text) // 1000}: ask for less.]"
 
 
-def _spec(operation: Operation) -> ToolSpec:
+def spec_of(operation: Operation) -> ToolSpec:
+    """An operation as a tool of a model: without what is not the model's to say."""
     hidden = HIDDEN | (frozenset({"task_id"}) if operation.name in OWN else frozenset[str]())
     schema = record_schema(cast("Any", operation.input))
     kept = {name: value for name, value in schema["properties"].items() if name not in hidden}
@@ -87,13 +89,15 @@ def _spec(operation: Operation) -> ToolSpec:
     return ToolSpec(operation.name, operation.description, parameters, operation.effect != "read", operation.idempotent)
 
 
-def _delegation(agents: list[str], descriptions: Mapping[str, str], *, optional: bool) -> list[ToolSpec]:
-    listed = "\n".join(f"- {name}: {descriptions[name]}" for name in agents)
+def delegation_specs(agents: Mapping[str, str], default: str | None) -> list[ToolSpec]:
+    """The tools that hand out work, to agents that are given with what each is good for; one of them may be meant if none is named."""
+    listed = "\n".join(f"- {name}: {description}" for name, description in agents.items())
     single = record_schema(Work)
-    choice = {"type": "string", "enum": agents}
+    choice: dict[str, Any] = {"type": "string", "enum": list(agents)}
+    meant = choice | {"default": default} if default else choice
     one = single | {
-        "properties": single["properties"] | {"subagent_type": choice},
-        "required": ["objective"] if optional else ["objective", "subagent_type"],
+        "properties": single["properties"] | {"subagent_type": meant},
+        "required": ["objective"] if default else ["objective", "subagent_type"],
     }
     several = record_schema(DelegateParallel)
     many = several | {"properties": {"tasks": {"type": "array", "items": one, "description": "The pieces of work."}}}
@@ -105,4 +109,4 @@ def _delegation(agents: list[str], descriptions: Mapping[str, str], *, optional:
         ToolSpec("Task", str(LaunchTask.__doc__), launch, effects=True, repeatable=False),
     ]
     part = record_schema(LaunchSubtask)
-    return specs + [ToolSpec(f"create_subtask_{name}", f"{LaunchSubtask.__doc__} {descriptions[name]}", part, True, False) for name in agents]
+    return specs + [ToolSpec(f"create_subtask_{name}", f"{LaunchSubtask.__doc__} {agents[name]}", part, True, False) for name in agents]

@@ -172,8 +172,8 @@ def _searched(terms: tuple[str, ...], found: Found) -> str:
     if not terms:
         return ""
     seen = Counter(hit.term for hit in found.hits)
-    told = ", ".join(f"`{term}` ({seen[term]} lines)" for term in terms)
-    return f"Searched for: {told}; {len({hit.path for hit in found.hits})} files hold at least one of them."
+    told = ", ".join(f"`{term}` ({_count(seen[term], 'line')})" for term in terms)
+    return f"Searched for: {told}, in {_count(len({hit.path for hit in found.hits}), 'file')} together."
 
 
 def _evidence(found: Found) -> Iterator[str]:
@@ -181,7 +181,7 @@ def _evidence(found: Found) -> Iterator[str]:
     if files:
         yield "Evidence, best match first:\n" + "\n".join(f"- {_where(mine)}" for _, mine in files[:MAX_SHOWN])
     if len(files) > MAX_SHOWN:
-        yield f"{len(files) - MAX_SHOWN} more files match."
+        yield f"Beside these: {_count(len(files) - MAX_SHOWN, 'more file')}."
     yield from _outlines(found)
     if found.listed and not files:
         shown = "\n".join(f"- {name}" for name in found.listed[:50])
@@ -232,7 +232,11 @@ def _trouble(found: Found) -> str:
 def _where(mine: list[Hit]) -> str:
     best = _best(mine)
     terms = ", ".join(dict.fromkeys(hit.term for hit in mine))
-    return f"{best.path}:{best.line} {best.text[:160]} [{terms}; {len({hit.line for hit in mine})} lines]"
+    return f"{best.path}:{best.line} {best.text[:160]} [{terms}; {_count(len({hit.line for hit in mine}), 'line')}]"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _best(mine: list[Hit]) -> Hit:

@@ -21,8 +21,22 @@ _STATES = {
     "canceled": ("⊘", "dim"),
 }
 _PRIORITIES = ("urgent", "high", "", "low", "lowest")
-_TELLING = ("title", "question", "answer", "message", "error", "instructions", "summary", "final_message", "gaps", "reason", "verification")
-_NAMING = ("interaction_id", "update_id", "update_ids", "criterion_id", "status", "child_id", "state", "owner", "session_id", "by", "index", "run_id")
+_TELLING = ("title", "question", "answer", "message", "error", "instructions", "summary", "final_message", "gaps", "reason")
+_NAMING = (
+    "interaction_id",
+    "update_id",
+    "update_ids",
+    "criterion_id",
+    "status",
+    "child_id",
+    "state",
+    "owner",
+    "session_id",
+    "by",
+    "index",
+    "run_id",
+    "verification",
+)
 
 
 # Words for parts of a task.
