@@ -85,7 +85,7 @@ class ModelServer:
         self.asked.append(Asked(request.path, {name.lower(): value for name, value in request.headers.items()}, await request.json()))
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         match reply:
-            case Say(stream=False):
+            case Say(stream=streams) if not (streams and self.asked[-1].body["stream"]):
                 return web.json_response(document(self.dialect, reply))
             case Say():
                 return await self._send(request, Raw(frames(self.dialect, reply)))

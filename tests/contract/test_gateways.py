@@ -33,13 +33,13 @@ def endpoint() -> Endpoint:
     return Endpoint("test", ticks=Ticks(sleep=_nap))
 
 
-@pytest.fixture(params=["wire", "anthropic", "pydantic_ai", "scripted"])
+@pytest.fixture(params=["wire", "wire-whole", "anthropic", "anthropic-whole", "pydantic_ai", "scripted"])
 async def behind(request: pytest.FixtureRequest) -> AsyncIterator[Setup]:
     """Makes a gateway behind which these replies are given."""
     kind: str = request.param
     if kind == "pydantic_ai" and find_spec("pydantic_ai") is None:
         pytest.skip("pydantic-ai is not installed")
-    async with ModelServer("anthropic" if kind == "anthropic" else "openai").running() as server:
+    async with ModelServer("anthropic" if kind.startswith("anthropic") else "openai").running() as server:
         made: list[ModelGateway] = []
 
         def setup(*replies: Say | Status) -> ModelGateway:
@@ -53,10 +53,10 @@ async def behind(request: pytest.FixtureRequest) -> AsyncIterator[Setup]:
 
 
 def _gateway(kind: str, url: str, replies: tuple[Say | Status, ...]) -> ModelGateway:
-    if kind == "wire":
-        return WireGateway("key", url, endpoint=endpoint())
-    if kind == "anthropic":
-        return AnthropicGateway("key", url, endpoint=endpoint())
+    if kind.startswith("wire"):
+        return WireGateway("key", url, endpoint=endpoint(), stream=kind == "wire")
+    if kind.startswith("anthropic"):
+        return AnthropicGateway("key", url, endpoint=endpoint(), stream=kind == "anthropic")
     if kind == "pydantic_ai":
         return _library(replies)
     return ScriptedGateway([_line(reply) for reply in replies])

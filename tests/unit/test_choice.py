@@ -53,6 +53,16 @@ def test_light_falls_back_to_main(tmp_path: Path) -> None:
     assert found.tiers["main"].prices == (1.0, 2.5, None)
 
 
+def test_answers_come_in_pieces_unless_said_otherwise(tmp_path: Path) -> None:
+    main, light = choices(tmp_path, LLM_MODEL_ID="m", LIGHT_LLM_MODEL_ID="l").tiers.values()
+    assert (main.stream, light.stream) == (True, True)
+    main, light = choices(tmp_path, LLM_MODEL_ID="m", LLM_STREAM="false", LIGHT_LLM_MODEL_ID="l").tiers.values()
+    assert (main.stream, light.stream) == (False, False)
+    main, light = choices(tmp_path, user='[models.main]\nmodel = "m"\n[models.light]\nmodel = "l"\nstream = false\n').tiers.values()
+    assert (main.stream, light.stream) == (True, False)
+    assert "models.main.stream" in choices(tmp_path, user='[models.main]\nmodel = "m"\nstream = "no"\n').ignored[0]
+
+
 def test_the_key_of_main_does_not_go_to_the_address_of_light(tmp_path: Path) -> None:
     found = choices(tmp_path, LLM_MODEL_ID="m", LLM_API_KEY=KEY, LIGHT_LLM_MODEL_ID="l", LIGHT_LLM_BASE_URL="http://localhost:11434/v1")
     assert found.tiers["light"].api_key == ""

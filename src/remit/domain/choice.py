@@ -10,6 +10,7 @@ FIELDS = {
     "base_url": "Where it is asked: an OpenAI-compatible address; without it, the provider's own.",
     "api_key": "The key.",
     "api_key_env": "The variable that holds the key.",
+    "stream": "Whether its answers come piece by piece (default true), so that a stall shows at once; false where an endpoint cannot.",
     "price_input": "US dollars for a million tokens of input, where no price list knows the model.",
     "price_output": "US dollars for a million tokens of output.",
     "price_cached": "US dollars for a million tokens of input that came from the provider's cache.",
@@ -28,6 +29,7 @@ class ModelChoice(NamedTuple):
     prices: tuple[float, float, float | None] | None = None
     """US dollars for a million tokens: input, output, cached input."""
     origin: str = ""
+    stream: bool = True
 
     def __repr__(self) -> str:
         return f"ModelChoice({self.model!r}, {self.base_url!r}, from {self.origin})"
@@ -90,7 +92,7 @@ def _fields(table: Table | None, tier: str, ignored: list[str], *, trusted: bool
         ignored.append(f"models.{tier} in {table.path}, which is no table")
         return found
     for name, value in cast("Mapping[str, Any]", given).items():
-        right = isinstance(value, int | float) and value >= 0 if name.startswith("price_") else isinstance(value, str)
+        right = isinstance(value, bool) if name == "stream" else _is_price(value) if name.startswith("price_") else isinstance(value, str)
         if name in FIELDS and right:
             found |= {name: value} if value != "" else {}
         else:
@@ -104,9 +106,16 @@ def _fields(table: Table | None, tier: str, ignored: list[str], *, trusted: bool
     return _placed(found, table.path)
 
 
+def _is_price(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
 def _variables(prefix: str, env: Mapping[str, str]) -> dict[str, Any]:
     names = {"model": f"{prefix}_MODEL_ID", "base_url": f"{prefix}_BASE_URL", "api_key": f"{prefix}_API_KEY"}
-    return _placed({field: env[name].strip() for field, name in names.items() if env.get(name, "").strip()}, names["model"])
+    found: dict[str, Any] = {field: env[name].strip() for field, name in names.items() if env.get(name, "").strip()}
+    if streams := env.get(f"{prefix}_STREAM", "").strip():
+        found["stream"] = streams.lower() not in ("0", "false", "no", "off")
+    return _placed(found, names["model"])
 
 
 def _placed(found: dict[str, Any], origin: str) -> dict[str, Any]:
@@ -128,7 +137,7 @@ def _chosen(theirs: Mapping[str, Any], mine: Mapping[str, Any], env: Mapping[str
         if {"price_input", "price_output"} <= mine.keys()
         else None
     )
-    return ModelChoice(model, mine.get("base_url", ""), key, price, origin)
+    return ModelChoice(model, mine.get("base_url", ""), key, price, origin, mine.get("stream", True))
 
 
 def _completed(light: ModelChoice, main: ModelChoice, users_url: str) -> ModelChoice:
@@ -139,7 +148,7 @@ def _completed(light: ModelChoice, main: ModelChoice, users_url: str) -> ModelCh
         return light
     if light.api_key:
         return light._replace(base_url=light.base_url or users_url)
-    return light._replace(base_url=main.base_url, api_key=main.api_key)
+    return light._replace(base_url=main.base_url, api_key=main.api_key, stream=light.stream and main.stream)
 
 
 def _provider(model: str) -> str:

@@ -9,6 +9,7 @@ from remit.domain.message import Message, Stop, Tokens, ToolCall
 from remit.domain.model import ModelFailed, storable
 
 MAX_DEPTH = 32
+WHOLE_SECONDS = 600.0
 MAX_NAME = 128
 MAX_COUNT = 10**9
 BYTES_PER_TOKEN = 4
@@ -27,6 +28,10 @@ class Limits(NamedTuple):
     frame_bytes: int = 1_000_000
     message_bytes: int = 8_000_000
     tool_calls: int = 64
+
+    def whole(self) -> "Limits":
+        """The same for answers that come in one piece, whose first byte is also the last."""
+        return self._replace(first_byte_seconds=max(self.first_byte_seconds, WHOLE_SECONDS))
 
 
 DEFAULTS = Limits()

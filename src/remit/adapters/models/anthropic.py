@@ -40,12 +40,19 @@ class AnthropicGateway:
     """An endpoint that speaks Anthropic messages, over one session."""
 
     def __init__(
-        self, api_key: str, base_url: str = BASE_URL, *, limits: Limits = DEFAULTS, endpoint: Endpoint | None = None, price: Priced | None = None
+        self,
+        api_key: str,
+        base_url: str = BASE_URL,
+        *,
+        limits: Limits = DEFAULTS,
+        endpoint: Endpoint | None = None,
+        price: Priced | None = None,
+        stream: bool = True,
     ) -> None:
         headers = {"x-api-key": api_key, "anthropic-version": VERSION}
-        self._http = Http(f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages", headers, (api_key,), limits)
+        self._http = Http(f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages", headers, (api_key,), limits if stream else limits.whole())
         self.endpoint = endpoint or Endpoint(self._http.name)
-        self._limits, self._price = limits, price
+        self._limits, self._price, self._stream = limits, price, stream
         self._tools = Static(_tools)
         self._refused: dict[str, set[str]] = {}
 
@@ -80,7 +87,8 @@ class AnthropicGateway:
 
     def _body(self, request: Request) -> bytes:
         settings = request.settings
-        head = f'{{"model":{quote(request.model)},"stream":true,"max_tokens":{settings.max_tokens or MAX_TOKENS}{self._settings(request)}'
+        stream = "true" if self._stream else "false"
+        head = f'{{"model":{quote(request.model)},"stream":{stream},"max_tokens":{settings.max_tokens or MAX_TOKENS}{self._settings(request)}'
         tools = f',"tools":[{self._tools(request.tools)}]' if request.tools else ""
         # Tools come before the system text in what is cached: one mark on that text covers both.
         system = f',"system":[{{"type":"text","text":{quote(request.system)}{CACHED}}}]' if request.system else ""

@@ -71,7 +71,7 @@ class ModelDesk:
         url = choice.base_url or official
         if not choice.api_key and url == official:
             raise invalid("model", f"is of {provider}, whose key is not set", f"{KEYS[provider]} set in the environment")
-        gateway = self._once((provider, url, choice.api_key, choice.prices), lambda: self._wire(provider, name, url, choice))
+        gateway = self._once((provider, url, choice.api_key, choice.prices, choice.stream), lambda: self._wire(provider, name, url, choice))
         return Chosen(gateway, name, f"{name} at {url}")
 
     def _wire(self, provider: str, name: str, url: str, choice: ModelChoice) -> ModelGateway:
@@ -79,7 +79,7 @@ class ModelDesk:
         known: Mapping[str, Price] = {name: Price(*choice.prices)} if choice.prices else {}
         prices = Prices(known, provider if official else None)
         kind = wire.WireGateway if provider == "openai" else anthropic.AnthropicGateway
-        return kind(choice.api_key, url, limits=self._limits, endpoint=self._endpoint(url), price=prices)
+        return kind(choice.api_key, url, limits=self._limits, endpoint=self._endpoint(url), price=prices, stream=choice.stream)
 
     def _library(self, provider: str) -> ModelGateway:
         from remit.adapters.models.pydantic_ai import PydanticAiGateway

@@ -34,12 +34,19 @@ class WireGateway:
     """An endpoint that speaks chat completions, over one session."""
 
     def __init__(
-        self, api_key: str = "", base_url: str = BASE_URL, *, limits: Limits = DEFAULTS, endpoint: Endpoint | None = None, price: Priced | None = None
+        self,
+        api_key: str = "",
+        base_url: str = BASE_URL,
+        *,
+        limits: Limits = DEFAULTS,
+        endpoint: Endpoint | None = None,
+        price: Priced | None = None,
+        stream: bool = True,
     ) -> None:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = Http(f"{base_url.rstrip('/')}/chat/completions", headers, (api_key,), limits)
+        self._http = Http(f"{base_url.rstrip('/')}/chat/completions", headers, (api_key,), limits if stream else limits.whole())
         self.endpoint = endpoint or Endpoint(self._http.name)
-        self._limits, self._price = limits, price
+        self._limits, self._price, self._stream = limits, price, stream
         self._tools = Static(_tools)
         self._refused: dict[str, set[str]] = {}
 
@@ -73,14 +80,20 @@ class WireGateway:
         return answer.response(request, body.length, complete, self._price)
 
     def _body(self, request: Request) -> bytes:
-        head = f'{{"model":{quote(request.model)},"stream":true{_settings(request.settings, self._refused.get(request.model, ()))}'
+        refused = self._refused.get(request.model, ())
+        head = f'{{"model":{quote(request.model)}{self._streaming(refused)}{_settings(request.settings, refused)}'
         tools = f',"tools":[{self._tools(request.tools)}]' if request.tools else ""
         messages = ",".join(_messages(request))
         return f'{head}{tools},"messages":[{messages}]}}'.encode("utf-8", "replace")
 
+    def _streaming(self, refused: Collection[str]) -> str:
+        if not self._stream:
+            return ',"stream":false'
+        return ',"stream":true' if "stream_options" in refused else ',"stream":true,"stream_options":{"include_usage":true}'
+
 
 def _settings(settings: ModelSettings, refused: Collection[str]) -> str:
-    parts = [] if "stream_options" in refused else [',"stream_options":{"include_usage":true}']
+    parts: list[str] = []
     if settings.max_tokens is not None:
         # The one name that newer models of OpenAI take is unknown to many that are only like it.
         parts.append(f',"{"max_completion_tokens" if "max_tokens" in refused else "max_tokens"}":{settings.max_tokens}')
