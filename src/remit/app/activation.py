@@ -1,7 +1,7 @@
 """One activation of a task: what a runner sees of it, and the only way it can write."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from remit.app.service import Held, Outcome, Service
@@ -60,6 +60,10 @@ class Activation:
     def task(self) -> Task:
         """The task as this run last knew it."""
         return self.held.seen[self._task_id].task
+
+    async def tasks(self, ids: Iterable[str]) -> list[Task]:
+        """Other tasks as they are now."""
+        return await self._service.tasks(ids)
 
     async def write(self, command: cmd.Command, rows: Sequence[Change]) -> Outcome:
         """Carry out a command as this run, with rows that are kept beside its events."""

@@ -1,13 +1,13 @@
 """What a running agent hands to others and then waits for: questions to people, and work for sub-agents."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple, cast
 
 from remit.app.activation import Activation, CallRecord
 from remit.app.agents import Agent, AgentRegistry
-from remit.codec import opened, task_of
+from remit.codec import opened
 from remit.domain import brief
 from remit.domain import command as cmd
 from remit.domain import event as ev
@@ -111,20 +111,16 @@ class Handover:
 
     async def _children(self) -> dict[str, dict[int, Task]]:
         """The subtasks that this conversation made, by the call they answer and their place in it; a successor is in the place of the first."""
-        tasks = await self._load(child.id for child in self._activation.task.children)
+        tasks = await self._activation.tasks(child.id for child in self._activation.task.children)
         found: dict[str, dict[int, Task]] = {}
         for task in tasks:
             first = task
             while first.rerun_of is not None and first.idempotency_key is None:
-                (first,) = await self._load([first.rerun_of])
+                (first,) = await self._activation.tasks([first.rerun_of])
             if (name := first.idempotency_key or "").startswith(CALL):
                 key, _, place = name.removeprefix(CALL).rpartition("#")
                 found.setdefault(key, {})[int(place)] = task
         return found
-
-    async def _load(self, ids: Iterable[str]) -> list[Task]:
-        wanted = [int(task_id) for task_id in ids]
-        return [task_of(document) for _, _, document in await self._store.select("tasks", {"ids": wanted})] if wanted else []
 
     def _refused(self, key: str) -> Refusals:
         """Why some of a call's items were not taken on, as it was kept when the others were."""

@@ -27,6 +27,8 @@ from remit.ports import Agents, Append, Clock, Debit, EventStore, Lease, LeaseLo
 RACES = 200
 """How often a command is decided anew because somebody else was faster."""
 KNOWN_ACTORS = 1000
+RECENT = 256
+"""How many tasks are remembered as they were last written or read here; a row whose hash is the same need not be taken apart again."""
 RESENDS = 6
 """How often a commit whose answer got lost is sent again."""
 
@@ -71,6 +73,7 @@ class Service:
     def __init__(self, store: EventStore, clock: Clock, agents: Agents) -> None:
         self._store, self._clock, self._agents = store, clock, agents
         self._actors: set[str] = set()
+        self._recent: dict[str, Loaded] = {}
 
     async def do(self, kind: type[Any], fields: Mapping[str, Any], actor: str, run_id: str | None = None) -> Outcome:
         """Check what a caller sent and carry it out."""
@@ -121,7 +124,7 @@ class Service:
             raise _robbed()
         known = held.seen.get(held.task_id)
         if known is None or known.head != head:
-            known = Loaded(task_of(document), head)
+            known = self.loaded(held.task_id, head, document)
             held.seen = {held.task_id: known}
         fenced(known.task, run_id)
         return known.task
@@ -132,6 +135,22 @@ class Service:
         if task is None:
             raise NotFound(f"There is no task {task_id}.")
         return task
+
+    async def tasks(self, ids: Iterable[str]) -> list[Task]:
+        """Tasks as they are now; those that are not there are left out."""
+        return [task for task in (await self._load(ids, {})).values() if task is not None]
+
+    def loaded(self, task_id: str, head: bytes, document: str) -> Loaded:
+        """A task from its row."""
+        known = self._recent.get(task_id)
+        return known if known is not None and known.head == head else self._remember(Loaded(task_of(document), head))
+
+    def _remember(self, loaded: Loaded) -> Loaded:
+        self._recent.pop(loaded.task.id, None)
+        self._recent[loaded.task.id] = loaded
+        if len(self._recent) > RECENT:
+            del self._recent[next(iter(self._recent))]
+        return loaded
 
     async def acknowledge(self, lease: Lease) -> None:
         """Take a job off the queue that needs nothing more."""
@@ -178,6 +197,8 @@ class Service:
         draft.changes += beside
         dependents = tuple((int(task_id), count) for task_id, count in decided.dependents)
         await self._commit(draft.unit(dependents, held))
+        for loaded in draft.tasks.values():
+            self._remember(loaded)
         if held is not None and (known := draft.tasks.get(held.task_id) or seen.get(held.task_id)):
             held.seen = {held.task_id: known}
         done = draft.tasks.get(decided.task_id)
@@ -267,10 +288,10 @@ class Service:
         known: dict[str, str] = {ref: ref for ref in refs if re.fullmatch(TASK_ID, ref)}
         if ids := [int(ref) for ref in known if ref not in seen]:
             for task_id, head, document in await self._store.select("tasks", {"ids": ids}):
-                seen[str(task_id)] = Loaded(task_of(document), head)
+                seen[str(task_id)] = self.loaded(str(task_id), head, document)
         if uids := [ref for ref in refs if ref not in known]:
             for task_id, uid, head, document in await self._store.select("tasks_by_uid", {"uids": uids}):
-                seen[str(task_id)] = Loaded(task_of(document), head)
+                seen[str(task_id)] = self.loaded(str(task_id), head, document)
                 known[uid] = str(task_id)
         return {ref: seen[known[ref]].task if known.get(ref) in seen else None for ref in refs}
 

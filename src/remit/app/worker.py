@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 from remit.app.activation import Activation
 from remit.app.scheduler import Scheduler
-from remit.app.service import Held, Loaded, Service
-from remit.codec import task_of
+from remit.app.service import Held, Service
 from remit.domain import command as cmd
 from remit.domain.due import CRON, RELEASE, RUN, TELL, TICK, TIMER
 from remit.domain.value import Task
@@ -54,13 +53,18 @@ class Worker:
 
     async def _handle(self, job: Taken, lease: Lease) -> None:
         if job.key.startswith(RUN):
-            return await self._activate(_held(job, lease))
+            return await self._activate(self._held(job, lease))
         if job.key == TICK:
             return await self._scheduler.tick(lease, job.at, self.stopping)
         if job.key.startswith(CRON):
             return await self._scheduler.tick_one(job.key.removeprefix(CRON), lease)
         await self._service.execute(_news(job.key), SYSTEM, held=Held(lease, ack=True))
         return None
+
+    def _held(self, job: Taken, lease: Lease) -> Held:
+        """A job of a task, with the task as it was when the job was claimed."""
+        task_id = job.key.removeprefix(RUN)
+        return Held(lease, task_id, seen=self._service.loaded(task_id, job.head, job.document) if job.document and job.head else None)
 
     async def _activate(self, held: Held) -> None:
         """Start a run of a task and let the runner have it; whatever happens, the run ends."""
@@ -127,12 +131,6 @@ class Worker:
             for run_id, (_, running) in mine.items():
                 if run_id not in alive and run_id in self.live:
                     running.cancel(GONE)
-
-
-def _held(job: Taken, lease: Lease) -> Held:
-    """A job of a task, with the task as it was when the job was claimed."""
-    seen = Loaded(task_of(job.document), job.head) if job.document and job.head else None
-    return Held(lease, job.key.removeprefix(RUN), seen=seen)
 
 
 _NEWS: dict[str, Callable[[str], cmd.Command]] = {
