@@ -12,9 +12,9 @@ from tests.engine.fleet import fleet
 
 
 async def written_by_a_newer_remit(store: Store, task_id: str) -> None:
-    """Give a task's row a field that this version does not know."""
-    ((*columns, document),) = await store.select("rows_task", {"ids": [int(task_id)]})
-    values: tuple[Any, ...] = (*columns, json.dumps({**json.loads(document), "mood": "cheerful"}))
+    """Give a task's row a field that this version does not know, and the hash of an event that came with it."""
+    ((*columns, _head, document),) = await store.select("rows_task", {"ids": [int(task_id)]})
+    values: tuple[Any, ...] = (*columns, b"newer", json.dumps({**json.loads(document), "mood": "cheerful"}))
     await store.commit(Unit((Append(task_id, 1, ()),), (Change("task", (int(task_id),), values),)))
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+from pgqueuer.core.buffers import HeartbeatBuffer, JobStatusLogBuffer
 from pgqueuer.core.qm import QueueManager
 from pgqueuer.core.tm import TaskManager
 from pgqueuer.domain.errors import RetryRequested
@@ -35,13 +36,26 @@ log = logging.getLogger("remit.engine")
 Handler = Callable[[Taken], Awaitable[None]]
 
 
+class _Manager(QueueManager):
+    """PgQueuer's own, but for its heartbeats: a task and a timer for each job, where the engine renews all leases together."""
+
+    async def _dispatch(
+        self,
+        job: Job,
+        jbuff: JobStatusLogBuffer,
+        hbuff: HeartbeatBuffer,
+        heartbeat_timeout: timedelta,  # noqa: ARG002
+    ) -> None:
+        await super()._dispatch(job, jbuff, hbuff, timedelta(0))
+
+
 class Engine:
     """One worker process's share of the queue: claims what it may, hands it to a handler, and keeps its leases."""
 
     def __init__(self, store: Store, row: WorkerRow, handler: Handler, limits: Mapping[str, int], *, lease_seconds: float, fleet: int = 0) -> None:
         self._store, self._row, self._handler, self._lease_seconds = store, row, handler, lease_seconds
         self._queue = _Queue(store, row, limits, lease_seconds, fleet)
-        self._manager = QueueManager(cast("RepositoryPort", self._queue), CHANNEL)  # of which it calls what is below
+        self._manager = _Manager(cast("RepositoryPort", self._queue), CHANNEL)  # of which it calls what is below
         self._manager.min_dequeue_poll_interval = timedelta(seconds=0.05)
         for queue in (SIGNALS, *limits):
             self._manager.entrypoint(queue, accepts_context=False)(self._dispatch)
@@ -131,13 +145,10 @@ class _Queue:
         self.qbe = _Environment()
         self.taken: dict[int, Taken] = {}
         self.working: dict[int, asyncio.Task[object]] = {}
+        self.running = 0
+        """How many runs were claimed and are not over."""
         self._next: float | None = None
         self._busy = False
-
-    @property
-    def running(self) -> int:
-        """How many runs were claimed and are not over."""
-        return sum(job.queue != SIGNALS for job in self.taken.values())
 
     @property
     def room(self) -> int:
@@ -148,7 +159,8 @@ class _Queue:
         """Forget a job; where every slot was taken, look for another one at once."""
         full = self.room == 0
         self.working.pop(job, None)
-        self.taken.pop(job, None)
+        taken = self.taken.pop(job, None)
+        self.running -= taken is not None and taken.queue != SIGNALS
         if full and self.room:
             self.driver.ring()
 
@@ -170,6 +182,7 @@ class _Queue:
             return []
         fresh = [job for job in jobs if job.id not in self.taken]
         self.taken |= {job.id: job for job in fresh}
+        self.running += sum(job.queue != SIGNALS for job in fresh)
         now = datetime.now(UTC)
         return [_job(job, queue_manager_id, now) for job in fresh]
 
