@@ -17,7 +17,7 @@ from remit.app.purse import Purse
 from remit.domain import brief
 from remit.domain import command as cmd
 from remit.domain.message import Effort, ModelSettings, Request, Response, Tool, ToolCall, user
-from remit.domain.model import ModelFailed
+from remit.domain.model import ModelFailed, excerpt
 from remit.domain.policy import MAX_TURNS
 from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
@@ -222,9 +222,13 @@ class Stretch:
             reason: FailReason = "turns" if limit.endswith("turns") else "budget"
             message = f"The limit of {limit} is reached. Its report: {response.text or '(none)'}"
             await self._abort(reason, message, [row])
-        elif response.calls:
-            await self._activation.keep([row])
+        elif response.stop == "refusal":
+            await self._failed(ModelFailed("rejected_request", f"it refused to answer: {excerpt(response.text)}"), [row])
+        elif response.calls or response.stop == "length" or not (response.text.strip() or self._talk.silent):
+            await self._activation.keep([row])  # who was cut off, or said nothing, is told to go on
             self._talk.keep(said)
+        elif not response.text.strip():
+            await self._failed(ModelFailed("bad_response", "it said nothing, and nothing again when told to go on"), [row])
         else:
             finish = cmd.FinishRun(task_id=self._task.id, final_message=response.text, tool_summary=self._summary(), usage=self._spent())
             await self._activation.write(finish, [row])
@@ -248,12 +252,12 @@ class Stretch:
             return f"${limits.max_cost:g}"
         return ""
 
-    async def _failed(self, failed: ModelFailed) -> None:
+    async def _failed(self, failed: ModelFailed, rows: Sequence[Change] = ()) -> None:
         error = f"The model {self._chosen.shown} gave no answer: {failed}"
         if failed.kind in IDLE:
-            return await self._end(cmd.TimeOutRun(task_id=self._task.id, error=error, tool_summary=self._summary(), usage=self._spent()))
+            return await self._end(cmd.TimeOutRun(task_id=self._task.id, error=error, tool_summary=self._summary(), usage=self._spent()), rows)
         command = cmd.FailRun(task_id=self._task.id, error=error, permanent=failed.permanent, tool_summary=self._summary(), usage=self._spent())
-        return await self._end(command)
+        return await self._end(command, rows)
 
     def _count(self, response: Response) -> None:
         used = Usage(requests=1, input_tokens=response.tokens.input, output_tokens=response.tokens.output, cost=response.cost or 0.0)
