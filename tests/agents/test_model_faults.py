@@ -85,11 +85,11 @@ def faults() -> dict[str, Fault]:
         "silent": Fault(Silent(), LATE, "no_first_byte", HASTY, tries=6),
         "stalls": Fault(Raw(whole[:2], "stall"), LATE, "stalled", HASTY, tries=1),
         "hangs-up": Fault(Raw(whole[:2], "drop"), FAILED, "bad_response", tries=1),
-        "half-json": Fault(Raw((b'{"choices": [{"message": {"content": "Ha',), content_type=JSON), FAILED, "bad_response"),
+        "half-json": Fault(Raw((f'{{"choices": [{{"message": {{"content": "{KEY}'.encode(),), content_type=JSON), FAILED, "bad_response"),
         "half-a-stream": Fault(Raw((whole[1][:-20],)), FAILED, "bad_response"),
         "garbage": Fault(Raw((b"\x00\xff\xfe\x80" * 500,), content_type=JSON), FAILED, "bad_response"),
-        "web-page": Fault(Raw((b"<html><title>Sign in</title></html>",), content_type="text/html"), FAILED, "web page"),
-        "other-type": Fault(Raw((b"Back in five minutes.",), content_type="text/plain"), FAILED, "bad_response"),
+        "web-page": Fault(Raw((f"<html><title>Sign in, {KEY}</title></html>".encode(),), content_type="text/html"), FAILED, "web page"),
+        "other-type": Fault(Raw((f"Back in five minutes, {KEY}.".encode(),), content_type="text/plain"), FAILED, "bad_response"),
         "picture": Fault(Raw((b"\x89PNG\r\n\x1a\n" + bytes(2000),), content_type="image/png"), FAILED, "bad_response"),
         "no-choices": Fault(Raw((b'{"choices": []}',), content_type=JSON), FAILED, "gave no answer"),
         "no-choices-in-a-stream": Fault(Raw((sse({"choices": []}), b"data: [DONE]\n\n")), FAILED, "gave no answer"),
@@ -97,7 +97,7 @@ def faults() -> dict[str, Fault]:
         "error-that-looks-well": Fault(
             Raw((b'{"error": {"message": "Rate limit reached", "code": 429}}',), content_type=JSON), FAILED, "rate_limited"
         ),
-        "error-in-the-stream": Fault(Raw((*whole[:2], sse({"error": {"message": "Overloaded"}}))), FAILED, "overloaded", tries=1),
+        "error-in-the-stream": Fault(Raw((*whole[:2], sse({"error": {"message": f"Overloaded by {KEY}"}}))), FAILED, "overloaded", tries=1),
         "ends-in-an-error": Fault(Raw((*whole[:2], chunk({}, "error"), b"data: [DONE]\n\n")), FAILED, "ended in an error"),
         "says-nothing": Fault(Say(()), FAILED, "said nothing", tries=2),
         "says-nothing-once": Fault(lambda body: Say((FINE,)) if answers(body) else Say(("",)), DONE, tries=2),
@@ -201,7 +201,8 @@ async def test_every_fault_is_its_own_and_ends_in_time(durable_url: str, tmp_pat
             assert {name: asked.count(name) for name, fault in known.items() if fault.tries} == {
                 name: fault.tries for name, fault in known.items() if fault.tries
             }
-            assert KEY not in json.dumps(results)
+            assert KEY not in json.dumps([*results, *[await at.transcript(task.id) for task in tasks.values()]])
+            assert KEY not in str(await at.team.core.store.feed("", 10_000))
             assert "sub/" in found["fine"]["data"]["result"]
             assert "not JSON" in found["broken-arguments"]["data"]["result"]
             assert "'LaunchRocket' is not a tool that this task may use" in found["unknown-tool"]["data"]["result"]
