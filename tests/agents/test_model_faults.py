@@ -6,14 +6,20 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
 
 from remit.adapters.models.answer import Limits
 from remit.adapters.models.endpoint import Endpoint, Ticks
 from remit.adapters.models.wire import WireGateway
 from remit.app.verify import verify
+from remit.domain.message import Request, Response
+from remit.domain.model import FailureKind, ModelFailed
+from remit.domain.value import State
 from remit.ports import Chosen
 from tests.agents.endpoint import Body, RuledServer, answers, tool_results, wants
 from tests.agents.stage import Stage, says, stage
@@ -210,3 +216,20 @@ async def test_every_fault_is_its_own_and_ends_in_time(durable_url: str, tmp_pat
             assert ("sub/" in both.split(" / ")[0], "inner.txt" in both.split(" / ")[1]) == (True, True)
             assert await at.team.jobs() == []
             assert (await verify(at.team.core.store)).faults == ()
+
+
+@pytest.mark.parametrize(("kind", "after", "rests"), [("circuit_open", 30.0, 30.0), ("rate_limited", 3600.0, 60.0), ("overloaded", None, 1.0)])
+async def test_who_is_turned_away_comes_back_when_it_may(durable_url: str, tmp_path: Path, kind: FailureKind, after: float, rests: float) -> None:
+    """What others did to an endpoint must not use up the attempts of a task within seconds."""
+
+    def rule(_: Request) -> Response:
+        raise ModelFailed(kind, "Not now.", retry_after=after)
+
+    async with stage(durable_url, tmp_path, rule) as at:
+        begun = datetime.now(UTC)
+        task_id = await at.create()
+        task = await at.team.until(task_id, lambda task: task.attempts == 1 and task.run is None)
+        ended = datetime.now(UTC)
+        (due,) = [row[4] for row in await at.team.core.store.select("jobs", {"limit": 10}) if row[1] == f"run/{task_id}"]
+        assert task.state is State.PENDING
+        assert begun + timedelta(seconds=rests) <= datetime.fromisoformat(due) <= ended + timedelta(seconds=rests)

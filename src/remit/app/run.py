@@ -256,7 +256,14 @@ class Stretch:
         error = f"The model {self._chosen.shown} gave no answer: {failed}"
         if failed.kind in IDLE:
             return await self._end(cmd.TimeOutRun(task_id=self._task.id, error=error, tool_summary=self._summary(), usage=self._spent()), rows)
-        command = cmd.FailRun(task_id=self._task.id, error=error, permanent=failed.permanent, tool_summary=self._summary(), usage=self._spent())
+        command = cmd.FailRun(
+            task_id=self._task.id,
+            error=error,
+            permanent=failed.permanent,
+            retry_seconds=failed.retry_after,
+            tool_summary=self._summary(),
+            usage=self._spent(),
+        )
         return await self._end(command, rows)
 
     def _count(self, response: Response) -> None:
