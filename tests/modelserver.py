@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -34,9 +34,9 @@ class Status(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """Bytes as they are, each its own write, and how they end."""
+    """Bytes as they are, each its own write, and how they end, if they do."""
 
-    pieces: tuple[bytes, ...] = ()
+    pieces: Iterable[bytes] = ()
     end: End = "close"
     content_type: str = "text/event-stream"
 
@@ -82,8 +82,9 @@ class ModelServer:
             await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(Asked(request.path, {name.lower(): value for name, value in request.headers.items()}, await request.json()))
-        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        body = await request.json()
+        self.asked.append(Asked(request.path, {name.lower(): value for name, value in request.headers.items()}, body))
+        reply = await self._choose(body)
         match reply:
             case Say(stream=streams) if not (streams and self.asked[-1].body["stream"]):
                 return web.json_response(document(self.dialect, reply))
@@ -98,10 +99,15 @@ class ModelServer:
                 await self._over.wait()
                 return web.Response()
 
+    async def _choose(self, _body: dict[str, Any]) -> Reply:
+        return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+
     async def _send(self, request: web.Request, reply: Raw) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": reply.content_type})
         await response.prepare(request)
         for piece in reply.pieces:
+            if request.transport is None or self._over.is_set():
+                break
             await response.write(piece)
             await asyncio.sleep(0)
         if reply.end == "stall":

@@ -5,12 +5,10 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from aiohttp import web
-
-from tests.modelserver import Asked, ModelServer, Raw, Say, frames
+from tests.modelserver import ModelServer, Reply, Status
 
 Body = dict[str, Any]
-Answer = Callable[[Body], Awaitable[Say]]
+Answer = Callable[[Body], Awaitable[Reply]]
 
 
 class RuledServer(ModelServer):
@@ -20,17 +18,15 @@ class RuledServer(ModelServer):
         super().__init__("openai")
         self._rule = rule
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        body = await request.json()
-        self.asked.append(Asked(request.path, {}, body))
+    async def _choose(self, body: Body) -> Reply:
         said = asyncio.ensure_future(self._rule(body))
         over = asyncio.ensure_future(self._over.wait())
         await asyncio.wait({said, over}, return_when=asyncio.FIRST_COMPLETED)
         if not said.done():
             said.cancel()
-            return web.Response(status=503)
+            return Status(503)
         over.cancel()
-        return await self._send(request, Raw(frames("openai", said.result())))
+        return said.result()
 
 
 def wants(call_id: str, name: str, **arguments: Any) -> tuple[str, str, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from remit.app.run import AgentRunner
 from remit.catalog import Caller, call
 from remit.domain.message import Request, Response, TextPart, Tokens, ToolCall
 from remit.domain.value import State, Task
-from remit.ports import Chosen, ToolHost
+from remit.ports import Chosen, Models, ToolHost
 from remit.surfaces.agent_tools import CatalogTools
 from tests.engine.fleet import ANN, Fleet, fleet
 
@@ -94,11 +94,10 @@ class Stage:
     def _tools(self) -> ToolHost:
         return WithFunctions(lambda: WorkspaceTools(self.folder, allow_unsandboxed=True), self._functions)
 
-    async def hire(self, script: Script | None = None, **options: Any) -> Any:
+    async def hire(self, models: Models | None = None, **options: Any) -> Any:
         """One more worker for agents."""
         core = self.team.core
-        models = script or self.script
-        runner = AgentRunner(core.store, core.agents, models, self._tools, CatalogTools(core), core.clock)
+        runner = AgentRunner(core.store, core.agents, models or self.script, self._tools, CatalogTools(core), core.clock)
         return await self.team.hire(runner, **options)
 
     async def call(self, operation: str, **fields: Any) -> dict[str, Any]:

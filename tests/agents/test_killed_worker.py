@@ -1,4 +1,4 @@
-"""A worker that is killed in the middle of a fan-out, with a question open: another goes on where it was."""
+"""A worker that is killed in the middle of a fan-out, with questions open at the top and below: another goes on where it was."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ CHILDREN = 20
 
 
 class Story:
-    """A boss with twenty workers and a question; some workers are kept from answering until they are let."""
+    """A boss with twenty workers and a question; one worker asks too, and some are kept from answering until they are let."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
@@ -32,6 +32,8 @@ class Story:
         number = int(objective(body).removeprefix("Work "))
         if answers(body) == 0:
             return Say(calls=(wants("w1", "Bash", command=f"echo {number} >> log.txt"),))
+        if number == 0 and answers(body) == 1:
+            return Say(calls=(wants("q1", "ask_user", question="Which?"),))
         if number >= CHILDREN // 2 and not self.go_on.is_set():
             self.held.set()
             await self.go_on.wait()
@@ -83,6 +85,7 @@ async def test_a_killed_worker_costs_nothing_that_was_stored(durable_url: str, t
         async with worker(tmp_path, durable_url, server.url) as first:
             task_id = await at.create(owner="build", instructions="Lead", tools=["Bash", "Task"])
             parent = await at.waiting(task_id)
+            child = await at.team.until("2", lambda task: bool(task.questions) and task.run is None)
             async with asyncio.timeout(20):
                 await story.held.wait()
             os.kill(first.pid, signal.SIGKILL)
@@ -91,6 +94,7 @@ async def test_a_killed_worker_costs_nothing_that_was_stored(durable_url: str, t
         story.go_on.set()
         async with worker(tmp_path, durable_url, server.url):
             await at.call("respond", interaction_id=parent.questions[0].id, answer="Yes")
+            await at.call("respond", interaction_id=child.questions[0].id, answer="This")
             done = await at.team.ended(task_id)
         again = server.asked[asked:]
         assert done.state is State.DONE, done.failure_reason
@@ -100,6 +104,9 @@ async def test_a_killed_worker_costs_nothing_that_was_stored(durable_url: str, t
         text = done.final_message or ""
         assert [text.count(f"Result {number}.") for number in range(CHILDREN)] == [1] * CHILDREN
         assert text.count("The person answered: Yes") == 1
+        (asked_child,) = [item.body for item in again if objective(item.body) == "Work 0"]
+        assert tool_results(asked_child)[1:] == ["The person answered: This"]
+        assert [row["status"] for row in (await at.call("list_interactions"))["interactions"]] == []
         unknown = sum("nobody knows whether it took effect" in "".join(tool_results(item.body)) for item in again)
         assert len(lines) + unknown >= CHILDREN
         assert (await at.team.events(task_id)).count("SubtaskSettled") == CHILDREN

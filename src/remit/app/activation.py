@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from remit.app.service import Held, Outcome, Service
 from remit.domain import command as cmd
+from remit.domain.model import storable
 from remit.domain.project import Change
 from remit.domain.record import record, replace
 from remit.domain.table import BESIDE
@@ -137,8 +138,9 @@ class Activation:
         )
 
     def ended(self, begun: CallRecord, status: CallStatus, result: str | None) -> CallRecord:
-        """A call that ends now."""
-        return replace(begun, run_id=self.run_id, ended_at=instant(self._clock.now()), status=status, result=result)
+        """A call that ends now; a tool may have said what no store can keep."""
+        kept = None if result is None else storable(result)
+        return replace(begun, run_id=self.run_id, ended_at=instant(self._clock.now()), status=status, result=kept)
 
     async def _ended(self, begun: CallRecord, status: CallStatus, result: str | None) -> CallRecord:
         ended = self.ended(begun, status, result)

@@ -59,6 +59,12 @@ class Conversation:
         """True after a last message of the agent: whoever goes on must say something first."""
         return bool(self.said) and self.said[-1].message.role == "assistant" and not _calls(self.said[-1].message)
 
+    @property
+    def silent(self) -> bool:
+        """True if the agent was told to go on because its answer said nothing."""
+        before = self.said[-2].message if len(self.said) > 1 else None
+        return before is not None and before.role == "assistant" and not (before.text.strip() or _calls(before))
+
     def open_calls(self) -> list[tuple[str, ToolCall]]:
         """Calls of the last answer that have no result yet, each with the key it is kept under."""
         if not self.said or self.said[-1].message.role != "assistant":

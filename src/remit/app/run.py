@@ -17,7 +17,7 @@ from remit.app.purse import Purse, Roots
 from remit.domain import brief
 from remit.domain import command as cmd
 from remit.domain.message import Effort, ModelSettings, Request, Response, Tool, ToolCall, user
-from remit.domain.model import ModelFailed
+from remit.domain.model import ModelFailed, excerpt
 from remit.domain.policy import MAX_TURNS
 from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
@@ -233,8 +233,12 @@ class Stretch:
             reason: FailReason = "turns" if limit.endswith("turns") else "budget"
             message = f"The limit of {limit} is reached. Its report: {response.text or '(none)'}"
             await self._abort(reason, message)
-        elif response.calls:
-            await self._keep()
+        elif response.stop == "refusal":
+            await self._failed(ModelFailed("rejected_request", f"it refused to answer: {excerpt(response.text)}"))
+        elif response.calls or response.stop == "length" or not (response.text.strip() or self._talk.silent):
+            await self._keep()  # who was cut off, or said nothing, is told to go on
+        elif not response.text.strip():
+            await self._failed(ModelFailed("bad_response", "it said nothing, and nothing again when told to go on"))
         else:
             await self._write(cmd.FinishRun(task_id=self._task.id, final_message=response.text, tool_summary=self._summary(), usage=self._spent()))
         self._talk.keep(said)
@@ -261,7 +265,14 @@ class Stretch:
         error = f"The model {self._chosen.shown} gave no answer: {failed}"
         if failed.kind in IDLE:
             return await self._write(cmd.TimeOutRun(task_id=self._task.id, error=error, tool_summary=self._summary(), usage=self._spent()))
-        command = cmd.FailRun(task_id=self._task.id, error=error, permanent=failed.permanent, tool_summary=self._summary(), usage=self._spent())
+        command = cmd.FailRun(
+            task_id=self._task.id,
+            error=error,
+            permanent=failed.permanent,
+            retry_seconds=failed.retry_after,
+            tool_summary=self._summary(),
+            usage=self._spent(),
+        )
         return await self._write(command)
 
     def _count(self, response: Response) -> None:

@@ -10,6 +10,7 @@ from remit.app.scheduler import Scheduler
 from remit.app.service import Held, Service
 from remit.domain import command as cmd
 from remit.domain.due import CRON, RELEASE, RUN, TELL, TICK, TIMER
+from remit.domain.model import storable
 from remit.domain.value import Task
 from remit.errors import Conflict, NotFound, RemitError, StaleRun, Unacknowledged, Unavailable, UnknownEvent
 from remit.ports import Clock, Lease, Postponed, Runner, Store, Taken
@@ -83,7 +84,7 @@ class Worker:
                 raise
             except Exception as error:
                 log.exception("run %s failed", run.run_id)
-                await run.do(cmd.FailRun(task_id=task_id, error=f"{type(error).__name__}: {error}"[:10_000]))
+                await run.do(cmd.FailRun(task_id=task_id, error=storable(f"{type(error).__name__}: {error}"[:10_000])))
         return None
 
     async def _started(self, held: Held) -> Task | None:

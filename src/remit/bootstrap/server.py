@@ -169,6 +169,7 @@ def _bound(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen()  # whoever reads the address may come at once
     except OSError as error:
         raise Unavailable(f"Port {port} on {host} cannot be used: {error.strerror or error}.", hint="Name another with --port.") from error
     return listener

@@ -79,7 +79,7 @@ def choose(workspace: Table | None, user: Table | None, env: Mapping[str, str]) 
             ignored.append(f"{' and '.join(sorted(mine[tier]))} of the {tier} model, which has no name")
     if "main" in tiers:
         tiers.setdefault("light", tiers["main"])
-    keys = {provider: env[name] for provider, name in KEYS.items() if env.get(name)}
+    keys = {provider: env[name].strip() for provider, name in KEYS.items() if env.get(name, "").strip()}
     return Choices(tiers, keys, tuple(ignored))
 
 
@@ -129,7 +129,7 @@ def _chosen(theirs: Mapping[str, Any], mine: Mapping[str, Any], env: Mapping[str
     origin = mine.get("origin") or theirs["origin"]
     if not mine.keys() & {"base_url", "api_key", "api_key_env"}:
         mine = {**theirs, **mine}
-    key = mine.get("api_key") or env.get(mine.get("api_key_env", ""), "")
+    key = (mine.get("api_key") or env.get(mine.get("api_key_env", ""), "")).strip()  # files that hold a key end in a line break
     if not mine.get("model") and ":" in model and not mine.get("base_url"):
         key = ""  # a provider that the workspace names is asked with that provider's key or none
     price = (

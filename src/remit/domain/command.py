@@ -377,11 +377,12 @@ class ReleaseRun:
 
 @record
 class FailRun:
-    """The run ends in an error; a permanent one ends the task."""
+    """The run ends in an error; a permanent one ends the task, another is tried again, not before the seconds that were named."""
 
     task_id: TaskId
     error: Words
     permanent: bool = False
+    retry_seconds: float | None = None
     tool_summary: tuple[ToolCount, ...] = ()
     usage: Usage = Usage()
 

@@ -59,10 +59,12 @@ def earliest(task: Task, now: datetime) -> datetime | None:
 
 
 def backoff(task: Task, events: Iterable[Any], now: datetime) -> datetime | None:
-    """How long a task rests after a run that failed by itself; a lost worker is not its fault."""
-    if not any(isinstance(event, ev.RunFailed | ev.RunTimedOut) for event in events):
+    """How long a task rests after a run that failed by itself, or was told when to come back; a lost worker is not its fault."""
+    failed = [event for event in events if isinstance(event, ev.RunFailed | ev.RunTimedOut)]
+    if not failed:
         return None
-    return now + timedelta(seconds=min(2.0 ** (task.attempts - 1), MAX_DELAY_SECONDS))
+    told = max((event.retry_seconds or 0.0 for event in failed if isinstance(event, ev.RunFailed)), default=0.0)
+    return now + timedelta(seconds=min(max(2.0 ** (task.attempts - 1), told), MAX_DELAY_SECONDS))
 
 
 def waits_for_slot(before: Task | None, after: Task) -> str | None:

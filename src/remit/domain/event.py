@@ -248,11 +248,12 @@ class RunReleased:
 
 @record
 class RunFailed:
-    """The run ended in an error."""
+    """The run ended in an error; whoever caused it may have said when to come back."""
 
     run_id: str
     error: str
     tool_summary: tuple[ToolCount, ...] = ()
+    retry_seconds: float | None = None
 
 
 @record

@@ -72,10 +72,10 @@ _MARKUP = re.compile(r"<[^>]{0,500}>?")
 
 def excerpt(text: str, secrets: Iterable[str] = ()) -> str:
     """A short piece of what an endpoint said, without markup, control characters and anything that looks like a key."""
-    text = text[: 20 * MAX_EXCERPT]
     for secret in secrets:
         if secret:
             text = text.replace(secret, "[redacted]")
+    text = text[: 20 * MAX_EXCERPT]  # only now: a cut through a secret would leave a piece of it
     text = _SPACE.sub(" ", _MARKUP.sub(" ", _KEY.sub("[redacted]", text))).strip()
     return text if len(text) <= MAX_EXCERPT else f"{text[: MAX_EXCERPT - 3]}..."
 

@@ -84,8 +84,9 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
             return [ev.RunYielded(run_id=_live(task), tool_summary=tools)]
         case cmd.ReleaseRun(tool_summary=tools):
             return [ev.RunReleased(run_id=_live(task), tool_summary=tools)]
-        case cmd.FailRun(error=error, permanent=permanent, tool_summary=tools):
-            return [ev.RunFailed(run_id=_live(task), error=error, tool_summary=tools), *_give_up(task, "error", error, at_once=permanent)]
+        case cmd.FailRun(error=error, permanent=permanent, tool_summary=tools, retry_seconds=later):
+            failed = ev.RunFailed(run_id=_live(task), error=error, tool_summary=tools, retry_seconds=later)
+            return [failed, *_give_up(task, "error", error, at_once=permanent)]
         case cmd.TimeOutRun(error=error, tool_summary=tools):
             return [ev.RunTimedOut(run_id=_live(task), error=error, tool_summary=tools), *_give_up(task, "timeout", error)]
         case cmd.LoseRun(run_id=lost):

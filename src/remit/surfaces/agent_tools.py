@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from remit.catalog import OPERATIONS, Caller, Core, Operation, call
+from remit.domain.command import CreateTask
 from remit.domain.delegation import DelegateParallel, LaunchSubtask, LaunchTask, Work
 from remit.domain.schema import record_schema
+from remit.domain.shape import parse
 from remit.domain.tool import ToolOutcome, ToolSpec
 from remit.domain.value import plain_id
 from remit.domain.wire import dumps
@@ -16,6 +18,8 @@ OWN = ("update_steps", "update_step", "complete_task", "ask_user", "notify_user"
 ALWAYS = ("get_task", "get_guide", *OWN)
 FOR_CHILDREN = ("task_output", "send_message", "update_task", "cancel_task", "create_subtask")
 NOT_FOR_AGENTS = ("task", "task_parallel", "Task", "cancel_all", "respond", "waive_criterion", "mark_task_complete", "run_task")
+TERMS = frozenset({"acceptance", "outputs", "limits"})
+"""What the work of a task is held to."""
 HIDDEN = frozenset({"call_id"})
 
 
@@ -50,7 +54,8 @@ class CatalogTools:
         own = {"task_id": activation.task.id} if name in OWN else {}
         try:
             await self._must_be_theirs(name, arguments, activation)
-            return ToolOutcome(cut(dumps(await call(self._core, name, {**arguments, **own}, caller))))
+            given = self._within(arguments, activation) if name == "create_task" else arguments
+            return ToolOutcome(cut(dumps(await call(self._core, name, {**given, **own}, caller))))
         except (StaleRun, Unavailable, Unacknowledged):
             raise
         except RemitError as refused:
@@ -66,6 +71,8 @@ class CatalogTools:
         if name in OWN or OPERATIONS[name].effect == "read" or "task_id" not in arguments:
             return
         found_task = await self._core.task(plain_id(arguments["task_id"]))
+        if name == "update_task" and arguments.keys() & TERMS:
+            await self._must_not_be_held_to(found_task, activation)
         if "tasks" in (agent.capabilities if agent else ()) and activation.actor in (f"agent:{found_task['owner']}", found_task["created_by"]):
             return
         above = found_task
@@ -73,6 +80,22 @@ class CatalogTools:
             if above["parent_id"] is None:
                 raise Forbidden(f"Task {found_task['id']} is neither yours nor below your task {activation.task.id}.")
             above = await self._core.task(above["parent_id"])
+
+    async def _must_not_be_held_to(self, changed: Mapping[str, Any], activation: Any) -> None:
+        """Refuse to change the terms of the very work that is done, and of all that it is a part of."""
+        above: Mapping[str, Any] | None = await self._core.task(activation.task.id)
+        while above is not None:
+            if above["id"] == changed["id"]:
+                raise Forbidden(f"Its {', '.join(sorted(TERMS))} are what task {changed['id']} is held to.", hint="Ask a person with ask_user.")
+            above = await self._core.task(above["parent_id"]) if above["parent_id"] else None
+
+    def _within(self, arguments: Mapping[str, Any], activation: Any) -> dict[str, Any]:
+        """A task that an agent makes beside its own: whoever gets it, it has no tool that its maker has not."""
+        asked = parse(CreateTask, dict(arguments))
+        owner = self._core.agents.find(asked.owner or activation.task.owner)
+        mine = self._core.agents.grant(activation.task.owner, activation.task.tools)
+        theirs = self._core.agents.grant(owner.id, asked.tools) if owner else ()
+        return {**arguments, "tools": {"allow": [tool for tool in theirs if tool in mine]}}
 
 
 def cut(text: str, limit: int = 200_000) -> str:

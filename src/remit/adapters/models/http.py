@@ -45,6 +45,8 @@ class Http:
 
     def __init__(self, url: str, headers: Mapping[str, str], secrets: tuple[str, ...], limits: Limits) -> None:
         self._url = _address(url)
+        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+            raise invalid("api_key", "holds a character that no header can", "the key alone, on one line")
         self.name = str(self._url.origin())
         self._headers = {
             **headers,

@@ -214,6 +214,8 @@ class _Answer:
             raise bad(
                 f"{self._http.name} ended its answer in the middle" if self.started else f"{self._http.name} gave no answer", started=self.started
             )
+        if self._finish == "error":
+            raise ModelFailed("overloaded", f"{self._http.name} said that its answer ended in an error", started=self.started)
         parts: list[Part] = []
         if self._thoughts:
             parts.append(Thinking(storable("".join(self._thoughts)), PROVIDER, {"field": self._thought}))

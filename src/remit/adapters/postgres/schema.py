@@ -140,13 +140,13 @@ BEGIN
         RETURNING job.key
     ) SELECT array_agg(key) INTO done FROM gone;
     DELETE FROM job USING unnest(x_unit, x_key) AS x (unit, key) WHERE job.key = x.key AND job.worker IS NULL AND NOT x.unit = ANY(bad);
-    -- In the order of keys, so that two batches never wait for each other in a circle. A queued row is locked by the update until
-    -- the commit: whoever claims it then sees what it is about.
+    -- In the order of keys, so that two batches never wait for each other in a circle; the shorter first, so that task 2 runs before
+    -- task 10. A queued row is locked by the update until the commit: whoever claims it then sees what it is about.
     INSERT INTO job (key, queue, priority, at, later)
-        SELECT DISTINCT ON (j.key) j.key, j.queue, j.priority, j.at, (j.at IS NOT NULL)::int
+        SELECT DISTINCT ON (length(j.key), j.key) j.key, j.queue, j.priority, j.at, (j.at IS NOT NULL)::int
         FROM unnest(j_unit, j_key, j_queue, j_priority, j_at, j_needed) WITH ORDINALITY AS j (unit, key, queue, priority, at, needed, n)
         WHERE NOT j.unit = ANY(bad) AND (j.needed IS NULL OR EXISTS (SELECT 1 FROM task_dependency WHERE needs = j.needed))
-        ORDER BY j.key, j.n DESC
+        ORDER BY length(j.key), j.key, j.n DESC
         ON CONFLICT (key) WHERE worker IS NULL DO UPDATE SET queue = excluded.queue, priority = excluded.priority, at = excluded.at,
             later = excluded.later;
     -- What waited behind a job that is done can be claimed now.

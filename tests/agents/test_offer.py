@@ -1,0 +1,117 @@
+"""What a running agent is offered, and that none of it loosens what the agent is held to."""
+
+from pathlib import Path
+
+from remit.adapters.models.desk import ModelDesk
+from remit.app.agents import Agent
+from remit.domain.choice import Choices
+from remit.domain.message import Request, Response, ToolResult
+from remit.domain.value import State
+from tests.agents.stage import calls, results, says, stage, texts
+
+FILES = {"LS", "Glob", "Grep", "Read", "TodoWrite"}
+OWN = {"get_task", "get_guide", "update_steps", "update_step", "complete_task", "ask_user", "notify_user"}
+CHILDREN = {"task_output", "send_message", "update_task", "cancel_task", "create_subtask"}
+DELEGATION = {"task", "task_parallel", "Task"}
+CLERK = Agent(id="clerk", description="Keeps the list.", tools=("Read",), capabilities=("tasks",))
+LEAD = Agent(id="lead", description="Leads.", tools=("Read", "Task"), effort="high")
+WRITER = Agent(id="writer", description="Writes.", tools=("Read", "Write", "Bash"))
+
+
+async def test_each_agent_is_offered_what_it_was_promised(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Done."), agents=[CLERK, LEAD]) as at:
+        for owner in ("general", "explore", "clerk", "lead", "build"):
+            await at.run(owner=owner)
+        offered = {request.agent: {tool.name for tool in request.tools} for request in at.script.asked}
+        named = {f"create_subtask_{agent.id}" for agent in at.team.core.agents.all() if not agent.hidden}
+        assert offered["general"] == offered["explore"] == FILES | OWN
+        assert offered["lead"] == {"Read"} | OWN | CHILDREN | DELEGATION | named
+        assert {"create_task", "list_tasks", "create_subtask", "list_history"} | OWN | {"Read"} <= offered["clerk"]
+        assert not offered["clerk"] & (DELEGATION | named | {"respond", "waive_criterion", "run_task"})
+        assert offered["build"] == offered["clerk"] | offered["lead"] | FILES
+        efforts = {request.agent: request.settings.effort for request in at.script.asked}
+        assert (efforts["general"], efforts["build"], efforts["lead"]) == ("low", "low", "high")
+
+
+async def test_a_task_made_beside_has_no_tool_that_its_maker_has_not(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent != "clerk" or results(request):
+            return says("Done.")
+        return calls(
+            ("create_task", {"title": "One", "owner": "writer"}),
+            ("create_task", {"title": "Two", "owner": "general", "tools": ["Bash", "Read"]}),
+            ("create_task", {"title": "Three", "owner": "writer", "tools": {"allow": ["Write"], "deny": []}}),
+        )
+
+    async with stage(any_url, tmp_path, rule, agents=[CLERK, WRITER]) as at:
+        await at.run(owner="clerk")
+        await at.team.idle()
+        made = [await at.team.task(task_id) for task_id in ("2", "3", "4")]
+        grants = [set(at.team.core.agents.grant(task.owner or "", task.tools)) for task in made]
+        assert grants == [{"Read"}, {"Read"}, set()]
+
+
+async def test_no_agent_loosens_what_its_own_work_is_held_to(any_url: str, tmp_path: Path) -> None:
+    loosened = {"acceptance": [], "outputs": [], "limits": {"max_turns": 1000}}
+
+    def rule(request: Request) -> Response:
+        level = 2 if "Below" in request.messages[0].text else 1
+        if found := results(request):
+            return says("Done.") if level == 2 or "Subagent" in found[-1] else calls(("task", {"objective": "Below", "subagent_type": "build"}))
+        each = [("update_task", {"task_id": f"#{level - up}", field: value}) for field, value in loosened.items() for up in range(level)]
+        return calls(*each)
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(owner="build", acceptance=["It is good"], limits={"max_turns": 9})
+        assert ([item.text for item in task.acceptance], task.limits.max_turns) == (["It is good"], 9)
+        refused = [part for request in at.script.asked[1:] for message in request.messages for part in message.parts if type(part) is ToolResult]
+        assert {part.is_error for part in refused if part.name == "update_task"} == {True}
+        assert all("is held to" in part.text for part in refused if part.name == "update_task")
+
+
+async def test_a_parent_still_sets_the_terms_of_its_child(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent == "explore":
+            return says("Never.")
+        found = results(request)
+        if not found:
+            return calls(("create_subtask", {"task_id": "1", "title": "Look", "owner": "explore", "wait": "none", "status": "draft"}))
+        return calls(("update_task", {"task_id": "2", "acceptance": ["Quick"]})) if "update_id" not in found[0] else says("Set.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        await at.run(owner="build")
+        assert [item.text for item in (await at.team.task("2")).acceptance] == ["Quick"]
+
+
+async def test_a_question_that_holds_nobody_up_is_answered_by_a_message(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        if "Blue" in texts(request):
+            return calls(("complete_task", {"summary": "Blue."}))
+        if results(request):
+            return says("Meanwhile.")
+        return calls(
+            ("ask_user", {"question": "Red or blue?", "options": ["Red", "Blue"], "blocking": False}), ("notify_user", {"message": "Begun."})
+        )
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task_id = await at.create(completion="explicit")
+        resting = await at.waiting(task_id)
+        assert resting.wait is not None
+        assert [item.kind for item in resting.wait.on] == ["tick"]
+        (question,) = (await at.call("list_interactions"))["interactions"]
+        assert (question["options"], question["asked_by"]) == (["Red", "Blue"], "agent:general")
+        assert [item["message"] for item in (await at.call("list_notifications"))["notifications"]] == ["Begun."]
+        await at.call("respond", interaction_id=question["id"], answer="Blue")
+        assert (await at.team.ended(task_id)).summary == "Blue."
+
+
+async def test_without_a_model_the_workspace_is_really_searched_and_nothing_is_pretended(any_url: str, tmp_path: Path) -> None:
+    (tmp_path / "kiln.py").write_text("def fire(kiln):\n    return 'hot'\n")
+    async with stage(any_url, tmp_path, [says("never")], workers=0) as at:
+        await at.hire(ModelDesk(Choices({}, {})))
+        found = await at.call("task", objective="Where is the `kiln` fired?", subagent_type="explore")
+        assert (found["status"], found["data"]["model_used"]) == ("success", "offline")
+        assert "kiln.py" in found["data"]["result"]
+        assert "No language model was used" in found["data"]["result"]
+        assert sum(item["count"] for item in found["data"]["tool_summary"]) > 0
+        assert (await at.team.task("1")).state is State.DONE
