@@ -1,5 +1,7 @@
 """What every operation works with: the writer, the reader, the registry and the clock, on one store."""
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from remit.app.agents import AgentRegistry
@@ -8,7 +10,7 @@ from remit.app.service import Held, Outcome, Service
 from remit.domain.command import Command
 from remit.domain.record import record
 from remit.domain.wire import instant
-from remit.ports import Clock, Store
+from remit.ports import Clock, Equipment, Store
 
 T = TypeVar("T")
 
@@ -29,6 +31,8 @@ class Core:
         self.store, self.agents, self.folder = store, agents, folder
         self.service = Service(store, clock, agents)
         self.clock = clock
+        self.equipment: Callable[[], AbstractAsyncContextManager[Equipment]] | None = None
+        """What agents would work with here, where that is known."""
 
     async def do(self, command: Command, caller: Caller) -> Outcome:
         """Carry out a command."""

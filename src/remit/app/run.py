@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from remit.app.activation import Activation, CallRecord, ToolFailed
 from remit.app.agents import Agent, AgentRegistry, role_prompt
+from remit.app.cache import vouched
 from remit.app.conversation import Conversation
 from remit.app.handover import Handover
 from remit.app.purse import Purse
@@ -78,6 +79,11 @@ class AgentRunner:
     def agents(self) -> AgentRegistry:
         """Everybody who can be given work."""
         return self._agents
+
+    @property
+    def models(self) -> Models:
+        """Who answers for the name of a model."""
+        return self._models
 
     @property
     def operations(self) -> OperationTools:
@@ -226,6 +232,7 @@ class Stretch:
             await self._activation.keep([row])
             self._talk.keep(said)
         else:
+            await self._vouch()
             finish = cmd.FinishRun(task_id=self._task.id, final_message=response.text, tool_summary=self._summary(), usage=self._spent())
             await self._activation.write(finish, [row])
             self._talk.keep(said)
@@ -321,6 +328,12 @@ class Stretch:
             run_id, tools = self._activation.run_id, self._summary()
             self._counts.clear()
             await self._activation.do(cmd.SettleBudget(task_id=self._task.id, reservation_id=run_id, usage=self._spent(), tool_summary=tools))
+            await self._vouch()
+
+    async def _vouch(self) -> None:
+        """Say that the result may answer for identical tasks, if it may; the word is given last, just before the claim."""
+        if self._task.cache_key is not None and await vouched(self._task, self._runner.agents, self._runner.models, self._host):
+            await self._activation.do(cmd.VouchResult(task_id=self._task.id))
 
     async def _do(self, call: ToolCall) -> ToolOutcome:
         if call.error:

@@ -55,6 +55,7 @@ def created(command: cmd.CreateTask | cmd.CreateSubtask, ids: NewIds, actor: str
         labels=tuple(dict.fromkeys(command.labels)),
         metadata=command.metadata,
         idempotency_key=command.idempotency_key,
+        cache_key=command.cache_key if isinstance(command, cmd.CreateCached) else None,
     )
 
 

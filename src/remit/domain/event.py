@@ -62,6 +62,7 @@ class TaskCreated:
     labels: tuple[str, ...] = ()
     metadata: Mapping[str, Json] | None = None
     idempotency_key: str | None = None
+    cache_key: str | None = None
 
 
 @record
@@ -344,6 +345,13 @@ class TaskResumed:
 
 
 @record
+class ResultVouched:
+    """The live run found everything that its result depends on to be as it was when the task was made."""
+
+    run_id: str
+
+
+@record
 class CompletionClaimed:
     """Somebody says that it is done."""
 
@@ -478,6 +486,7 @@ Event = (
     | TimerFired
     | TaskPaused
     | TaskResumed
+    | ResultVouched
     | CompletionClaimed
     | CriterionChecked
     | CriterionWaived

@@ -21,6 +21,7 @@ RunCommand = (
     | cmd.AwaitSubtask
     | cmd.SetTimer
     | cmd.YieldRun
+    | cmd.VouchResult
     | cmd.FinishRun
     | cmd.ReleaseRun
     | cmd.FailRun
@@ -37,6 +38,7 @@ OF_THE_RUN = (
     cmd.AwaitSubtask
     | cmd.SetTimer
     | cmd.YieldRun
+    | cmd.VouchResult
     | cmd.FinishRun
     | cmd.ReleaseRun
     | cmd.FailRun
@@ -68,6 +70,8 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
     match command:
         case cmd.FinishRun():
             return _finish(task, command, actor, now)
+        case cmd.VouchResult():
+            return [ev.ResultVouched(run_id=_live(task))] if task.cache_key is not None and not task.vouched else []
         case cmd.StartRun(worker=worker):
             return _start(task, worker)
         case cmd.RunTask():

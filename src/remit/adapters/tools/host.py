@@ -1,5 +1,6 @@
 """The tools of one run: what is granted is done, and whatever goes wrong is said to the model."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,6 +92,14 @@ class WorkspaceTools:
             return _error(_halted(call.tool, halted, stop))
         except OSError as failed:  # a full disk and the like: the model cannot mend it, but must know
             return _error(f"{call.tool} failed: {failed.strerror or type(failed).__name__}.")
+
+    async def fingerprint(self) -> str | None:
+        """All files that the tools can see, in one word; nothing if they are too many to look at in time."""
+        stop = Stop(SEARCH_SECONDS, asyncio.Event())
+        try:
+            return await stop.in_thread(lambda: self._workspace.fingerprint(stop.check))
+        except Halted:
+            return None
 
     async def close(self) -> None:
         """Let go of the workspace."""
