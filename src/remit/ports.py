@@ -371,6 +371,10 @@ class ToolHost(Protocol):
         """Do one call, if it is granted; whatever goes wrong is an outcome for the model. Nothing of it runs on afterwards."""
         ...
 
+    async def look_for(self, paths: Sequence[str]) -> Mapping[str, str]:
+        """Why these are no files that its tools can read, by path; those that are, are left out."""
+        ...
+
     async def fingerprint(self) -> str | None:
         """All files that its tools can see, in one word that changes with any of them; nothing if they are too many."""
         ...

@@ -386,6 +386,8 @@ class AcceptanceRejected:
     update_id: str
     gaps: tuple[str, ...]
     missing_outputs: bool = False
+    told: bool = False
+    """The agent was told in the answer to its claim, so that this is no update."""
 
 
 @record

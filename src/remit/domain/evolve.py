@@ -387,6 +387,8 @@ def _claimed(task: Task, event: ev.CompletionClaimed) -> Task:
 
 
 def _rejected(task: Task, event: ev.AcceptanceRejected, entry: ev.Entry) -> Task:
+    if event.told:
+        return replace(task, output_asks=task.output_asks + 1, counts=replace(task.counts, updates=task.counts.updates + 1))
     content = "\n".join(f"- {gap}" for gap in event.gaps)
     queued = _queue(task, entry, event.update_id, "acceptance", content)
     if event.missing_outputs:
