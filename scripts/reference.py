@@ -208,6 +208,7 @@ GROUPS: Mapping[str, Mapping[str, Sample]] = {
         "set_timer": _said(cmd.SetTimer(task_id="1", due_at=NOW)),
         "reserve_budget": _said(cmd.ReserveBudget(task_id="1", reservation_id="b2", tokens=10)),
         "settle_budget": _said(cmd.SettleBudget(task_id="1", reservation_id="b1", usage=Usage(input_tokens=9)), _RESERVED),
+        "vouch_result": _said(cmd.VouchResult(task_id="1")),
     },
 }
 """A canonical command of every kind, by topic."""

@@ -1,6 +1,6 @@
 """The roles that remit needs somebody to play, and the values that cross them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -271,6 +271,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "dependents": (("id",), ("id",)),
     "blocked_by": (("id",), ("id",)),
     "successor": (("id",), ("id",)),
+    "result": (("key",), ("id",)),
     "path": (("id",), ("id",)),
     "events": (("stream", "after", "limit"), (*Stored._fields, "position")),
     "updates": (("id", "after", "limit"), ("update_id", "type", "content", "status", "run_id", "turn", "at")),
@@ -336,6 +337,13 @@ class Chosen(NamedTuple):
     shown: str
 
 
+class Equipment(NamedTuple):
+    """What agents work with: models, and a host of tools for each run."""
+
+    models: Models
+    tools: Callable[[], "ToolHost"]
+
+
 class OperationTools(Protocol):
     """The operations of the catalogue, as tools of a running agent."""
 
@@ -362,6 +370,14 @@ class ToolHost(Protocol):
 
     async def call(self, call: "ToolCallRequest") -> "ToolOutcome":
         """Do one call, if it is granted; whatever goes wrong is an outcome for the model. Nothing of it runs on afterwards."""
+        ...
+
+    async def look_for(self, paths: Sequence[str]) -> Mapping[str, str]:
+        """Why these are no files that its tools can read, by path; those that are, are left out."""
+        ...
+
+    async def fingerprint(self) -> str | None:
+        """All files that its tools can see, in one word that changes with any of them; nothing if they are too many."""
         ...
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from remit.app.run import AgentRunner
 from remit.catalog import Caller, call
 from remit.domain.message import Request, Response, TextPart, Tokens, ToolCall
 from remit.domain.value import State, Task
-from remit.ports import Chosen, Models, ToolHost
+from remit.ports import Chosen, Equipment, Models, ToolHost
 from remit.surfaces.agent_tools import CatalogTools
 from tests.engine.fleet import ANN, Fleet, fleet
 
@@ -90,6 +90,11 @@ class Stage:
 
     def __init__(self, team: Fleet, folder: Path, script: Script, functions: Sequence[Callable[..., Any]] = ()) -> None:
         self.team, self.folder, self.script, self._functions = team, folder, script, named(functions)
+        team.core.equipment = self._equipment
+
+    @asynccontextmanager
+    async def _equipment(self) -> AsyncIterator[Equipment]:
+        yield Equipment(self.script, self._tools)
 
     def _tools(self) -> ToolHost:
         return WithFunctions(lambda: WorkspaceTools(self.folder, allow_unsandboxed=True), self._functions)

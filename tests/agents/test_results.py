@@ -1,9 +1,14 @@
 """What comes of a delegation, in the form its caller knows, however it ended and however large it is."""
 
 from pathlib import Path
+from typing import Any
 
-from remit.domain.message import Request, Response
-from tests.agents.stage import calls, results, says, stage
+import pytest
+
+from remit.domain.message import Request, Response, ToolResult
+from remit.domain.value import State
+from remit.errors import InvalidParam
+from tests.agents.stage import calls, results, says, stage, texts
 
 LARGE = "0123456789" * 500_000
 
@@ -47,3 +52,77 @@ async def test_every_ending_has_its_envelope(any_url: str, tmp_path: Path) -> No
         ]
         assert canceled["error"]["message"] == "Not needed."
         assert missing["text"].startswith("Subagent (general, main) failed.\n\nRequired outputs are missing: report.")
+
+
+# What is handed over.
+
+ROWS: dict[str, Any] = {
+    "name": "rows",
+    "kind": "json",
+    "schema": {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}, "minItems": 1},
+}
+
+
+def hands(**outputs: Any) -> Response:
+    return calls(("complete_task", {"outputs": outputs, "summary": "Handed over."}))
+
+
+async def test_an_output_that_is_wrong_is_told_with_its_place_and_can_be_put_right(any_url: str, tmp_path: Path) -> None:
+    script = [hands(rows=[{"n": "one"}]), says("Here it is."), hands(rows='[{"n": 1}]')]
+    async with stage(any_url, tmp_path, script) as at:
+        found = await at.call("task", objective="Count", outputs=[ROWS])
+        assert (found["status"], found["data"]["outputs"]) == ("success", {"rows": [{"n": 1}]})
+        first, second, third = at.script.asked
+        assert '"required":["n"]' in first.system
+        refused = [part.text for part in second.messages[2].parts if isinstance(part, ToolResult) and part.is_error]
+        assert "outputs.rows[0].n: is text; expected integer." in refused[0]
+        assert texts(third).count("The required output rows is missing.") == 1
+
+
+async def test_an_agent_that_never_gets_it_right_is_told_twice_and_then_the_task_fails(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: hands(rows=[])) as at:
+        found = await at.call("task", objective="Count", outputs=[ROWS])
+        assert (found["status"], found["data"]["status"], found["error"]["message"]) == (
+            "error",
+            "failed",
+            "outputs.rows: has 0 items; expected at least 1.",
+        )
+        task = await at.team.task(found["data"]["task_id"])
+        assert (task.state, task.reason, task.counts.runs, task.usage.requests) == (State.FAILED, "acceptance", 1, 3)
+        assert len(at.script.asked) == 3
+
+
+async def test_a_file_that_is_handed_over_must_be_there(any_url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "ws"
+    folder.mkdir()
+    script = [hands(report="out.md"), calls(("Write", {"file_path": "out.md", "content": "All is well.\n"})), hands(report="out.md")]
+    async with stage(any_url, folder, script) as at:
+        task = await at.run(outputs=[{"name": "report", "kind": "file"}], tools={"allow": ["Write"]})
+        assert (task.state, task.completion_outputs, task.output_asks) == (State.DONE, {"report": "out.md"}, 1)
+        (refused,) = results(at.script.asked[1])
+        assert refused.startswith("outputs.report: is 'out.md': 'out.md' does not exist; expected the path of a file in the workspace.")
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("none.md", "does not exist"), ("../secret", "is outside"), (".remit/remit.db", "belongs to remit"), (".", "is a folder")]
+)
+async def test_a_person_is_refused_with_what_is_wrong_and_what_would_be_right(tmp_path: Path, path: str, why: str) -> None:
+    folder = tmp_path / "ws"
+    (folder / ".remit").mkdir(parents=True)
+    (folder / "report.md").write_text("Fine.")
+    async with stage(f"sqlite:///{tmp_path / 'remit.db'}", folder, [], workers=0) as at:
+        task_id = await at.create(outputs=[{"name": "report", "kind": "file"}, {"name": "page", "kind": "url"}])
+        with pytest.raises(InvalidParam, match=f"outputs: lacks page; .*outputs.report: .*{why}.*; expected the path of a file in the workspace"):
+            await at.call("complete_task", task_id=task_id, outputs={"report": path})
+        assert (await at.team.events(task_id)) == ["TaskCreated"]
+        given = {"report": str(folder / "report.md"), "page": "https://example.org/"}
+        assert (await at.call("complete_task", task_id=task_id, outputs=given))["task"]["completion_outputs"] == given
+
+
+async def test_a_schema_that_cannot_be_checked_is_refused_by_its_place(any_url: str, tmp_path: Path) -> None:
+    hostile = {"name": "rows", "kind": "json", "schema": {"items": {"$ref": "https://example.org/schema.json"}}}
+    async with stage(any_url, tmp_path, lambda _: says("Fine."), workers=1) as at:
+        with pytest.raises(InvalidParam, match=r"outputs\[0\]\.schema\.items\.\$ref: is 'https://example.org/schema.json'; expected a place in this"):
+            await at.call("task", objective="Count", outputs=[hostile])
+        bad, good = (await at.call("task_parallel", tasks=[{"objective": "Count", "outputs": [hostile]}, "Look"]))["results"]
+        assert (bad["error"]["code"], good["status"]) == ("INVALID_PARAM", "success")

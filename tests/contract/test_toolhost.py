@@ -395,3 +395,31 @@ async def test_who_is_canceled_leaves_nothing_undecided(call: Toolbox) -> None:
 async def test_calls_can_be_made_at_once(searching: Toolbox) -> None:
     found = await asyncio.gather(*(searching.said("Grep", pattern="hello") for _ in range(8)), *(searching.said("LS", path=".") for _ in range(8)))
     assert len(set(found)) == 2
+
+
+# What the workspace is, in one word.
+
+
+async def test_the_fingerprint_changes_with_every_file_that_tools_can_see(call: Toolbox, workspace: Path) -> None:
+    seen = [await call.host.fingerprint()]
+    for change in (
+        lambda: (workspace / "src" / "main.py").write_text("import sys\n\ndef main():\n    print('hullo')\n"),
+        lambda: (workspace / "src" / "main.py").chmod(0o600),
+        (workspace / "src" / "empty").mkdir,
+        lambda: (workspace / "src" / "link").symlink_to("main.py"),
+        lambda: (workspace / ".git" / "HEAD.py").write_text("another branch\n"),
+        lambda: (workspace / "README.md").rename(workspace / "READ.md"),
+        lambda: os.mkfifo(workspace / "pipe"),
+    ):
+        change()
+        seen.append(await call.host.fingerprint())
+    assert len(set(seen)) == len(seen)
+    assert None not in seen
+    (workspace / ".remit" / "notes.py").write_text("remit's own business\n")
+    assert await call.host.fingerprint() == seen[-1]
+
+
+async def test_a_workspace_with_too_many_files_has_no_fingerprint(call: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await call.host.fingerprint() is not None
+    monkeypatch.setattr("remit.adapters.tools.paths.MAX_ENTRIES", 3)
+    assert await call.host.fingerprint() is None

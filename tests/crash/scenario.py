@@ -21,7 +21,7 @@ from tests.people import Desk
 
 
 async def story(at: Desk) -> None:
-    """Guides, keys, dependencies, labels, trees, runs, updates, questions, notices, a handoff, and every way to end."""
+    """Guides, keys, dependencies, labels, trees, runs, updates, questions, notices, a handoff, a result that answers again, and every way to end."""
     await at.do("CreateGuide", title="Disk is full", body="Delete the caches.")
     first = await at.create("First", owner="general", labels=["a", "b"], idempotency_key="k1")
     second = await at.create("Second", owner="general", depends_on=[first], labels=["c"], tsgs=["disk-is-full"])
@@ -40,6 +40,10 @@ async def story(at: Desk) -> None:
     await asyncio.gather(at.create("At once"), at.do("SendMessage", task_id=first, message="Now."), at.create("And this", labels=["e"]))
     await at.start(child)
     await at.do("UpdateTask", task_id=child, owner="plan")
+    known = (await at.do("CreateCached", title="Known", owner="explore", cache_key="k")).task_id
+    run = await at.start(known)
+    await at.do("VouchResult", "agent:explore", run, task_id=known)
+    await at.do("FinishRun", "agent:explore", run, task_id=known, final_message="Here.")
     await at.do("CancelTask", task_id=root)
     await at.do("FailTask", task_id=second, message="No.")
     await at.do("RerunTask", task_id=second)

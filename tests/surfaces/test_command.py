@@ -237,8 +237,10 @@ def test_a_server_works_too_unless_it_is_told_not_to(tmp_path: Path) -> None:
 
 def test_work_is_handed_out_without_a_key_a_server_or_a_worker(shell: Shell) -> None:
     (shell.folder / "notes.txt").write_text("The zebra is striped.\n")
-    ran = shell.remit("run", "Where is the zebra?", "--agent", "explore", "--json")
-    assert ran.code == 0
+    ran, again = (shell.remit("run", "Where is the zebra?", "--agent", "explore", "--cache", "--json") for _ in range(2))
+    assert (ran.code, again.code) == (0, 0)
+    assert [item.json["data"]["cached"] for item in (ran, again)] == [False, True]
+    assert again.json["data"]["result"] == ran.json["data"]["result"]
     assert "notes.txt:1" in ran.json["data"]["result"]
     assert "No language model was used" in ran.json["data"]["result"]
     assert [item["role"] for item in shell.remit("task", "transcript", "1", "--json").json["messages"]][:2] == ["user", "assistant"]

@@ -41,6 +41,7 @@ OF_A_RUN: tuple[type[Any], ...] = (
     cmd.AwaitSubtask,
     cmd.SetTimer,
     cmd.YieldRun,
+    cmd.VouchResult,
     cmd.FinishRun,
     cmd.ReleaseRun,
     cmd.FailRun,
@@ -169,7 +170,7 @@ def _question(random: Random, task: Task) -> str:
 
 
 FIELDS: dict[type[Any], Callable[[Random, World, Task], cmd.Command]] = {
-    cmd.CreateTask: lambda r, w, _: cmd.CreateTask(**_brief(r, w)),
+    cmd.CreateTask: lambda r, w, _: cmd.CreateCached(**_brief(r, w), cache_key="k") if r.random() < 0.3 else cmd.CreateTask(**_brief(r, w)),
     cmd.CreateSubtask: lambda r, w, t: cmd.CreateSubtask(
         task_id=t.id, step_index=_maybe(r, r.randint(0, 2)), wait=r.choice(("wake", "block", "none")), **_brief(r, w)
     ),
@@ -202,6 +203,7 @@ FIELDS: dict[type[Any], Callable[[Random, World, Task], cmd.Command]] = {
     cmd.AwaitSubtask: lambda r, w, t: cmd.AwaitSubtask(task_id=t.id, child_id=_child(r, w, t), call_id=_maybe(r, "call-2", 0.7)),
     cmd.SetTimer: lambda r, _, t: cmd.SetTimer(task_id=t.id, due_at=NOW, call_id=_maybe(r, "call-3", 0.5)),
     cmd.YieldRun: lambda r, _, t: cmd.YieldRun(task_id=t.id, tool_summary=_counts(r)),
+    cmd.VouchResult: lambda _, __, t: cmd.VouchResult(task_id=t.id),
     cmd.FinishRun: lambda r, _, t: cmd.FinishRun(task_id=t.id, final_message="All done", outputs=_given(r), tool_summary=_counts(r)),
     cmd.ReleaseRun: lambda r, _, t: cmd.ReleaseRun(task_id=t.id, tool_summary=_counts(r)),
     cmd.FailRun: lambda r, _, t: cmd.FailRun(task_id=t.id, error="Broken", permanent=r.random() < 0.1),

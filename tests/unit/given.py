@@ -156,6 +156,7 @@ class World:
     entries: list[ev.Entry] = field(default_factory=list[ev.Entry])
     guides: set[str] = field(default_factory=set[str])
     keys: dict[str, ev.KeyClaimed] = field(default_factory=dict[str, ev.KeyClaimed])
+    lost: dict[str, str] = field(default_factory=dict[str, str])
     answers: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
     last_id: int = 0
     now: datetime = NOW
@@ -256,6 +257,8 @@ def _answer(need: ask.Need, world: World) -> Any:
             return world.keys.get(stream)
         case ask.Answer(interaction_id=interaction_id):
             return world.answers.get(interaction_id)
+        case ask.SeenFiles(paths=paths):
+            return {path: world.lost[path] for path in paths if path in world.lost}
         case ask.Fresh():
             return _fresh(world)
         case ask.FreshMany(count=count):

@@ -20,11 +20,13 @@ from tests.unit.given import (
     STARTED_RUN,
     STATED,
     WAITING_TICK,
+    World,
     by_run,
     created,
     events,
     finish,
     given,
+    only,
     plan_of,
     run_once,
     then,
@@ -73,6 +75,114 @@ def test_an_output_of_the_wrong_kind_is_refused_by_name(kind: str, value: object
     task = given(created(outputs=(Output(name="a", kind=kind),)))  # type: ignore[arg-type]  # a literal
     with pytest.raises(InvalidParam, match=r"outputs\.a"):
         events(task, cmd.CompleteTask(task_id="1", outputs={"a": value}))
+
+
+ROWS = Output(name="rows", kind="json", schema={"type": "array", "items": {"type": "integer"}})
+
+
+@pytest.mark.parametrize(
+    ("schema", "given", "kept"),
+    [
+        (None, {"a": 1}, {"a": 1}),
+        (None, '{"a": 1}', {"a": 1}),
+        (None, '"text"', '"text"'),
+        ({"type": "array"}, "[1, 2]", [1, 2]),
+        ({"type": "string"}, "[1, 2]", "[1, 2]"),
+    ],
+)
+def test_json_may_be_handed_over_as_text_and_is_kept_as_what_it_says(schema: Any, given: Any, kept: Any) -> None:
+    done = then(running(outputs=(Output(name="a", kind="json", schema=schema),)), cmd.CompleteTask(task_id="1", outputs={"a": given}))
+    assert (done.state, done.completion_outputs) == (State.DONE, {"a": kept})
+
+
+@pytest.mark.parametrize(
+    ("schema", "given", "said"),
+    [
+        (None, "{", r"outputs\.a: is text that is no JSON: '{'; expected a JSON value"),
+        (None, "[NaN]", "is text that is no JSON"),
+        (None, "[" * 5000, "is text that is no JSON"),
+        (None, "[" * 40 + "]" * 40, "is text that is no JSON"),
+        ({"type": "array"}, "{}", r"outputs\.a: is an object; expected array"),
+        ({"type": "array"}, "nonsense", r"outputs\.a: is text; expected array"),
+        ({"required": ["n"], "type": "object"}, {}, r"outputs\.a\.n: is missing; expected a value"),
+    ],
+)
+def test_json_that_is_not_as_required_is_refused_by_its_place(schema: Any, given: Any, said: str) -> None:
+    task = given_outputs(Output(name="a", kind="json", schema=schema))
+    with pytest.raises(InvalidParam, match=said):
+        events(task, cmd.CompleteTask(task_id="1", outputs={"a": given}))
+
+
+def given_outputs(*outputs: Output) -> Task:
+    return given(created(outputs=outputs))
+
+
+def test_everything_missing_or_wrong_is_said_at_once() -> None:
+    task = given_outputs(Output(name="report"), ROWS, Output(name="page", kind="url"), Output(name="more", required=False))
+    with pytest.raises(InvalidParam) as refused:
+        events(task, cmd.CompleteTask(task_id="1", outputs={"rows": [1, "x"], "page": "here", "more": 7}))
+    assert str(refused.value) == (
+        "outputs: lacks report; expected every required output of task 1. outputs.rows[1]: is text; expected integer. "
+        "outputs.page: is 'here'; expected an absolute URL. outputs.more: is not text; expected text, since its kind is text."
+    )
+    assert (refused.value.details["missing"], refused.value.details["wrong"]) == (["report"], ["rows", "page", "more"])
+
+
+def test_a_file_that_somebody_looked_for_in_vain_is_wrong() -> None:
+    world = World()
+    task_id = world.add(outputs=(Output(name="report", kind="file"),))
+    claimed = cmd.CompleteTask(task_id=task_id, outputs={"report": "out/report.md"})
+    world.lost["out/report.md"] = "does not exist"
+    with pytest.raises(InvalidParam, match=r"outputs\.report: is 'out/report.md': does not exist; expected the path of a file in the workspace"):
+        world.do(claimed)
+    del world.lost["out/report.md"]
+    assert world.do(claimed).state is State.DONE
+
+
+@pytest.mark.parametrize("how", ["claims", "ends", "says done"])
+def test_a_file_that_was_there_is_looked_for_again(how: str) -> None:
+    world = World()
+    task_id = world.add(outputs=(Output(name="report", kind="file"),), acceptance=(cmd.NewCriterion(text="The tests pass", check="pytest"),))
+    world.start(task_id)
+    world.by_run(cmd.CompleteTask(task_id=task_id, outputs={"report": "report.md"}))
+    world.do(cmd.CheckCriterion(task_id=task_id, criterion_id="c1", status="fail"))
+    world.lost["report.md"] = "does not exist"
+    if how == "says done":
+        with pytest.raises(InvalidParam, match="does not exist"):
+            world.do(cmd.UpdateTask(task_id=task_id, status="done"))
+        return
+    world.start(task_id)
+    world.by_run(cmd.DeliverUpdates(task_id=task_id))
+    told = world.by_run(cmd.CompleteTask(task_id=task_id) if how == "claims" else cmd.FinishRun(task_id=task_id, final_message="Done."))
+    assert (told.state, told.output_asks) == (State.RUNNING, 1)
+    assert "does not exist" in only(ev.AcceptanceRejected, (entry.event for entry in world.entries[-1:])).gaps[0]
+
+
+def test_an_agent_is_refused_in_the_words_that_everybody_hears() -> None:
+    world = World()
+    task_id = world.add(outputs=REPORT)
+    run = world.start(task_id).run
+    assert run is not None
+    refused = world.plan(cmd.CompleteTask(task_id=task_id), BUILD, run.id).refused
+    with pytest.raises(InvalidParam) as heard:
+        world.do(cmd.CompleteTask(task_id=task_id))
+    assert str(refused) == str(heard.value)
+
+
+def test_a_schema_that_cannot_be_checked_is_refused_when_it_is_given() -> None:
+    world = World()
+    with pytest.raises(InvalidParam, match=r"outputs\[1\]\.schema\.items\.type: is 'int'; expected one or several of"):
+        world.add(outputs=(Output(name="a"), Output(name="b", kind="json", schema={"items": {"type": "int"}})))
+    with pytest.raises(InvalidParam, match=r"outputs\[0\]\.schema: is given for an output of kind text; expected kind json"):
+        world.add(outputs=(Output(name="a", schema={}),))
+    task_id = world.add()
+    with pytest.raises(InvalidParam, match=r"outputs\[0\]\.schema\.\$ref: .* nothing is fetched"):
+        world.do(cmd.UpdateTask(task_id=task_id, outputs=(Output(name="b", kind="json", schema={"$ref": "https://example.org/s.json"}),)))
+
+
+def test_a_schema_from_before_they_were_checked_stands_in_nobodys_way() -> None:
+    task = given_outputs(Output(name="a", kind="json", schema={"type": "whatever", "required": 7}))
+    assert then(task, cmd.CompleteTask(task_id="1", outputs={"a": 1})).state is State.DONE
 
 
 def test_outputs_given_with_a_rejected_claim_need_not_be_given_again() -> None:
@@ -181,6 +291,18 @@ def test_missing_outputs_are_told_twice_in_the_same_run_and_then_the_task_fails(
     task = by_run(task, finish())
     assert (task.state, task.reason) == (State.FAILED, "acceptance")
     assert "report, data" in (task.failure_reason or "")
+
+
+def test_an_agent_that_hands_over_the_wrong_thing_is_told_twice_however_it_ends() -> None:
+    task = running(outputs=(ROWS,))
+    wrong = cmd.CompleteTask(task_id="1", outputs={"rows": ["x"]})
+    task = by_run(task, wrong)
+    assert (task.state, task.output_asks, task.queued) == (State.RUNNING, 1, ())
+    task = by_run(task, finish(), cmd.DeliverUpdates(task_id="1"))
+    assert (task.state, task.output_asks, task.counts.updates) == (State.RUNNING, 2, 2)
+    failed = by_run(task, wrong)
+    assert (failed.state, failed.reason, failed.run) == (State.FAILED, "acceptance", None)
+    assert failed.failure_reason == "outputs.rows[0]: is text; expected integer."
 
 
 def test_outputs_that_come_after_being_asked_for_complete_the_task() -> None:

@@ -172,6 +172,7 @@ class MemoryEventStore:
             "dependents": lambda p: [{"id": record["task_id"]} for record in self._records("task_dependency") if record["needs"] == p["id"]],
             "blocked_by": lambda p: [{"id": needs} for needs in self._unmet(p["id"])],
             "successor": lambda p: [r for r in self._records("task") if r["rerun_of"] == p["id"]][-1:],
+            "result": lambda p: [{"id": r["task_id"]} for r in self._records("task_result") if r["key"] == p["key"]][-1:],
             "path": self._path,
             "events": self._stream,
             "updates": lambda p: [r for r in self._records("task_update") if r["task_id"] == p["id"] and r["number"] > p["after"]][: p["limit"]],

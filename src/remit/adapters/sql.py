@@ -57,6 +57,7 @@ SELECT: Mapping[str, str] = {
             UNION ALL SELECT t.id, t.parent_id, above.step + 1 FROM task t JOIN above ON t.id = above.parent_id
         ) SELECT id FROM above ORDER BY step DESC""",
     "events": f"SELECT {EVENT}, <position> FROM event WHERE stream = :stream AND version > :after ORDER BY version LIMIT :limit",
+    "result": "SELECT task_id FROM task_result {task_result_key} WHERE key = :key ORDER BY task_id DESC LIMIT 1",
     "updates": """SELECT update_id, type, content, status, run_id, turn, at FROM task_update
         WHERE task_id = :id AND number > :after ORDER BY number LIMIT :limit""",
     "interactions": """SELECT interaction_id, task_id, question, options, blocking, asked_by, asked_at, status, answer, answered_by, answered_at
@@ -109,7 +110,7 @@ SELECT: Mapping[str, str] = {
 _TYPES = {
     **dict.fromkeys(("before", "limit", "parent", "root", "id", "after", "priority", "task", "number", "job"), "bigint"),
     **dict.fromkeys(("owner", "state", "parent_session", "label", "before_at", "now", "stream", "interaction"), "text"),
-    **dict.fromkeys(("after_at", "after_id", "call"), "text"),
+    **dict.fromkeys(("after_at", "after_id", "call", "key"), "text"),
     **dict.fromkeys(("streams", "uids", "states", "statuses", "names"), "text[]"),
     "ids": "bigint[]",
 }

@@ -1,5 +1,7 @@
 """What every operation works with: the writer, the reader, the registry and the clock, on one store."""
 
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 from remit.app.agents import AgentRegistry
@@ -8,7 +10,7 @@ from remit.app.service import Held, Outcome, Service
 from remit.domain.command import Command
 from remit.domain.record import record
 from remit.domain.wire import instant
-from remit.ports import Clock, Store
+from remit.ports import Clock, Equipment, Store
 
 T = TypeVar("T")
 
@@ -27,8 +29,10 @@ class Core:
 
     def __init__(self, store: Store, clock: Clock, agents: AgentRegistry, folder: str = "") -> None:
         self.store, self.agents, self.folder = store, agents, folder
-        self.service = Service(store, clock, agents)
+        self.service = Service(store, clock, agents, self.look_for)
         self.clock = clock
+        self.equipment: Callable[[], AbstractAsyncContextManager[Equipment]] | None = None
+        """What agents would work with here, where that is known."""
 
     async def do(self, command: Command, caller: Caller) -> Outcome:
         """Carry out a command."""
@@ -41,6 +45,17 @@ class Core:
     async def task(self, ref: str) -> dict[str, Any]:
         """A whole task as callers see it."""
         return await self.ask(get_task(ref, now=self.now()))
+
+    async def look_for(self, paths: Sequence[str]) -> Mapping[str, str]:
+        """Why files of the workspace are not there, by path; nothing where nobody can look."""
+        if self.equipment is None:
+            return {}
+        async with self.equipment() as (_, tools):
+            host = tools()
+            try:
+                return await host.look_for(paths)
+            finally:
+                await host.close()
 
     def now(self) -> str:
         """This instant as it is stored."""

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
+from remit.app.cache import Lookup, ResultCache
 from remit.app.core import Caller, Core
 from remit.app.handover import brief_of
 from remit.domain import command as cmd
@@ -23,12 +24,11 @@ STOP_SECONDS = 30.0
 
 async def delegate(core: Core, request: ask.DelegateTask, caller: Caller) -> Result:
     """Hand out one piece of work; its result, or a receipt."""
-    task_id = await _create(core, request, caller)
-    if not request.wait:
-        return await shown(core, task_id, request.format, _given(request))
-    await must_have_worker(core, task_id)
-    await until_ended(core, [task_id])
-    return await shown(core, task_id, request.format, _given(request))
+    begun = await _begin(core, Piece(0, request), caller, ResultCache(core), {})
+    if request.wait and not begun.cached:
+        await must_have_worker(core, begun.task_id)
+        await until_ended(core, [begun.task_id])
+    return await _answer(core, begun, request.format)
 
 
 async def launch(core: Core, request: ask.LaunchTask, caller: Caller) -> Result:
@@ -46,21 +46,35 @@ async def delegate_all(core: Core, request: ask.DelegateParallel, caller: Caller
 
 
 async def stream_all(core: Core, request: ask.DelegateParallel, caller: Caller) -> AsyncIterator[tuple[int, Result]]:
-    """Hand out several; each result with its number, as it comes."""
-    waiting: dict[str, tuple[int, ask.DelegateTask]] = {}
-    for number, item in enumerate(request.tasks):
+    """Hand out several; each result with its number, as it comes. Of those that are identical, one does the work."""
+    cache = ResultCache(core)
+    waiting: dict[str, list[Piece]] = {}
+
+    async def begun(number: int, item: Mapping[str, Any] | ask.DelegateTask) -> Result | None:
         try:
-            work = _item(item, number, request)
-            waiting[await _create(core, work, caller)] = number, work
+            work = item if isinstance(item, ask.DelegateTask) else _item(item, number, request)
+            piece = await _begin(core, Piece(number, work), caller, cache, waiting)
         except Unavailable:
             raise
         except RemitError as refused:
-            yield number, refusal(refused, dict(item))
+            return refusal(refused, _given(item) if isinstance(item, ask.DelegateTask) else dict(item))
+        if piece.cached:
+            return await _answer(core, piece, request.format)
+        waiting.setdefault(piece.task_id, []).append(piece)
+        return None
+
+    for number, item in enumerate(request.tasks):
+        if (result := await begun(number, item)) is not None:
+            yield number, result
     if waiting:
         await must_have_worker(core, next(iter(waiting)))
-    async for task_id in ended(core, waiting):
-        number, work = waiting[task_id]
-        yield number, await shown(core, task_id, request.format, _given(work))
+    while waiting:
+        async for task_id in ended(core, list(waiting)):
+            first, *same = waiting.pop(task_id)
+            yield first.number, await _answer(core, first, request.format)
+            for piece in same:
+                if (result := await begun(piece.number, piece.work)) is not None:
+                    yield piece.number, result
 
 
 async def output(core: Core, request: ask.TaskOutput, _: Caller) -> Result:
@@ -135,13 +149,61 @@ def refusal(error: RemitError, params: Mapping[str, Any]) -> Result:
     return {"status": "error", "data": data, "text": error.message, "stats": stats, "context": {"params_input": dict(params)}, "error": told}
 
 
-async def _create(core: Core, work: ask.DelegateTask, caller: Caller) -> str:
+class Piece(NamedTuple):
+    """A piece of work, the task that does it or has done it, and what is known of its result."""
+
+    number: int
+    work: ask.DelegateTask
+    task_id: str = ""
+    lookup: Lookup = Lookup()
+
+    @property
+    def cached(self) -> bool:
+        """Whether its result was there before."""
+        return self.lookup.task_id is not None
+
+
+async def _begin(core: Core, piece: Piece, caller: Caller, cache: ResultCache, waiting: Mapping[str, Sequence[Piece]]) -> Piece:
+    """Find the result of a piece of work, or whoever does the same for this caller already, or make a task of it."""
+    command = _command(piece.work)
+    if not piece.work.cache:
+        return piece._replace(task_id=(await core.do(command, caller)).task_id)
+    _must_be_cacheable(piece.work)
+    lookup = await cache.look(command, caller.actor)
+    if lookup.task_id is not None:
+        return piece._replace(task_id=lookup.task_id, lookup=lookup)
+    if lookup.key is None:
+        return piece._replace(task_id=(await core.do(command, caller)).task_id, lookup=lookup)
+    for task_id, (first, *_) in waiting.items():
+        if first.lookup.key == lookup.key:
+            return piece._replace(task_id=task_id, lookup=lookup)
+    known = cmd.CreateCached(**command.__dict__, cache_key=lookup.key)
+    return piece._replace(task_id=(await core.do(known, caller)).task_id, lookup=lookup)
+
+
+def _must_be_cacheable(work: ask.DelegateTask) -> None:
+    for field in ("idempotency_key", "depends_on"):
+        if getattr(work, field):
+            raise invalid("cache", f"is asked for together with {field}", "one of them: what was done before waits for nothing and has its own task")
+
+
+async def _answer(core: Core, piece: Piece, form: str) -> Result:
+    """What came of a piece of work; if a result from before was asked for, whether this is one."""
+    result = await shown(core, piece.task_id, form, _given(piece.work))
+    if piece.work.cache:
+        told = result if form == "flat" else result["data"]
+        told["cached"] = piece.cached
+        if piece.lookup.why_not:
+            told["not_cached"] = f"The cache was not used: {piece.lookup.why_not}."
+    return result
+
+
+def _command(work: ask.DelegateTask) -> cmd.CreateTask:
     own = {"session_id", "cache", "wait", "format", "idempotency_key"}
     item = {name: value for name, value in _given(work).items() if name not in own}
     brief = brief_of(item, seconds=work.timeout_seconds)
     asked = {**brief, "parent_session": work.session_id, "idempotency_key": work.idempotency_key}
-    outcome = await core.do(parse(cmd.CreateTask, {name: value for name, value in asked.items() if value is not None}), caller)
-    return outcome.task_id
+    return parse(cmd.CreateTask, {name: value for name, value in asked.items() if value is not None})
 
 
 def _item(item: Mapping[str, Any], number: int, request: ask.DelegateParallel) -> ask.DelegateTask:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from remit.app.activation import Activation, CallRecord, ToolFailed
 from remit.app.agents import Agent, AgentRegistry, role_prompt
+from remit.app.cache import vouched
 from remit.app.conversation import Conversation
 from remit.app.handover import Handover
 from remit.app.purse import Purse, Roots
@@ -83,6 +84,11 @@ class AgentRunner:
     def agents(self) -> AgentRegistry:
         """Everybody who can be given work."""
         return self._agents
+
+    @property
+    def models(self) -> Models:
+        """Who answers for the name of a model."""
+        return self._models
 
     @property
     def operations(self) -> OperationTools:
@@ -240,6 +246,7 @@ class Stretch:
         elif not response.text.strip():
             await self._failed(ModelFailed("bad_response", "it said nothing, and nothing again when told to go on"))
         else:
+            await self._vouch()
             await self._write(cmd.FinishRun(task_id=self._task.id, final_message=response.text, tool_summary=self._summary(), usage=self._spent()))
         self._talk.keep(said)
         return None
@@ -341,6 +348,14 @@ class Stretch:
             run_id, tools = self._activation.run_id, self._summary()
             self._counts.clear()
             await self._activation.do(cmd.SettleBudget(task_id=self._task.id, reservation_id=run_id, usage=self._spent(), tool_summary=tools))
+            await self._vouch()
+
+    async def _vouch(self) -> None:
+        """Say that the result may answer for identical tasks, if it may; the word is given last, just before the claim."""
+        if self._task.cache_key is None:
+            return
+        if await vouched(self._task, self._runner.agents, self._runner.models, self._tool_host()):
+            await self._activation.do(cmd.VouchResult(task_id=self._task.id))
 
     async def _do(self, call: ToolCall) -> ToolOutcome:
         if call.error:
@@ -348,8 +363,12 @@ class Stretch:
         if call.name in self._operation_specs:
             return await self._runner.operations.call(call.name, call.arguments, self._activation)
         request = ToolCallRequest(call.name, call.arguments, self._offered, TOOL_SECONDS, self._activation.stopping)
+        return await self._tool_host().call(request)
+
+    def _tool_host(self) -> ToolHost:
+        """The tools of the workspace, from when they are first wanted."""
         self._host = self._host or self._runner.tools()
-        return await self._host.call(request)
+        return self._host
 
     def _done(self, key: str, call: ToolCall, outcome: ToolOutcome) -> CallRecord:
         begun = self._activation.begun(key, call.name, call.arguments, repeatable=True)

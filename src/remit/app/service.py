@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple, assert_never
@@ -33,12 +33,18 @@ RESENDS = 6
 """How often a commit whose answer got lost is sent again."""
 
 
+LookFor = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
+"""Looks for files of the workspace: why each is not there, by path."""
+
+
 class Outcome(NamedTuple):
     """What a command did: the task it was about, and every entry it appended."""
 
     task_id: str
     task: Task | None
     entries: tuple[ev.Entry, ...]
+    refused: RemitError | None = None
+    """Why whoever asked did not get it, although that was recorded."""
 
     @property
     def update_ids(self) -> tuple[str, ...]:
@@ -70,8 +76,8 @@ class Held:
 class Service:
     """Loads, decides and appends, and tries again when it lost a race."""
 
-    def __init__(self, store: EventStore, clock: Clock, agents: Agents) -> None:
-        self._store, self._clock, self._agents = store, clock, agents
+    def __init__(self, store: EventStore, clock: Clock, agents: Agents, files: LookFor | None = None) -> None:
+        self._store, self._clock, self._agents, self._files = store, clock, agents, files
         self._actors: set[str] = set()
         self._recent: dict[str, Loaded] = {}
 
@@ -87,6 +93,12 @@ class Service:
         Rows that are kept beside the events land with them.
         """
         self._must_be_actor(actor)
+        outcome = await self._carry_out(command, actor, run_id, held, beside)
+        if outcome.refused is not None:
+            raise outcome.refused
+        return outcome
+
+    async def _carry_out(self, command: cmd.Command, actor: str, run_id: str | None, held: Held | None, beside: Sequence[Change]) -> Outcome:
         if held is not None and held.seen:
             outcome = await self._from_memory(command, Context(actor=actor, now=self._clock.now(), run_id=run_id), held, beside)
             if outcome is not None:
@@ -202,7 +214,7 @@ class Service:
         if held is not None and (known := draft.tasks.get(held.task_id) or seen.get(held.task_id)):
             held.seen = {held.task_id: known}
         done = draft.tasks.get(decided.task_id)
-        return Outcome(decided.task_id, done.task if done else await self._task(decided.task_id, seen), tuple(draft.entries))
+        return Outcome(decided.task_id, done.task if done else await self._task(decided.task_id, seen), tuple(draft.entries), decided.refused)
 
     async def _follow_up(
         self, before: Task | None, after: Task, events: Sequence[Any], context: Context, seen: dict[str, Loaded], draft: "_Draft"
@@ -257,6 +269,8 @@ class Service:
         match need:
             case ask.Load(refs=refs):
                 return await self._load(refs, seen)
+            case ask.SeenFiles(paths=paths):
+                return await self._files(paths) if self._files else {}
             case ask.Dependents(task_id=task_id):
                 return await self._dependents(task_id, seen)
             case ask.EndedChildren(task_id=task_id):

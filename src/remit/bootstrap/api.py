@@ -43,8 +43,7 @@ class Remit:
         if settings.get("database_url") is None and not (settings.workspace and settings.folder.is_dir()):
             config.make_workspace(settings.workspace or Path.cwd())
             settings = config.load(workspace, {"database_url": database_url})
-        names = [function.__name__ for function in tools]
-        async with open_workspace(settings, names) as core, _worker(core, settings, tools, wanted=worker):
+        async with open_workspace(settings, tools) as core, _worker(core, settings, tools, wanted=worker):
             yield cls(core, Caller(actor=actor or operator()))
 
     async def call(self, operation: str, **values: Any) -> Result:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from remit.app.core import Core
 from remit.config import Settings
 from remit.errors import invalid
-from remit.ports import Runner, ToolHost
+from remit.ports import Equipment, Runner, ToolHost
 
 Function = Callable[..., Any]
 
@@ -20,13 +20,21 @@ async def open_runner(core: Core, settings: Settings, functions: Sequence[Functi
     if name := settings.get("runner"):
         yield _named(str(name))
         return
+    from remit.app.run import AgentRunner
+    from remit.surfaces.agent_tools import CatalogTools
+
+    async with open_equipment(core, settings, functions) as (models, tools):
+        yield AgentRunner(core.store, core.agents, models, tools, CatalogTools(core), core.clock)
+
+
+@asynccontextmanager
+async def open_equipment(core: Core, settings: Settings, functions: Sequence[Function] = ()) -> AsyncGenerator[Equipment, None]:
+    """The models in force, and the tools of the workspace with functions beside them."""
     from remit.adapters.models.answer import DEFAULTS
     from remit.adapters.models.desk import ModelDesk
     from remit.adapters.tools import WorkspaceTools
     from remit.adapters.tools.functions import WithFunctions, named
     from remit.adapters.tools.shell import first_program
-    from remit.app.run import AgentRunner
-    from remit.surfaces.agent_tools import CatalogTools
 
     folder = Path(core.folder or Path.cwd())
     unsandboxed = settings.get("allow_unsandboxed")
@@ -41,7 +49,7 @@ async def open_runner(core: Core, settings: Settings, functions: Sequence[Functi
         return WithFunctions(host, own) if own else host()
 
     try:
-        yield AgentRunner(core.store, core.agents, desk, tools, CatalogTools(core), core.clock)
+        yield Equipment(desk, tools)
     finally:
         await desk.close()
 

@@ -103,6 +103,8 @@ _DATA: Schema = {
         "model_used": nullable(_TEXT),
         "subagent_type": nullable(_TEXT),
         "outputs": {"type": "object"},
+        "cached": {"type": "boolean"},
+        "not_cached": _TEXT,
     },
     "required": ["status", "task_id", "result", "tool_summary", "model_used", "subagent_type"],
 }
@@ -123,6 +125,8 @@ _ENVELOPE: Schema = {
         "duration": {"type": "number"},
         "started_at": nullable(_TEXT),
         "completed_at": nullable(_TEXT),
+        "cached": {"type": "boolean"},
+        "not_cached": _TEXT,
     },
     "required": ["status"],
 }

@@ -121,6 +121,13 @@ class CreateTask(Brief):
 
 
 @record
+class CreateCached(CreateTask):
+    """Create a task whose result may answer for others; nobody outside can say what it is known by."""
+
+    cache_key: str
+
+
+@record
 class CreateSubtask(Brief):
     """Create a subtask of a task, linked to a step of its plan if one is named."""
 
@@ -367,6 +374,13 @@ class FinishRun:
 
 
 @record
+class VouchResult:
+    """The run is about to end, and whatever its result depends on is as it was when the task was made."""
+
+    task_id: TaskId
+
+
+@record
 class ReleaseRun:
     """The worker gives the task back unharmed."""
 
@@ -534,6 +548,7 @@ Signal = (
     | AwaitSubtask
     | SetTimer
     | YieldRun
+    | VouchResult
     | FinishRun
     | ReleaseRun
     | FailRun
@@ -550,4 +565,4 @@ Signal = (
 )
 """What remit's own engine asks."""
 
-Command = Operation | Signal | Delegate | SettleSubtasks | ReleaseDependents
+Command = Operation | Signal | CreateCached | Delegate | SettleSubtasks | ReleaseDependents

@@ -7,9 +7,10 @@ from urllib.parse import urlsplit
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain.output import usable
 from remit.domain.policy import agent_of, max_children, max_depth, must_own, narrowed
 from remit.domain.record import record, replace
-from remit.domain.value import Criterion, Limits, Output, Resource, Step, Task
+from remit.domain.value import Criterion, Limits, Resource, Step, Task
 from remit.errors import Conflict, LimitExceeded, invalid
 
 
@@ -34,7 +35,7 @@ def created(command: cmd.CreateTask | cmd.CreateSubtask, ids: NewIds, actor: str
         draft=command.status == "draft",
         acceptance=criteria(command.acceptance, None),
         completion=command.completion,
-        outputs=unique_names(command.outputs),
+        outputs=usable(command.outputs),
         guides=tuple(dict.fromkeys(command.tsgs)),
         steps=tuple(Step(title=step.title, details=step.details, done=step.done) for step in command.steps),
         resources=tuple(resource(item.type, item.value, item.label, f"resources[{index}].value") for index, item in enumerate(command.resources)),
@@ -55,6 +56,7 @@ def created(command: cmd.CreateTask | cmd.CreateSubtask, ids: NewIds, actor: str
         labels=tuple(dict.fromkeys(command.labels)),
         metadata=command.metadata,
         idempotency_key=command.idempotency_key,
+        cache_key=command.cache_key if isinstance(command, cmd.CreateCached) else None,
     )
 
 
@@ -119,14 +121,6 @@ def criteria(given: Iterable[cmd.NewCriterion], task: Task | None) -> tuple[Crit
             known = Criterion(id=f"c{number}", text=item.text, check=item.check)
         made.append(known)
     return tuple(made)
-
-
-def unique_names(outputs: tuple[Output, ...]) -> tuple[Output, ...]:
-    """The outputs, if no two have the same name."""
-    names = [output.name for output in outputs]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise invalid("outputs", f"names {twice!r} twice", "each name once")
-    return outputs
 
 
 def resource(kind: Literal["url", "file"], value: str, label: str | None, field: str) -> Resource:

@@ -8,13 +8,14 @@ from typing import TypeVar, assert_never
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
-from remit.domain.create import criteria, resource, unique_names
+from remit.domain.create import criteria, resource
 from remit.domain.evolve import evolve
+from remit.domain.output import Files, gaps, usable
 from remit.domain.policy import must_answer_for, must_be_person, must_live
 from remit.domain.record import record, replace
 from remit.domain.run import RunCommand, abort, decide_run, fenced, wake
 from remit.domain.value import State, Step, Task, TaskId
-from remit.domain.verdict import claim, conclude
+from remit.domain.verdict import NO_FILES, claim, conclude, tell_gaps
 from remit.errors import Conflict, NotFound, invalid
 
 V = TypeVar("V")
@@ -26,11 +27,12 @@ LATE = cmd.LoseRun | cmd.FireTimer | cmd.Tick | cmd.SettleSubtask | cmd.AbortTas
 
 @record
 class Context:
-    """Who asks, when, and under which run's fence."""
+    """Who asks, when, under which run's fence, and which files were looked for."""
 
     actor: str
     now: datetime
     run_id: str | None = None
+    files: Files = NO_FILES
 
 
 TaskCommand = (
@@ -64,13 +66,12 @@ def decide(task: Task, command: TaskCommand, context: Context) -> Events:
     fenced(task, context.run_id)
     must_live(task)
     if isinstance(command, RunCommand):
-        return decide_run(task, command, context.actor, context.now, context.run_id)
+        return decide_run(task, command, context.actor, context.now, context.run_id, context.files)
     match command:
         case cmd.UpdateTask():
             return _update(task, command, context)
-        case cmd.CompleteTask(outputs=outputs, summary=summary):
-            claimed = claim(task, context.actor, context.now, run_id=context.run_id, outputs=outputs, summary=summary)
-            return _refuse_if(context.run_id is not None and bool(task.queued), task, "has news that you have not read; it comes next") or claimed
+        case cmd.CompleteTask():
+            return _complete(task, command, context)
         case cmd.FailTask(message=message):
             must_answer_for(context.actor, task, "fail it")
             return [ev.TaskFailed(reason="error", message=message)]
@@ -156,13 +157,22 @@ def _update(task: Task, command: cmd.UpdateTask, context: Context) -> Events:
         case "active":
             return [*events, ev.TaskActivated()] if task.state is State.DRAFT else [*events, *conclude(changed)]
         case "done":
-            return [*events, *claim(changed, context.actor, context.now, run_id=context.run_id)]
+            return [*events, *claim(changed, context.actor, context.now, run_id=context.run_id, files=context.files)]
         case "canceled":
             return [*events, ev.TaskCanceled(reason="user")]
         case None:
             return [*events, *conclude(changed)]
         case _:
             assert_never(command.status)
+
+
+def _complete(task: Task, command: cmd.CompleteTask, context: Context) -> Events:
+    """Claim completion; a run that hands over too little is refused like anybody else, but not for ever."""
+    if context.run_id is not None and (found := gaps(task, command.outputs, context.files)):
+        return tell_gaps(task, found, told=True)
+    actor, now, run_id, files = context.actor, context.now, context.run_id, context.files
+    claimed = claim(task, actor, now, run_id=run_id, outputs=command.outputs, summary=command.summary, files=files)
+    return _refuse_if(context.run_id is not None and bool(task.queued), task, "has news that you have not read; it comes next") or claimed
 
 
 def _revise(task: Task, command: cmd.UpdateTask) -> Events:
@@ -205,7 +215,7 @@ def _instruct(task: Task, command: cmd.UpdateTask) -> Events:
     if command.acceptance is not None and (acceptance := criteria(command.acceptance, task)) != task.acceptance:
         events.append(ev.AcceptanceUpdated(update_id=update_id(task, len(events) + 1), acceptance=acceptance))
     if command.outputs is not None and command.outputs != task.outputs:
-        unique_names(command.outputs)
+        usable(command.outputs)
         events.append(ev.OutputsUpdated(update_id=update_id(task, len(events) + 1), outputs=command.outputs))
     return [*events, *wake(task, "update")] if events else []
 

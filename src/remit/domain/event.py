@@ -62,6 +62,7 @@ class TaskCreated:
     labels: tuple[str, ...] = ()
     metadata: Mapping[str, Json] | None = None
     idempotency_key: str | None = None
+    cache_key: str | None = None
 
 
 @record
@@ -345,6 +346,13 @@ class TaskResumed:
 
 
 @record
+class ResultVouched:
+    """The live run found everything that its result depends on to be as it was when the task was made."""
+
+    run_id: str
+
+
+@record
 class CompletionClaimed:
     """Somebody says that it is done."""
 
@@ -379,6 +387,8 @@ class AcceptanceRejected:
     update_id: str
     gaps: tuple[str, ...]
     missing_outputs: bool = False
+    told: bool = False
+    """The agent was told in the answer to its claim, so that this is no update."""
 
 
 @record
@@ -479,6 +489,7 @@ Event = (
     | TimerFired
     | TaskPaused
     | TaskResumed
+    | ResultVouched
     | CompletionClaimed
     | CriterionChecked
     | CriterionWaived

@@ -38,6 +38,9 @@ PROGRESS = (
 )
 """What counts as getting on with the work."""
 
+VOUCHED = (ev.BudgetSettled, ev.CompletionClaimed, ev.CriterionChecked, ev.TaskCompleted)
+"""What may come between a run's word for its result and the end of the task; after anything else the word must be given again."""
+
 
 def evolve(task: Task | None, entry: ev.Entry) -> Task:
     """The task after one more event."""
@@ -48,6 +51,8 @@ def evolve(task: Task | None, entry: ev.Entry) -> Task:
     assert task is not None, f"{type(event).__name__} before TaskCreated in stream {entry.stream}"
     assert not isinstance(event, ev.GuideCreated | ev.KeyClaimed), f"{type(event).__name__} in the stream of task {task.id}"
     after = _apply(task, event, entry)
+    if task.vouched and not isinstance(event, VOUCHED):
+        after = replace(after, vouched=False)
     if after.run is not None and isinstance(event, PROGRESS):
         after = replace(after, run=replace(after.run, progressed=True))
     return _stamped(after, entry)
@@ -98,6 +103,7 @@ def _created(event: ev.TaskCreated, entry: ev.Entry) -> Task:
         labels=event.labels,
         metadata=event.metadata,
         idempotency_key=event.idempotency_key,
+        cache_key=event.cache_key,
         counts=Counts(criteria=len(event.acceptance)),
     )
 
@@ -110,6 +116,8 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
         case ev.RunStarted(run_id=run_id, worker=worker):
             run = Run(id=run_id, worker=worker, started_at=entry.at)
             return replace(task, run=run, state=State.RUNNING, wait=None, counts=replace(task.counts, runs=task.counts.runs + 1))
+        case ev.ResultVouched():
+            return replace(task, vouched=True)
         case ev.CompletionClaimed():
             return _claimed(task, event)
         case ev.TaskCompleted(verification=verification):
@@ -377,6 +385,7 @@ def _claimed(task: Task, event: ev.CompletionClaimed) -> Task:
     return replace(
         _run_over(task, event.tool_summary),
         state=State.VERIFYING,
+        vouched=task.vouched and event.run_id is not None,
         paused_from=None,
         wait=None,
         acceptance=acceptance,
@@ -387,6 +396,8 @@ def _claimed(task: Task, event: ev.CompletionClaimed) -> Task:
 
 
 def _rejected(task: Task, event: ev.AcceptanceRejected, entry: ev.Entry) -> Task:
+    if event.told:
+        return replace(task, output_asks=task.output_asks + 1, counts=replace(task.counts, updates=task.counts.updates + 1))
     content = "\n".join(f"- {gap}" for gap in event.gaps)
     queued = _queue(task, entry, event.update_id, "acceptance", content)
     if event.missing_outputs:

@@ -16,12 +16,13 @@ from remit.domain import event as ev
 from remit.domain.agent import matching
 from remit.domain.create import NewIds, created, must_take_subtask, successor
 from remit.domain.decide import Context, Events, TaskCommand, decide, fold
+from remit.domain.output import gaps, paths, refusal
 from remit.domain.policy import must_live
 from remit.domain.record import record, replace
 from remit.domain.run import fenced
 from remit.domain.value import TASK_ID, Child, Dependency, State, Task, Tools
 from remit.domain.wire import plain
-from remit.errors import Conflict, NotFound, invalid
+from remit.errors import Conflict, InvalidParam, NotFound, invalid
 
 GUIDE, KEY = "guide/", "key/"
 CALL = "call:"
@@ -84,6 +85,13 @@ class Answer:
 
 
 @record
+class SeenFiles:
+    """Why files of the workspace are not there, by path; those that are have nothing said of them, and so has what nobody could look for."""
+
+    paths: tuple[str, ...]
+
+
+@record
 class Fresh:
     """Ids for a new task; asked for last, so that a refused request uses none up."""
 
@@ -95,7 +103,7 @@ class FreshMany:
     count: int
 
 
-Need = Load | Dependents | EndedChildren | KnownGuides | KnownAgents | Granted | ClaimedKey | Answer | Fresh | FreshMany
+Need = Load | Dependents | EndedChildren | KnownGuides | KnownAgents | Granted | ClaimedKey | Answer | SeenFiles | Fresh | FreshMany
 
 
 @record
@@ -111,6 +119,8 @@ class Plan:
     dependents: tuple[tuple[str, int], ...] = ()
     wakes: frozenset[str] = frozenset()
     """Guarded tasks that can run from now on although nothing of them has changed."""
+    refused: InvalidParam | None = None
+    """What whoever asked is told once the events are stored: that it was refused is one of them."""
 
 
 T = TypeVar("T")
@@ -209,11 +219,29 @@ def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
                 return Plan(task_id=task.id, events={})
         case _:
             pass
+    context = yield from _with_files(task, command, context)
     changes: Changes = {task.id: decide(task, command, context)}
+    if isinstance(command, cmd.CompleteTask) and any(isinstance(event, ev.AcceptanceRejected) and event.told for event in changes[task.id]):
+        return replace(_plan(task.id, changes), refused=refusal(task, gaps(task, command.outputs, context.files)))
     if _canceled(changes[task.id]):
         below = yield from _below(task)
         changes |= {child.id: [ev.TaskCanceled(reason="parent")] for child in below if not child.state.terminal}
     return _plan(task.id, changes, guards)
+
+
+def _with_files(task: Task, command: TaskCommand, context: Context) -> Asking[Context]:
+    """Have the files looked for that a claim of completion hands over."""
+    match command:
+        case cmd.CompleteTask(outputs=given) | cmd.FinishRun(outputs=given):
+            wanted = paths(task, given)
+        case cmd.UpdateTask(status="done", outputs=outputs):
+            wanted = paths(task if outputs is None else replace(task, outputs=outputs), None)
+        case _:
+            return context
+    if not wanted:
+        return context
+    found: Mapping[str, str] = yield SeenFiles(paths=wanted)
+    return replace(context, files=found)
 
 
 def _below(task: Task) -> Asking[list[Task]]:

@@ -1,8 +1,8 @@
-"""Rules that several decisions share: defaults, grants, who is who, what is missing."""
+"""Rules that several decisions share: defaults, grants, who is who."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from remit.domain.value import Json, Limits, Output, Task, Tools
+from remit.domain.value import Limits, Output, Task, Tools
 from remit.errors import Conflict, Forbidden
 
 MAX_ATTEMPTS = 3
@@ -73,12 +73,6 @@ def max_children(limits: Limits) -> int:
 def max_attempts(limits: Limits) -> int:
     """How many runs in a row may end badly."""
     return MAX_ATTEMPTS if limits.max_attempts is None else limits.max_attempts
-
-
-def missing_outputs(task: Task, given: Mapping[str, Json] | None) -> tuple[str, ...]:
-    """Names of required outputs that are neither given now nor were before."""
-    there = {**(task.completion_outputs or {}), **(given or {})}
-    return tuple(output.name for output in task.outputs if output.required and there.get(output.name) is None)
 
 
 def outline(outputs: Iterable[Output]) -> str:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from remit.domain import event as ev
 from remit.domain.table import TABLES
-from remit.domain.value import Interaction, Run, Task, Update
+from remit.domain.value import Interaction, Run, State, Task, Update
 from remit.domain.wire import dumps, instant, plain
 
 Value = str | int | bytes | None
@@ -30,7 +30,7 @@ def rows(before: Task | None, entries: Iterable[tuple[ev.Entry, Task]], head: by
         latest = after
     if latest is None or latest is earlier:
         return []
-    return [task_row(latest, head), *_labels(earlier, latest), *_dependencies(earlier, latest), *changes.values()]
+    return [task_row(latest, head), *_cached(latest), *_labels(earlier, latest), *_dependencies(earlier, latest), *changes.values()]
 
 
 def guide_row(entry: ev.Entry) -> Change:
@@ -68,6 +68,11 @@ def task_row(task: Task, head: bytes) -> Change:
 
 def _put(table: str, *values: Value) -> Change:
     return Change(table, values[: TABLES[table].key], values)
+
+
+def _cached(task: Task) -> list[Change]:
+    """A result that answers for identical tasks: done, by a run that has vouched for it."""
+    return [_put("task_result", int(task.id), task.cache_key)] if task.vouched and task.state is State.DONE else []
 
 
 def _labels(before: Task | None, after: Task) -> list[Change]:

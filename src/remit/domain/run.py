@@ -5,10 +5,11 @@ from typing import assert_never
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
-from remit.domain.policy import MAX_IDLE_RUNS, MAX_OUTPUT_ASKS, max_attempts, missing_outputs
+from remit.domain.output import Files, gaps
+from remit.domain.policy import MAX_IDLE_RUNS, max_attempts
 from remit.domain.record import replace
 from remit.domain.value import FailReason, State, Task, Usage, WakeCause
-from remit.domain.verdict import claim
+from remit.domain.verdict import NO_FILES, claim, tell_gaps
 from remit.errors import Conflict, NotFound, StaleRun
 
 Events = list[ev.Event]
@@ -21,6 +22,7 @@ RunCommand = (
     | cmd.AwaitSubtask
     | cmd.SetTimer
     | cmd.YieldRun
+    | cmd.VouchResult
     | cmd.FinishRun
     | cmd.ReleaseRun
     | cmd.FailRun
@@ -37,6 +39,7 @@ OF_THE_RUN = (
     cmd.AwaitSubtask
     | cmd.SetTimer
     | cmd.YieldRun
+    | cmd.VouchResult
     | cmd.FinishRun
     | cmd.ReleaseRun
     | cmd.FailRun
@@ -58,16 +61,18 @@ def fenced(task: Task, run_id: str | None) -> None:
         raise StaleRun(f"Run {run_id} of task {task.id} is over; {live} live.", hint="Stop: whatever it did since is not kept.")
 
 
-def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_id: str | None) -> Events:
+def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_id: str | None, files: Files = NO_FILES) -> Events:
     """The events of a command about a run or a wake."""
     if run_id is None and isinstance(command, OF_THE_RUN):
         raise StaleRun(f"{type(command).__name__} needs the live run of task {task.id}.")
     if isinstance(command, ENDS) and command.usage != Usage():
         used = ev.BudgetSettled(reservation_id=_live(task), run_id=_live(task), usage=command.usage)
-        return [used, *decide_run(task, replace(command, usage=Usage()), actor, now, run_id)]
+        return [used, *decide_run(task, replace(command, usage=Usage()), actor, now, run_id, files)]
     match command:
         case cmd.FinishRun():
-            return _finish(task, command, actor, now)
+            return _finish(task, command, actor, now, files)
+        case cmd.VouchResult():
+            return [ev.ResultVouched(run_id=_live(task))] if task.cache_key is not None and not task.vouched else []
         case cmd.StartRun(worker=worker):
             return _start(task, worker)
         case cmd.RunTask():
@@ -194,15 +199,15 @@ def _await(task: Task, child_id: str, call_id: str | None) -> Events:
     return [] if child.settled else [ev.SubtaskAwaited(child_id=child_id, call_id=call_id)]
 
 
-def _finish(task: Task, command: cmd.FinishRun, actor: str, now: datetime) -> Events:
+def _finish(task: Task, command: cmd.FinishRun, actor: str, now: datetime, files: Files) -> Events:
     """A final message claims completion, unless something is plainly left to do; what was said meanwhile is read first."""
     if task.queued:
         return []
     unfinished = any(not step.done for step in task.steps) or any(child.holds for child in task.children)
     if task.completion == "explicit" or unfinished:
         return _idle(task, command)
-    if missing := missing_outputs(task, command.outputs):
-        return _tell_missing(task, missing)
+    if found := gaps(task, command.outputs, files):
+        return tell_gaps(task, found)
     return claim(
         task,
         actor,
@@ -212,6 +217,7 @@ def _finish(task: Task, command: cmd.FinishRun, actor: str, now: datetime) -> Ev
         summary=command.final_message,
         final_message=command.final_message,
         tool_summary=command.tool_summary,
+        files=files,
     )
 
 
@@ -223,13 +229,6 @@ def _idle(task: Task, command: cmd.FinishRun) -> Events:
         return [yielded]
     question = f"{MAX_IDLE_RUNS} runs in a row made no progress. How should it go on? Its last words: {command.final_message or '(none)'}"
     return [ev.UserInteractionRequested(interaction_id=f"{task.id}-q{task.counts.interactions + 1}", question=question), yielded]
-
-
-def _tell_missing(task: Task, missing: tuple[str, ...]) -> Events:
-    if task.output_asks >= MAX_OUTPUT_ASKS:
-        return [ev.TaskFailed(reason="acceptance", message=f"Required outputs are missing: {', '.join(missing)}.")]
-    gaps = tuple(f"The required output {name} is missing." for name in missing)
-    return [ev.AcceptanceRejected(update_id=f"{task.id}-u{task.counts.updates + 1}", gaps=gaps, missing_outputs=True)]
 
 
 def _give_up(task: Task, reason: FailReason, message: str, *, at_once: bool = False) -> Events:

@@ -37,6 +37,7 @@ TABLES = {
     ),
     "task_label": Table(2, ("task_id", "label")),
     "task_dependency": Table(2, ("task_id", "needs", "rule")),
+    "task_result": Table(1, ("task_id", "key")),
     "task_update": Table(2, ("task_id", "number", "update_id", "type", "content", "status", "run_id", "turn", "at")),
     "interaction": Table(
         2,

@@ -372,6 +372,8 @@ class Task:
     labels: tuple[str, ...] = ()
     metadata: Mapping[str, Json] | None = None
     idempotency_key: str | None = None
+    cache_key: str | None = None
+    vouched: bool = False
     run: Run | None = None
     attempts: int = 0
     rounds: int = 0

@@ -1,16 +1,16 @@
 """When a task counts as done: claims, criteria, and what stands behind them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from urllib.parse import urlsplit
 
 from remit.domain import event as ev
 from remit.domain.evolve import evolve
-from remit.domain.policy import MAX_ROUNDS, missing_outputs, must_answer_for
-from remit.domain.value import Criterion, CriterionStatus, Json, Output, State, Task, ToolCount, Verification
-from remit.errors import Problem, invalid
+from remit.domain.output import Files, Gap, gaps, handed, refusal
+from remit.domain.policy import MAX_OUTPUT_ASKS, MAX_ROUNDS, must_answer_for
+from remit.domain.value import Criterion, CriterionStatus, Json, State, Task, ToolCount, Verification
 
 Events = list[ev.Event]
+NO_FILES: Files = {}
 
 
 def claim(
@@ -23,22 +23,28 @@ def claim(
     summary: str | None = None,
     final_message: str | None = None,
     tool_summary: tuple[ToolCount, ...] = (),
+    files: Files = NO_FILES,
 ) -> Events:
     """Claim completion, and conclude at once where nothing is left to be checked by code."""
-    must_have_outputs(task, outputs)
+    if found := gaps(task, outputs, files):
+        raise refusal(task, found)
     must_answer_for(actor, task, "complete it")
+    if outputs is not None:
+        everything = handed(task, outputs)
+        outputs = {name: everything[name] for name in outputs}
     claimed = ev.CompletionClaimed(run_id=run_id, outputs=outputs, summary=summary, final_message=final_message, tool_summary=tool_summary)
     after = evolve(task, ev.Entry(id="", stream=task.id, version=task.version + 1, at=now, actor=actor, event=claimed))
     return [claimed, *conclude(after)]
 
 
-def must_have_outputs(task: Task, given: Mapping[str, Json] | None) -> None:
-    """Refuse a completion whose required outputs are missing or of the wrong kind."""
-    if missing := missing_outputs(task, given):
-        raise invalid("outputs", f"lacks {', '.join(missing)}", f"every required output of task {task.id}", missing=list(missing))
-    for output in task.outputs:
-        if output.name in (given or {}) and (problem := _wrong_kind(output, (given or {})[output.name])):
-            raise invalid(*problem)
+def tell_gaps(task: Task, found: Sequence[Gap], *, told: bool = False) -> Events:
+    """Tell a running agent what is missing or wrong, in one more turn; after two of them the task fails."""
+    if task.output_asks >= MAX_OUTPUT_ASKS:
+        missing = [gap.name for gap in found if not gap.problems]
+        first = [f"Required outputs are missing: {', '.join(missing)}."] if missing else []
+        return [ev.TaskFailed(reason="acceptance", message=" ".join([*first, *(gap.told for gap in found if gap.problems)]))]
+    gaps_told = tuple(gap.told for gap in found)
+    return [ev.AcceptanceRejected(update_id=f"{task.id}-u{task.counts.updates + 1}", gaps=gaps_told, missing_outputs=True, told=told)]
 
 
 def conclude(task: Task) -> Events:
@@ -71,21 +77,3 @@ def _rejected(task: Task, failing: list[Criterion]) -> ev.Event:
     if task.rounds >= MAX_ROUNDS:
         return ev.TaskFailed(reason="acceptance", message=f"Not accepted after {MAX_ROUNDS + 1} claims: {'; '.join(gaps)}")
     return ev.AcceptanceRejected(update_id=f"{task.id}-u{task.counts.updates + 1}", gaps=gaps)
-
-
-def _wrong_kind(output: Output, value: Json) -> Problem | None:
-    field = f"outputs.{output.name}"
-    if output.kind == "json" or value is None:
-        return None
-    if not isinstance(value, str):
-        return Problem(field, "is not text", f"text, since its kind is {output.kind}")
-    if output.kind == "url" and not _is_url(value):
-        return Problem(field, f"is {value[:60]!r}", "an absolute URL")
-    return None
-
-
-def _is_url(value: str) -> bool:
-    try:
-        return all(urlsplit(value)[:2])
-    except ValueError:
-        return False

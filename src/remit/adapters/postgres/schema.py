@@ -388,7 +388,18 @@ ENGINE: Migration = (
     _CLAIM,
 )
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE)
+RESULTS: Migration = (
+    'CREATE TABLE task_result (task_id bigint PRIMARY KEY, key text COLLATE "C" NOT NULL)',
+    "CREATE INDEX task_result_key ON task_result (key, task_id)",
+    _PUT_ANY_ROW.replace(
+        "    END CASE;",
+        """    WHEN 'task_result' THEN
+        INSERT INTO task_result VALUES ((content->>0)::bigint, content->>1) ON CONFLICT DO NOTHING;
+    END CASE;""",
+    ),
+)
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS)
 
 
 async def migrate(connection: Any, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

@@ -131,7 +131,12 @@ ENGINE: Migration = (
     "CREATE INDEX task_waiting ON task (id) WHERE state = 'waiting'",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE)
+RESULTS: Migration = (
+    "CREATE TABLE task_result (task_id INTEGER PRIMARY KEY, key TEXT NOT NULL) STRICT",
+    "CREATE INDEX task_result_key ON task_result (key, task_id)",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS)
 
 
 def migrate(connection: Any, path: Path | str, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

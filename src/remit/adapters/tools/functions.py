@@ -76,6 +76,14 @@ class WithFunctions:
             return ToolOutcome(f"{call.tool} failed: {type(error).__name__}: {error}", is_error=True)
         return clip(found if isinstance(found, str) else _text(found), "Ask for less.")
 
+    async def look_for(self, paths: Sequence[str]) -> Mapping[str, str]:
+        """Why these are no files of the host."""
+        return await self._host.look_for(paths)
+
+    async def fingerprint(self) -> str | None:
+        """All files that the host's tools can see; what functions look at is nobody's to know."""
+        return await self._host.fingerprint()
+
     async def close(self) -> None:
         """Let go of the host."""
         if self._made is not None:

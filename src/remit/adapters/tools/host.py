@@ -1,6 +1,7 @@
 """The tools of one run: what is granted is done, and whatever goes wrong is said to the model."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from remit.domain import tool as t
 from remit.domain.schema import record_schema
 from remit.domain.shape import parse
 from remit.domain.tool import Todo, TodoWrite, ToolCallRequest, ToolOutcome, ToolSpec
-from remit.errors import RemitError
+from remit.errors import InvalidParam, RemitError
 
 FILE_SECONDS = 10.0
 SEARCH_SECONDS = 20.0
@@ -91,6 +92,25 @@ class WorkspaceTools:
             return _error(_halted(call.tool, halted, stop))
         except OSError as failed:  # a full disk and the like: the model cannot mend it, but must know
             return _error(f"{call.tool} failed: {failed.strerror or type(failed).__name__}.")
+
+    async def look_for(self, paths: Sequence[str]) -> Mapping[str, str]:
+        """Why these are no files that the tools can read, by path; those that are, are left out."""
+        stop = Stop(FILE_SECONDS, asyncio.Event())
+        return await stop.in_thread(lambda: {path: why for path in paths if (why := self._why_not(path))})
+
+    def _why_not(self, path: str) -> str:
+        try:
+            return "is a folder" if self._workspace.find(path, "path")[1] else ""
+        except InvalidParam as refused:
+            return str(refused.details["fields"][0]["problem"])
+
+    async def fingerprint(self) -> str | None:
+        """All files that the tools can see, in one word; nothing if they are too many to look at in time."""
+        stop = Stop(SEARCH_SECONDS, asyncio.Event())
+        try:
+            return await stop.in_thread(lambda: self._workspace.fingerprint(stop.check))
+        except Halted:
+            return None
 
     async def close(self) -> None:
         """Let go of the workspace."""

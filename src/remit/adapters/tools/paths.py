@@ -5,6 +5,7 @@ opened: whoever swaps a folder for a link in between gets an error, not a file f
 """
 
 import errno
+import hashlib
 import os
 import stat
 from collections import deque
@@ -22,6 +23,7 @@ HIDDEN = ".remit"
 NOT_WRITTEN = frozenset({HIDDEN, ".git"})
 MAX_FILE = 10_000_000
 MAX_LINKS = 40
+MAX_ENTRIES = 100_000
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 FOLDER = os.O_RDONLY | os.O_DIRECTORY
 
@@ -109,6 +111,27 @@ class Workspace:
                 check()
                 below = self._entries_if_there([*start, *inner.split("/")])
                 waiting.extend((f"{inner}/{entry.name}", entry) for entry in reversed(below))
+
+    def fingerprint(self, check: Check) -> str | None:
+        """Every entry with its size and times as one hash; nothing if there are too many.
+
+        Ignored files count too, since they can be read, and so do times: what was changed and changed back is not what it was.
+        """
+        digest = hashlib.sha256()
+        waiting: list[list[str]] = [[]]
+        count = 0
+        while waiting:
+            check()
+            folder = waiting.pop()
+            for entry, stamp in self._stamped_if_there(folder):
+                count += 1
+                if entry.kind == "folder":
+                    waiting.append([*folder, entry.name])
+                said = "\0".join((*folder, entry.name, entry.kind, entry.target, stamp, "\0"))
+                digest.update(said.encode(errors="surrogateescape"))
+            if count > MAX_ENTRIES:
+                return None
+        return digest.hexdigest()
 
     def changed_ns(self, path: str) -> int:
         """When a file was last written; 0 if it is gone."""
@@ -220,6 +243,16 @@ class Workspace:
         finally:
             os.close(fd)
 
+    def _stamped_if_there(self, parts: Sequence[str]) -> list[tuple[Entry, str]]:
+        try:
+            fd = self._open(self.fd, parts, FOLDER)
+        except OSError:
+            return []
+        try:
+            return [(entry, _times(fd, entry)) for entry in sorted(_entries(fd))]
+        finally:
+            os.close(fd)
+
     def _made_folder(self, parts: Sequence[str], field: str, path: str) -> int:
         fd = self._open(self.fd, (), FOLDER)
         try:
@@ -259,6 +292,17 @@ def _entries(fd: int) -> Iterator[Entry]:
                 yield Entry(item.name, "folder")
             else:
                 yield Entry(item.name, "file" if item.is_file(follow_symlinks=False) else "other")
+
+
+def _times(folder: int, entry: Entry) -> str:
+    """What tells one state of a file from another; folders and links are told by what they hold."""
+    if entry.kind != "file":
+        return ""
+    try:
+        status = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return "gone"
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _replace(folder: int, name: str, data: bytes, before: os.stat_result | None, check: Check) -> None:

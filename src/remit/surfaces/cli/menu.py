@@ -272,6 +272,7 @@ _WORK = (
     Argument("--model", "model", "main, light, or provider:name", metavar="MODEL"),
     Argument("--allow", "tools.allow", "tools it may use instead of its own, separated by commas", read.names, "TOOLS"),
     Argument("--timeout", "timeout_seconds", "seconds it may work (120)", read.number, "N"),
+    Argument("--cache", "cache", "take the result of an identical read-only task if there is one", switch=True),
 )
 
 _OTHERS = (

@@ -329,7 +329,10 @@ def delegated(answer: Result, screen: Screen) -> None:
     for name, value in outputs.items():
         screen.put(Ink(f"{name} ", "dim"), text=_value(value))
     stats = answer["stats"]
-    screen.note(f"#{data['task_id']} {data['subagent_type']}, {data['model_used']}: {data['status']}, {stats['tool_calls']} tool calls")
+    before = ", done before" if data.get("cached") else ""
+    screen.note(f"#{data['task_id']} {data['subagent_type']}, {data['model_used']}: {data['status']}{before}, {stats['tool_calls']} tool calls")
+    if "not_cached" in data:
+        screen.note(data["not_cached"])
 
 
 def delegated_all(answer: Result, screen: Screen) -> None:
