@@ -182,13 +182,13 @@ async def test_children_in_the_background_spend_from_the_same_budget(any_url: st
         assert cap // 2 < spent <= cap
 
 
-async def test_outputs_that_never_fit_end_at_the_limit_of_turns(any_url: str, tmp_path: Path) -> None:
+async def test_outputs_that_never_fit_are_asked_for_twice_again(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
         return calls(("complete_task", {"outputs": {"count": "many"}})) if request.tools else says("I cannot.")
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(outputs=[{"name": "count", "kind": "url"}], limits={"max_turns": 4})
-        assert (task.state, task.reason, len(at.script.asked)) == (State.FAILED, "turns", 5)
+        task = await at.run(outputs=[{"name": "count", "kind": "url"}])
+        assert (task.state, task.reason, len(at.script.asked)) == (State.FAILED, "acceptance", 3)
         assert "count" in results(at.script.asked[1])[0]
 
 
