@@ -4,7 +4,7 @@ from pathlib import Path
 
 from remit.domain.message import Request, Response, Tokens
 from remit.domain.value import State
-from tests.agents.stage import calls, says, stage
+from tests.agents.stage import calls, results, says, stage
 
 CAP = 60_000
 
@@ -37,6 +37,17 @@ async def test_a_tree_never_uses_more_than_its_root_allows(any_url: str, tmp_pat
         assert {each.state for each in children} == {State.FAILED}
         assert {each.reason for each in children} == {"budget"}
         assert spent > CAP // 2
+
+
+async def test_nobody_spends_outside_the_budget_by_making_a_task_beside_it(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        return says("Done.") if len(request.messages) > 2 else calls(("create_task", {"title": "Beside", "owner": "general"}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(owner="build", limits={"max_tokens": CAP})
+        refused = results(at.script.asked[1])[0]
+        assert (task.state, "create_subtask" in refused) == (State.DONE, True)
+        assert [each["title"] for each in (await at.call("list_history"))["tasks"]] == [task.title]
 
 
 async def test_a_tree_without_a_budget_has_no_ledger(any_url: str, tmp_path: Path) -> None:

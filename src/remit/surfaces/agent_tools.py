@@ -54,7 +54,7 @@ class CatalogTools:
         own = {"task_id": activation.task.id} if name in OWN else {}
         try:
             await self._must_be_theirs(name, arguments, activation)
-            given = self._within(arguments, activation) if name == "create_task" else arguments
+            given = await self._within(arguments, activation) if name == "create_task" else arguments
             return ToolOutcome(cut(dumps(await call(self._core, name, {**given, **own}, caller))))
         except (StaleRun, Unavailable, Unacknowledged):
             raise
@@ -89,8 +89,11 @@ class CatalogTools:
                 raise Forbidden(f"Its {', '.join(sorted(TERMS))} are what task {changed['id']} is held to.", hint="Ask a person with ask_user.")
             above = await self._core.task(above["parent_id"]) if above["parent_id"] else None
 
-    def _within(self, arguments: Mapping[str, Any], activation: Any) -> dict[str, Any]:
-        """A task that an agent makes beside its own: whoever gets it, it has no tool that its maker has not."""
+    async def _within(self, arguments: Mapping[str, Any], activation: Any) -> dict[str, Any]:
+        """A task that an agent makes beside its own: whoever gets it, it has no tool and no money that its maker has not."""
+        root = (await self._core.task(activation.task.root_id))["limits"]
+        if "max_tokens" in root or "max_cost" in root:
+            raise Forbidden("A task beside yours would be outside the budget that yours has.", hint="Use create_subtask.")
         asked = parse(CreateTask, dict(arguments))
         owner = self._core.agents.find(asked.owner or activation.task.owner)
         mine = self._core.agents.grant(activation.task.owner, activation.task.tools)

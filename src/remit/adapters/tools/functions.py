@@ -64,15 +64,16 @@ class WithFunctions:
         function, spec = self._functions[call.tool]
         if problem := _problem(spec, call.arguments):
             return ToolOutcome(problem, is_error=True)
+        clock = asyncio.timeout(call.deadline_seconds)
         try:
-            async with asyncio.timeout(call.deadline_seconds):
+            async with clock:
                 if inspect.iscoroutinefunction(function):
                     found = await function(**call.arguments)
                 else:
                     found = await asyncio.to_thread(function, **call.arguments)
-        except TimeoutError:
-            return ToolOutcome(f"{call.tool} was stopped after {call.deadline_seconds:g} seconds.", is_error=True)
         except Exception as error:  # noqa: BLE001 - whatever somebody's function does becomes an outcome for the model
+            if clock.expired():
+                return ToolOutcome(f"{call.tool} was stopped after {call.deadline_seconds:g} seconds.", is_error=True)
             return ToolOutcome(f"{call.tool} failed: {type(error).__name__}: {error}", is_error=True)
         return clip(found if isinstance(found, str) else _text(found), "Ask for less.")
 
