@@ -106,6 +106,8 @@ class WorkerRow(NamedTuple):
     running: int = 0
     age_seconds: float = 0.0
     """How long ago it was last heard of, by the store's own clock."""
+    place: str = ""
+    """Which process it is, among all there ever were; nothing where that cannot be told."""
 
 
 class Postponed(Exception):
@@ -187,7 +189,7 @@ class JobQueue(Protocol):
         ...
 
     async def leave(self, worker: str) -> None:
-        """Take a worker off the list."""
+        """Take a worker off the list; what it had claimed can be claimed by others at once."""
         ...
 
     async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:

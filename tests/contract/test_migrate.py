@@ -176,7 +176,8 @@ async def test_a_database_of_a_newer_remit_is_refused_and_left_alone(postgres: P
         await postgres_schema.migrate(connection, STEPS)
         with pytest.raises(NewerSchema, match=r"has schema 3; this remit knows 1\. Upgrade remit"):
             await postgres_schema.migrate(connection, STEPS[:1])
-        with pytest.raises(NewerSchema, match="has schema 3"):
+        await connection.execute("UPDATE schema_version SET version = 99")
+        with pytest.raises(NewerSchema, match="has schema 99"):
             async with open_store(url):
                 pass
-        assert await server_state(connection) == (3, ["first", "third"], [20])
+        assert await server_state(connection) == (99, ["first", "third"], [20])

@@ -1,6 +1,7 @@
 """A store in plain dictionaries, for tests: the reference that the real ones are compared with."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,8 +68,9 @@ class MemoryEventStore:
         self._ring()
 
     async def leave(self, worker: str) -> None:
-        """Take a worker off the list."""
-        self._jobs.rows.pop(worker, None)
+        """Take a worker off the list, and its leases."""
+        self._jobs.leave(worker)
+        self._ring()
 
     async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
         """Seconds until something can be claimed."""
@@ -389,6 +391,11 @@ class MemoryJobs:
             self._drop(job.key)
             at = instant(datetime.now(UTC) + timedelta(seconds=delay_seconds)) if delay_seconds else job.at
             self.jobs[job.id] = job._replace(worker=None, at=at)
+
+    def leave(self, worker: str) -> None:
+        """Forget a worker; its leases have run out."""
+        self.rows.pop(worker, None)
+        self.jobs |= {number: job._replace(beat=-math.inf) for number, job in self.jobs.items() if job.worker == worker}
 
     def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
         """Seconds until something can be claimed."""

@@ -388,7 +388,9 @@ ENGINE: Migration = (
     _CLAIM,
 )
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE)
+PLACES: Migration = ("ALTER TABLE worker ADD COLUMN place text NOT NULL DEFAULT ''",)
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, PLACES)
 
 
 async def migrate(connection: Any, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

@@ -131,7 +131,9 @@ ENGINE: Migration = (
     "CREATE INDEX task_waiting ON task (id) WHERE state = 'waiting'",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE)
+PLACES: Migration = ("ALTER TABLE worker ADD COLUMN place TEXT NOT NULL DEFAULT ''",)
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, PLACES)
 
 
 def migrate(connection: Any, path: Path | str, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
