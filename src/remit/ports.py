@@ -248,6 +248,10 @@ class Agents(Protocol):
         """The tools that an agent has under a grant."""
         ...
 
+    def seconds(self, agent_id: str) -> float | None:
+        """How long an agent may work on a task that does not say so itself."""
+        ...
+
 
 SUMMARY = ("id", "title", "state", "owner", "parent_id", "wait", "priority", "updated_at")
 

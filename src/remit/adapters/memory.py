@@ -189,7 +189,7 @@ class MemoryEventStore:
             "ended": lambda p: (r for r in self._records("task") if r["id"] in p["ids"] and r["archived_at"] is not None),
             "live_runs": lambda p: ({"id": r["task_id"], **r} for r in self._records("run") if r["task_id"] in p["ids"] and r["outcome"] is None),
             "ticking": lambda p: [r for r in self._records("task") if r["state"] == "waiting" and '"tick"' in r["wait"] and r["id"] > p["after"]],
-            "alarmed": lambda _: (r for r in self._records("task") if r["state"] == "waiting" and ('"timer"' in r["wait"] or '"tick"' in r["wait"])),
+            "alarmed": lambda _: (r for r in self._records("task") if r["state"] == "waiting"),
             "jobless": lambda _: (
                 r for r in self._ready({"priority": -1, "after": 0, "now": "9", "limit": None}) if not self._jobs.has(f"run/{r['id']}")
             ),

@@ -75,7 +75,8 @@ SELECT: Mapping[str, str] = {
     "ended": "SELECT id FROM task WHERE id IN [ids] AND archived_at IS NOT NULL ORDER BY id",
     "live_runs": "SELECT task_id, run_id FROM run WHERE outcome IS NULL AND task_id IN [ids] ORDER BY task_id",
     "ticking": """SELECT id FROM task WHERE state = 'waiting' AND wait LIKE '%"tick"%' AND id > :after ORDER BY id LIMIT :limit""",
-    "alarmed": """SELECT id FROM task WHERE state = 'waiting' AND (wait LIKE '%"timer"%' OR (wait LIKE '%"tick"%' AND doc LIKE '%"cron"%'))
+    "alarmed": """SELECT id FROM task WHERE state = 'waiting' AND (wait LIKE '%"timer"%' OR (wait LIKE '%"tick"%' AND doc LIKE '%"cron"%')
+        OR (wait LIKE '%"subtask"%' AND doc LIKE '%"clock_since"%'))
         AND id > :after ORDER BY id LIMIT :limit""",
     "jobless": f"""SELECT t.id FROM task t WHERE t.state = 'pending' AND t.id > :after AND t.owner IS NOT NULL AND t.session_id IS NULL
         AND NOT EXISTS (SELECT 1 FROM task_dependency d JOIN task p ON p.id = d.needs WHERE {_UNMET})

@@ -10,8 +10,9 @@ from remit.app.scheduler import Scheduler
 from remit.app.service import Held, Loaded, Service
 from remit.codec import task_of
 from remit.domain import command as cmd
-from remit.domain.due import CRON, RELEASE, RUN, TELL, TICK, TIMER
+from remit.domain.due import CRON, LIMIT, RELEASE, RUN, TELL, TICK, TIMER
 from remit.domain.value import Task
+from remit.domain.wire import instant
 from remit.errors import Conflict, NotFound, RemitError, StaleRun, Unacknowledged, Unavailable, UnknownEvent
 from remit.ports import Clock, Lease, Postponed, Runner, Store, Taken
 
@@ -60,7 +61,20 @@ class Worker:
             return await self._scheduler.tick(lease, job.at, self.stopping)
         if job.key.startswith(CRON):
             return await self._scheduler.tick_one(job.key.removeprefix(CRON), lease)
+        if job.key.startswith(LIMIT):
+            return await self._end_time(job.key.removeprefix(LIMIT), lease)
         await self._service.execute(_news(job.key), SYSTEM, held=Held(lease, ack=True))
+        return None
+
+    async def _end_time(self, task_id: str, lease: Lease) -> None:
+        """End a task whose time is up; clocks differ between machines, and by ours it may not be yet."""
+        task = await self._service.load(task_id)
+        coming, seconds = self._service.limit_job(task), self._service.seconds(task)
+        if coming is None or seconds is None:
+            return await self._service.acknowledge(lease)
+        if coming.at is not None and coming.at > instant(self._clock.now()):
+            return await self._service.put(coming, done=lease)
+        await self._service.execute(cmd.EndTime(task_id=task_id, seconds=seconds), SYSTEM, held=Held(lease, ack=True))
         return None
 
     async def _activate(self, task_id: str, lease: Lease, seen: Loaded | None) -> None:

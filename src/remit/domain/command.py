@@ -453,6 +453,14 @@ class ReleaseDependents:
 
 
 @record
+class EndTime:
+    """See whether the time of a task is up that waits for its subtasks."""
+
+    task_id: TaskId
+    seconds: float
+
+
+@record
 class CheckCriterion:
     """Record what a check of a criterion found."""
 
@@ -549,4 +557,4 @@ Signal = (
 )
 """What remit's own engine asks."""
 
-Command = Operation | Signal | Delegate | SettleSubtasks | ReleaseDependents
+Command = Operation | Signal | Delegate | SettleSubtasks | EndTime | ReleaseDependents

@@ -334,6 +334,16 @@ class TimerFired:
 
 
 @record
+class ClockStopped:
+    """Everybody it waits for waits for a person, and so its time stands still."""
+
+
+@record
+class ClockStarted:
+    """Somebody it waits for can work again."""
+
+
+@record
 class TaskPaused:
     """Nobody works on it until it is resumed."""
 
@@ -476,6 +486,8 @@ Event = (
     | SubtaskSettled
     | TimerSet
     | TimerFired
+    | ClockStopped
+    | ClockStarted
     | TaskPaused
     | TaskResumed
     | CompletionClaimed

@@ -50,6 +50,8 @@ def evolve(task: Task | None, entry: ev.Entry) -> Task:
     after = _apply(task, event, entry)
     if after.run is not None and isinstance(event, PROGRESS):
         after = replace(after, run=replace(after.run, progressed=True))
+    if after.held and after.wait is None:
+        after = replace(after, held=False)
     return _stamped(after, entry)
 
 
@@ -187,6 +189,8 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return _awaiting(counted, WaitFor(kind="timer", ref=timer_id, call_id=call_id), entry)
         case ev.TimerFired(ref=ref):
             return _satisfied(task, "timer", ref)
+        case ev.ClockStopped() | ev.ClockStarted():
+            return replace(task, held=isinstance(event, ev.ClockStopped))
         case ev.TaskPaused():
             return replace(task, state=State.PAUSED, paused_from=task.state)
         case ev.TaskResumed():
@@ -226,7 +230,7 @@ def _clock_runs(task: Task) -> bool:
         return task.wait is None or not any(item.kind == "user" for item in task.wait.on)
     if task.state is not State.WAITING or task.wait is None:
         return False
-    return all(item.kind == "subtask" and item.call_id is not None for item in task.wait.on)
+    return not task.held and all(item.kind == "subtask" and item.call_id is not None for item in task.wait.on)
 
 
 def _to(task: Task, state: State) -> Task:

@@ -16,7 +16,8 @@ from remit.domain import event as ev
 from remit.domain.agent import matching
 from remit.domain.create import NewIds, created, must_take_subtask, successor
 from remit.domain.decide import Context, Events, TaskCommand, decide, fold
-from remit.domain.policy import must_live
+from remit.domain.due import ends_at
+from remit.domain.policy import must_live, waits_for_person
 from remit.domain.record import record, replace
 from remit.domain.run import fenced
 from remit.domain.value import TASK_ID, Child, Dependency, State, Task, Tools
@@ -143,6 +144,8 @@ def _decided(command: cmd.Command, context: Context) -> Asking[Plan]:
             return (yield from _delegate(command, context))
         case cmd.SettleSubtasks():
             return (yield from _settle_all(command, context))
+        case cmd.EndTime():
+            return (yield from _end_time(command, context))
         case cmd.ReleaseDependents():
             return (yield from _release(command, context))
         case _:
@@ -252,7 +255,31 @@ def _settle_all(command: cmd.SettleSubtasks, context: Context) -> Asking[Plan]:
         settled = decide(after, _settled(parent, child), context)
         after = fold(after, settled, context)
         told += settled
+    held = yield from _is_held(after)
+    if held != after.held:
+        told.append(ev.ClockStopped() if held else ev.ClockStarted())
     return _plan(parent.id, {parent.id: told})
+
+
+def _is_held(task: Task) -> Asking[bool]:
+    """True if a task waits for subtasks alone, and all of them for a person; the first that does not is enough to know."""
+    if task.wait is None or not all(item.kind == "subtask" and item.call_id is not None for item in task.wait.on):
+        return False
+    for item in task.wait.on:
+        child = yield from _task(item.ref)
+        if not waits_for_person(child):
+            return False
+    return True
+
+
+def _end_time(command: cmd.EndTime, context: Context) -> Asking[Plan]:
+    """A task that waits for subtasks fails when its time is up; what they do goes on, within limits of their own."""
+    task = yield from _task(command.task_id)
+    end = ends_at(task, command.seconds)
+    if end is None or end > context.now:
+        return Plan(task_id=task.id, events={})
+    abort = cmd.AbortTask(task_id=task.id, reason="timeout", message=f"The time limit of {command.seconds:g} seconds is reached.")
+    return _plan(task.id, {task.id: decide(task, abort, context)})
 
 
 def _settled(parent: Task, child: Task) -> cmd.SettleSubtask:
