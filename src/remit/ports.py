@@ -290,7 +290,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "held": (("id", "job"), ("hash", "doc", "worker")),
     "queued": (("names",), ("key", "at", "worker")),
     "ended": (("ids",), ("id",)),
-    "live_runs": (("ids",), ("id", "run_id")),
+    "live_runs": (("ids",), ("id", "run_id", "state")),
     "ticking": (("after", "limit"), ("id",)),
     "alarmed": (("after", "limit"), ("id",)),
     "jobless": (("after", "limit"), ("id",)),

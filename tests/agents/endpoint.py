@@ -19,9 +19,13 @@ class RuledServer(ModelServer):
     def __init__(self, rule: Answer) -> None:
         super().__init__("openai")
         self._rule = rule
+        self.transports: list[asyncio.Transport] = []
+        """The connections that requests came by."""
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        assert request.transport is not None
+        self.transports.append(request.transport)
         self.asked.append(Asked(request.path, {}, body))
         said = asyncio.ensure_future(self._rule(body))
         over = asyncio.ensure_future(self._over.wait())

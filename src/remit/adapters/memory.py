@@ -187,7 +187,9 @@ class MemoryEventStore:
             "held": lambda p: [{**task, "worker": self._jobs.worker(p["job"])} for task in [self._task(p["id"])] if task],
             "queued": lambda p: (job._asdict() for job in self._jobs.jobs.values() if job.key in p["names"]),
             "ended": lambda p: (r for r in self._records("task") if r["id"] in p["ids"] and r["archived_at"] is not None),
-            "live_runs": lambda p: ({"id": r["task_id"], **r} for r in self._records("run") if r["task_id"] in p["ids"] and r["outcome"] is None),
+            "live_runs": lambda p: (
+                {**(self._task(r["task_id"]) or {}), **r} for r in self._records("run") if r["task_id"] in p["ids"] and r["outcome"] is None
+            ),
             "ticking": lambda p: [r for r in self._records("task") if r["state"] == "waiting" and '"tick"' in r["wait"] and r["id"] > p["after"]],
             "alarmed": lambda _: (r for r in self._records("task") if r["state"] == "waiting"),
             "jobless": lambda _: (

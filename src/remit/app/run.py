@@ -270,7 +270,10 @@ class Stretch:
             (waits if waits_for else plain).append((key, call))
         harmless = [(key, call) for key, call in plain if self._repeatable(call.name)]
         if harmless:
-            await self._record(await asyncio.gather(*(self._harmless(key, call) for key, call in harmless)))
+            records = await asyncio.gather(*(self._harmless(key, call) for key, call in harmless))
+            if self._activation.stopping.is_set():
+                return False  # they were told to stop too, and are made again by the next run
+            await self._record(records)
         for key, call in plain:
             if not self._repeatable(call.name):
                 if self._activation.halted:

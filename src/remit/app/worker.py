@@ -11,7 +11,7 @@ from remit.app.service import Held, Loaded, Service
 from remit.codec import task_of
 from remit.domain import command as cmd
 from remit.domain.due import CRON, LIMIT, RELEASE, RUN, TELL, TICK, TIMER
-from remit.domain.value import Task
+from remit.domain.value import State, Task
 from remit.domain.wire import instant
 from remit.errors import Conflict, NotFound, RemitError, StaleRun, Unacknowledged, Unavailable, UnknownEvent
 from remit.ports import Clock, Lease, Postponed, Runner, Store, Taken
@@ -32,8 +32,14 @@ class Worker:
         self._store, self._service, self._clock, self._runner, self._scheduler = store, service, clock, runner, scheduler
         self.name = name
         self.stopping = asyncio.Event()
-        self.live: dict[str, tuple[str, asyncio.Task[object]]] = {}
-        """The runs that are live here: their task, and what carries them out."""
+        self._live: dict[str, tuple[Activation, asyncio.Task[object]]] = {}
+        """The runs that are live here, and what carries them out."""
+
+    def stop(self) -> None:
+        """Tell every run to give its task back at its next boundary."""
+        self.stopping.set()
+        for run, _ in self._live.values():
+            run.stopping.set()
 
     async def handle(self, job: Taken) -> None:
         """Carry out a job to the point where it is off the queue; Postponed if that must wait."""
@@ -83,7 +89,7 @@ class Worker:
         task = await self._started(task_id, held)
         if task is None:
             return await self._service.acknowledge(lease)
-        run = Activation(self._service, self._store, self._clock, held, task, self.stopping)
+        run = Activation(self._service, self._store, self._clock, held, task, asyncio.Event())
         async with self._listed(run):
             try:
                 await self._runner.run(run)
@@ -113,14 +119,15 @@ class Worker:
     async def _listed(self, run: Activation) -> AsyncGenerator[None, None]:
         current = asyncio.current_task()
         assert current is not None
-        self.live[run.run_id] = (run.task.id, current)
+        self._live[run.run_id] = (run, current)
+        self._tell(run, paused=False)
         try:
             yield
         finally:
-            self.live.pop(run.run_id, None)
+            self._live.pop(run.run_id, None)
 
     async def watch(self) -> None:
-        """Stop, at once, every run that the store does not call live any more: its task was canceled, ended or taken over."""
+        """Stop, at once, every run that the store does not call live any more: its task was canceled, ended or taken over. Tell the paused."""
         async with self._store.watch() as bell:
             while True:
                 await bell.wait()
@@ -128,18 +135,27 @@ class Worker:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _compare(self) -> None:
-        if not self.live:
+        if not self._live:
             return
-        mine = dict(self.live)
+        mine = dict(self._live)
         with suppress(RemitError):
-            rows = await self._store.select("live_runs", {"ids": [int(task_id) for task_id, _ in mine.values()]})
-            alive = {run_id for _, run_id in rows}
-            if mine.keys() <= alive:
+            rows = await self._store.select("live_runs", {"ids": [int(run.task.id) for run, _ in mine.values()]})
+            states = {run_id: state for _, run_id, state in rows}
+            for run_id in mine.keys() & states.keys():
+                self._tell(mine[run_id][0], paused=states[run_id] == State.PAUSED)
+            if mine.keys() <= states.keys():
                 return
             await asyncio.sleep(GRACE_SECONDS)  # one that has just ended itself is about to return
             for run_id, (_, running) in mine.items():
-                if run_id not in alive and run_id in self.live:
+                if run_id not in states and run_id in self._live:
                     running.cancel(GONE)
+
+    def _tell(self, run: Activation, *, paused: bool) -> None:
+        """Let a run, and what it has under way, know whether it should stop at its next boundary."""
+        if paused or self.stopping.is_set():
+            run.stopping.set()
+        else:
+            run.stopping.clear()
 
 
 _NEWS: dict[str, Callable[[str], cmd.Command]] = {

@@ -76,7 +76,7 @@ class RunningWorker:
 
     def stop(self) -> None:
         """Claim nothing more, and hand over at the next boundary."""
-        self._worker.stopping.set()
+        self._worker.stop()
         self._engine.stop()
 
     @property
