@@ -84,6 +84,11 @@ class AgentRunner:
         """What agents may ask of remit itself."""
         return self._operations
 
+    @property
+    def clock(self) -> Clock:
+        """What time it is."""
+        return self._clock
+
     def now(self) -> str:
         """This instant as it is stored."""
         return instant(self._clock.now())
@@ -106,7 +111,7 @@ class Stretch:
         self._granted = frozenset(runner.agents.grant(agent.id, task.tools))
         self._offered = self._granted if task.tools.offer is None else self._granted & frozenset(task.tools.offer)
         self._host_specs, self._operation_specs, self._tools = runner.toolset(agent, self._offered, host)
-        self._handover = Handover(runner.store, runner.agents, activation, agent, talk.calls, runner.operations.folder)
+        self._handover = Handover(runner.store, runner.agents, activation, agent, talk.calls, runner.operations, runner.clock.now)
         self._counts: Counter[str] = Counter()
         self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
         self._system = ""
@@ -266,8 +271,8 @@ class Stretch:
         plain: list[tuple[str, ToolCall]] = []
         waits: list[tuple[str, ToolCall]] = []
         for key, call in calls:
-            waits_for = call.name in self._operation_specs and self._handover.waits(call.name)
-            (waits if waits_for else plain).append((key, call))
+            handed = call.name in self._operation_specs and self._handover.takes(call)
+            (waits if handed else plain).append((key, call))
         harmless = [(key, call) for key, call in plain if self._repeatable(call.name)]
         if harmless:
             records = await asyncio.gather(*(self._harmless(key, call) for key, call in harmless))

@@ -13,7 +13,7 @@ from remit.domain import event as ev
 from remit.domain import plan as ask
 from remit.domain.create import NewIds
 from remit.domain.decide import Context
-from remit.domain.due import CRON, LIMIT, RUN, Job, backoff, can_run, changes_run, earliest, ends_at, others, run_job, waits_for_slot
+from remit.domain.due import CRON, LIMIT, RUN, Job, backoff, can_run, changes_run, earliest, ends_at, others, run_job, silenced, waits_for_slot
 from remit.domain.evolve import evolve
 from remit.domain.plan import met
 from remit.domain.project import Change, guide_row, rows
@@ -188,6 +188,7 @@ class Service:
     ) -> None:
         """The jobs that follow from what a task has become; what it depends on must not change meanwhile."""
         draft.jobs += others(before, after, events)
+        draft.drops += silenced(before, after)
         if waits_for_slot(before, after) is not None and (turn := self.slot_job(after)) is not None:
             draft.jobs.append(turn)
         if (limit := self.limit_job(after)) != (before and self.limit_job(before)):

@@ -330,11 +330,12 @@ class DeliverUpdates:
 
 @record
 class AwaitSubtask:
-    """The run will wait for a subtask."""
+    """The run will wait for a subtask, and no longer than until an instant if one is given."""
 
     task_id: TaskId
     child_id: TaskId
     call_id: CallId | None = None
+    until: datetime | None = None
 
 
 @record
@@ -432,7 +433,7 @@ class SettleSubtask:
 
 @record
 class Delegate:
-    """Make several subtasks at once and wait for all of them; each is the answer to an open tool call."""
+    """Make several subtasks at once and wait for those that block; each is the answer to a tool call."""
 
     task_id: TaskId
     subtasks: tuple[CreateSubtask, ...]

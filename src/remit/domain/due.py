@@ -73,6 +73,16 @@ def waits_for_slot(before: Task | None, after: Task) -> str | None:
     return after.schedule.cron if ticks and not ticked and after.schedule is not None else None
 
 
+def silenced(before: Task | None, after: Task) -> tuple[str, ...]:
+    """The timers that a task does not wait for any more."""
+
+    def timers(task: Task | None) -> list[str]:
+        return [TIMER + item.ref for item in (task.wait.on if task and task.wait else ()) if item.kind == "timer"]
+
+    kept = timers(after)
+    return tuple(key for key in timers(before) if key not in kept)
+
+
 def ends_at(task: Task, seconds: float | None) -> datetime | None:
     """When the time of a task is up that waits for subtasks, if it goes on waiting; a live run looks at the clock itself."""
     if seconds is None or task.state is not State.WAITING or task.clock_since is None:

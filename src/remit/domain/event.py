@@ -327,7 +327,7 @@ class TimerSet:
 
 @record
 class TimerFired:
-    """A wait without an open call is over, and why."""
+    """A wait that needs no answer, or has gone on for long enough, is over, and why."""
 
     ref: str
     cause: WakeCause = "timer"

@@ -230,7 +230,8 @@ def _clock_runs(task: Task) -> bool:
         return task.wait is None or not any(item.kind == "user" for item in task.wait.on)
     if task.state is not State.WAITING or task.wait is None:
         return False
-    return not task.held and all(item.kind == "subtask" and item.call_id is not None for item in task.wait.on)
+    kinds = {item.kind for item in task.wait.on if item.call_id is not None}
+    return not task.held and "subtask" in kinds and all(item.call_id is not None and item.kind in ("subtask", "timer") for item in task.wait.on)
 
 
 def _to(task: Task, state: State) -> Task:
@@ -323,11 +324,21 @@ def _satisfied(task: Task, kind: str, ref: str) -> Task:
     """Strike one thing off the wait; without an answer outstanding, whatever came ends the wait."""
     if task.wait is None:
         return task
-    left = tuple(item for item in task.wait.on if not (item.kind == kind and item.ref == ref))
+    left = _left(task.wait, kind, ref)
     wait = replace(task.wait, on=left)
     if wait.holds or _at(task) is not State.WAITING:
         return replace(task, wait=wait if left else None)
     return replace(_to(task, State.PENDING), wait=None)
+
+
+def _left(wait: Wait, kind: str, ref: str) -> tuple[WaitFor, ...]:
+    """What is still waited for: a timer ends all that its call waits for, and goes when nothing else is left of that."""
+    came = [item.kind == kind and item.ref == ref for item in wait.on]
+    left = [item for item, there in zip(wait.on, came, strict=True) if not there]
+    calls = {item.call_id for item, there in zip(wait.on, came, strict=True) if there and item.call_id is not None}
+    if kind != "timer":
+        calls -= {item.call_id for item in left if item.kind != "timer"}
+    return tuple(item for item in left if item.call_id not in calls)
 
 
 def _run_over(task: Task, tools: tuple[ToolCount, ...] = ()) -> Task:

@@ -344,20 +344,30 @@ def _delegate(command: cmd.Delegate, context: Context) -> Asking[Plan]:
         if made.depends_on:
             depends_on, looked_at = yield from _dependencies(made.depends_on, None, parent)
             made, guards = replace(made, depends_on=depends_on), guards | looked_at
+        if made.tsgs:
+            yield from _must_be_guides(made.tsgs)
         created(made, NewIds(id="0", uid="", thread_id=""), context.actor, above)
         wanted.append((made, above))
-        reached = replace(reached, children=(*reached.children, Child(id="0", wait="block")))
+        reached = _with_child(reached, made)
     fresh: list[NewIds] = yield FreshMany(count=len(wanted))
     events: dict[str, tuple[Any, ...]] = {}
     linked: Events = []
     for (made, above), ids in zip(wanted, fresh, strict=True):
         events[ids.id] = (created(made, ids, context.actor, above),)
-        linked.append(ev.SubtaskLinked(child_id=ids.id, step_index=made.step_index, wait="block"))
+        linked.append(ev.SubtaskLinked(child_id=ids.id, step_index=made.step_index, wait=made.wait))
     waits: Events = [
-        ev.SubtaskAwaited(child_id=child, call_id=subtask.idempotency_key) for child, subtask in zip(events, command.subtasks, strict=True)
+        ev.SubtaskAwaited(child_id=child, call_id=subtask.idempotency_key)
+        for child, subtask in zip(events, command.subtasks, strict=True)
+        if subtask.wait == "block"
     ]
     events[parent.id] = (*linked, *waits)
     return Plan(task_id=parent.id, events=events, guards=guards)
+
+
+def _with_child(parent: Task, made: cmd.CreateSubtask) -> Task:
+    """A parent as it will be with one more subtask, so that the next one is judged by that."""
+    steps = tuple(replace(step, task_id="0") if index == made.step_index else step for index, step in enumerate(parent.steps))
+    return replace(parent, steps=steps, children=(*parent.children, Child(id="0", wait=made.wait)))
 
 
 def _claimed(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Asking[tuple[str, str | None] | None]:

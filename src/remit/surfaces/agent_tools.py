@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from remit.catalog import OPERATIONS, Caller, Core, Operation, call
-from remit.domain.delegation import DelegateParallel, LaunchSubtask, LaunchTask, Work
+from remit.domain.delegation import DelegateParallel, DelegateTask, LaunchSubtask, LaunchTask, Work
 from remit.domain.schema import record_schema
 from remit.domain.tool import ToolOutcome, ToolSpec
 from remit.domain.value import plain_id
@@ -99,8 +99,9 @@ def _delegation(agents: list[str], descriptions: Mapping[str, str], *, optional:
     many = several | {"properties": {"tasks": {"type": "array", "items": one, "description": "The pieces of work."}}}
     launched = record_schema(LaunchTask)
     launch = launched | {"properties": launched["properties"] | {"subagent_type": choice}}
+    properties: dict[str, Any] = single["properties"] | {"subagent_type": choice, "wait": record_schema(DelegateTask)["properties"]["wait"]}
     specs = [
-        ToolSpec("task", f"{Work.__doc__} Who can do it:\n{listed}", one, effects=True, repeatable=False),
+        ToolSpec("task", f"{Work.__doc__} Who can do it:\n{listed}", one | {"properties": properties}, effects=True, repeatable=False),
         ToolSpec("task_parallel", str(DelegateParallel.__doc__), many, effects=True, repeatable=False),
         ToolSpec("Task", str(LaunchTask.__doc__), launch, effects=True, repeatable=False),
     ]
