@@ -353,8 +353,8 @@ class OperationTools(Protocol):
         """What an agent is offered, by its capabilities and what is granted to its task."""
         ...
 
-    async def call(self, name: str, arguments: Mapping[str, Any], activation: Any) -> "ToolOutcome":
-        """Carry one out as a run; whatever is refused is an outcome for the model."""
+    async def call(self, name: str, arguments: Mapping[str, Any], activation: Any, beside: Sequence[Change] = ()) -> "ToolOutcome":
+        """Carry one out as a run, with rows that land with what it does; whatever is refused is an outcome for the model."""
         ...
 
 

@@ -305,11 +305,10 @@ class Stretch:
     async def _effect(self, key: str, call: ToolCall) -> None:
         """A call that changes something: recorded before and after, and never made twice."""
         self._counts[call.name] += 1
-        operation = self._operation_specs.get(call.name)
-        if operation is not None and (operation.repeatable or call.name == "complete_task"):
-            # The operation itself is the record: it is decided under the fence, and the same one twice changes nothing.
+        if call.name in self._operation_specs and key not in self._talk.calls:
+            # That it was carried out lands in its own commit, so that it is never carried out twice; what it answers comes after.
             await self._flush_before(call)
-            outcome = await self._do(call)
+            outcome = await self._do(call, self._done(key, call, ToolOutcome(brief.CARRIED_OUT)))
             if not self._activation.over:
                 await self._record([self._done(key, call, outcome)])
             return
@@ -330,11 +329,11 @@ class Stretch:
             self._counts.clear()
             await self._activation.do(cmd.SettleBudget(task_id=self._task.id, reservation_id=run_id, usage=self._spent(), tool_summary=tools))
 
-    async def _do(self, call: ToolCall) -> ToolOutcome:
+    async def _do(self, call: ToolCall, *beside: CallRecord) -> ToolOutcome:
         if call.error:
             return ToolOutcome(f"The arguments are no JSON object: {call.error}", is_error=True)
         if call.name in self._operation_specs:
-            return await self._runner.operations.call(call.name, call.arguments, self._activation)
+            return await self._runner.operations.call(call.name, call.arguments, self._activation, [record.row() for record in beside])
         request = ToolCallRequest(call.name, call.arguments, self._offered, TOOL_SECONDS, self._activation.stopping)
         return await self._host.call(request)
 

@@ -1,6 +1,6 @@
 """The catalogue as a running agent sees it: what it may ask of remit itself, under the fence of its run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from remit.catalog import OPERATIONS, Caller, Core, Operation, call
@@ -43,9 +43,9 @@ class CatalogTools:
         named = {other.id: other.description for other in others}
         return specs + (_delegation(list(named), named, optional="general" in named or len(named) == 1) if named else [])
 
-    async def call(self, name: str, arguments: Mapping[str, Any], activation: Any) -> ToolOutcome:
+    async def call(self, name: str, arguments: Mapping[str, Any], activation: Any, beside: Sequence[Any] = ()) -> ToolOutcome:
         """Carry one out as a run; what is refused is told to the model, but for what ends the run."""
-        caller = Caller(actor=activation.actor, run_id=activation.run_id, held=activation.held)
+        caller = Caller(actor=activation.actor, run_id=activation.run_id, held=activation.held, beside=tuple(beside))
         own = {"task_id": activation.task.id} if name in OWN else {}
         try:
             await self._must_be_theirs(name, arguments, activation)
