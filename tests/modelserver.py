@@ -63,6 +63,8 @@ class ModelServer:
         self.dialect: Dialect = dialect
         self.replies: list[Reply] = [Say(("Hello",))]
         self.asked: list[Asked] = []
+        self.transports: list[asyncio.Transport] = []
+        """The connections that requests came by."""
         self.url = ""
         self._over = asyncio.Event()
 
@@ -84,6 +86,8 @@ class ModelServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.asked.append(Asked(request.path, {name.lower(): value for name, value in request.headers.items()}, body))
+        assert request.transport is not None
+        self.transports.append(request.transport)
         reply = await self._choose(body)
         match reply:
             case Say(stream=streams) if not (streams and self.asked[-1].body["stream"]):

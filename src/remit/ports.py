@@ -106,6 +106,8 @@ class WorkerRow(NamedTuple):
     running: int = 0
     age_seconds: float = 0.0
     """How long ago it was last heard of, by the store's own clock."""
+    place: str = ""
+    """Which process it is, among all there ever were; nothing where that cannot be told."""
 
 
 class Postponed(Exception):
@@ -187,7 +189,7 @@ class JobQueue(Protocol):
         ...
 
     async def leave(self, worker: str) -> None:
-        """Take a worker off the list."""
+        """Take a worker off the list; what it had claimed can be claimed by others at once."""
         ...
 
     async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
@@ -246,6 +248,10 @@ class Agents(Protocol):
         """The tools that an agent has under a grant."""
         ...
 
+    def seconds(self, agent_id: str) -> float | None:
+        """How long an agent may work on a task that does not say so itself."""
+        ...
+
 
 SUMMARY = ("id", "title", "state", "owner", "parent_id", "wait", "priority", "updated_at")
 
@@ -286,7 +292,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "held": (("id", "job"), ("hash", "doc", "worker")),
     "queued": (("names",), ("key", "at", "worker")),
     "ended": (("ids",), ("id",)),
-    "live_runs": (("ids",), ("id", "run_id")),
+    "live_runs": (("ids",), ("id", "run_id", "state")),
     "ticking": (("after", "limit"), ("id",)),
     "alarmed": (("after", "limit"), ("id",)),
     "jobless": (("after", "limit"), ("id",)),
@@ -356,8 +362,8 @@ class OperationTools(Protocol):
         """What an agent is offered, by its capabilities and what is granted to its task."""
         ...
 
-    async def call(self, name: str, arguments: Mapping[str, Any], activation: Any) -> "ToolOutcome":
-        """Carry one out as a run; whatever is refused is an outcome for the model."""
+    async def call(self, name: str, arguments: Mapping[str, Any], activation: Any, beside: Sequence[Change] = ()) -> "ToolOutcome":
+        """Carry one out as a run, with rows that land with what it does; whatever is refused is an outcome for the model."""
         ...
 
 

@@ -47,12 +47,12 @@ class Story:
 
 
 @asynccontextmanager
-async def worker(folder: Path, url: str, endpoint: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker(folder: Path, url: str, endpoint: str, *, heartbeat: float = 1.0, concurrency: int = 6) -> AsyncIterator[asyncio.subprocess.Process]:
     """A real worker process."""
     env = environment() | {
         "REMIT_DATABASE_URL": url,
-        "REMIT_HEARTBEAT_SECONDS": "1",
-        "REMIT_CONCURRENCY": "6",
+        "REMIT_HEARTBEAT_SECONDS": str(heartbeat),
+        "REMIT_CONCURRENCY": str(concurrency),
         "REMIT_ALLOW_UNSANDBOXED": "true",
         "HOME": str(folder),
         "LLM_MODEL_ID": "scripted",

@@ -125,6 +125,17 @@ async def test_a_heartbeat_keeps_a_job_and_says_nothing_of_one_that_is_done(stor
     assert await store.workers() == []
 
 
+async def test_what_a_worker_held_that_is_taken_off_the_list_can_be_claimed_at_once(store: Store) -> None:
+    await put(store, Job("run/1", AGENT), Job("run/2", AGENT), Job("tell/1"))
+    await store.claim(claim("w1", room=1))
+    (other,) = await store.claim(claim("w2"))
+    assert await store.next_in([AGENT, SIGNALS], 60.0)
+    await store.leave("w1")
+    assert await store.next_in([AGENT, SIGNALS], 60.0) == 0
+    assert sorted(keys(await store.claim(claim("w3")))) == ["run/1", "tell/1"]
+    await store.commit(Unit((), (), lease=Lease(other.id, "w2"), ack=True))
+
+
 async def test_a_job_that_is_given_back_can_be_claimed_again_once(store: Store) -> None:
     await put(store, Job("tell/1"))
     (job,) = await store.claim(claim())

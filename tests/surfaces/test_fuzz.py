@@ -67,7 +67,7 @@ def _send(home: House, case: Case[Any]) -> Any:
     return case.call(base_url=f"http://{HOST}", headers={"Host": HOST, **BEARER})
 
 
-WAITING = ("task", "task_parallel", "Task")
+WAITING = ("task", "task_parallel", "Task", "create_subtask")
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -1,6 +1,7 @@
 """A store in plain dictionaries, for tests: the reference that the real ones are compared with."""
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,8 +68,9 @@ class MemoryEventStore:
         self._ring()
 
     async def leave(self, worker: str) -> None:
-        """Take a worker off the list."""
-        self._jobs.rows.pop(worker, None)
+        """Take a worker off the list, and its leases."""
+        self._jobs.leave(worker)
+        self._ring()
 
     async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
         """Seconds until something can be claimed."""
@@ -187,9 +189,11 @@ class MemoryEventStore:
             "held": lambda p: [{**task, "worker": self._jobs.worker(p["job"])} for task in [self._task(p["id"])] if task],
             "queued": lambda p: (job._asdict() for job in self._jobs.jobs.values() if job.key in p["names"]),
             "ended": lambda p: (r for r in self._records("task") if r["id"] in p["ids"] and r["archived_at"] is not None),
-            "live_runs": lambda p: ({"id": r["task_id"], **r} for r in self._records("run") if r["task_id"] in p["ids"] and r["outcome"] is None),
+            "live_runs": lambda p: (
+                {**(self._task(r["task_id"]) or {}), **r} for r in self._records("run") if r["task_id"] in p["ids"] and r["outcome"] is None
+            ),
             "ticking": lambda p: [r for r in self._records("task") if r["state"] == "waiting" and '"tick"' in r["wait"] and r["id"] > p["after"]],
-            "alarmed": lambda _: (r for r in self._records("task") if r["state"] == "waiting" and ('"timer"' in r["wait"] or '"tick"' in r["wait"])),
+            "alarmed": lambda _: (r for r in self._records("task") if r["state"] == "waiting"),
             "jobless": lambda _: (
                 r for r in self._ready({"priority": -1, "after": 0, "now": "9", "limit": None}) if not self._jobs.has(f"run/{r['id']}")
             ),
@@ -391,6 +395,11 @@ class MemoryJobs:
             self._drop(job.key)
             at = instant(datetime.now(UTC) + timedelta(seconds=delay_seconds)) if delay_seconds else job.at
             self.jobs[job.id] = job._replace(worker=None, at=at)
+
+    def leave(self, worker: str) -> None:
+        """Forget a worker; its leases have run out."""
+        self.rows.pop(worker, None)
+        self.jobs |= {number: job._replace(beat=-math.inf) for number, job in self.jobs.items() if job.worker == worker}
 
     def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
         """Seconds until something can be claimed."""

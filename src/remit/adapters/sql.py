@@ -75,9 +75,11 @@ SELECT: Mapping[str, str] = {
     "held": "SELECT t.hash, t.doc, (SELECT worker FROM job WHERE id = :job) FROM task t WHERE t.id = :id",
     "queued": "SELECT key, at, worker FROM job WHERE key IN [names] ORDER BY id",
     "ended": "SELECT id FROM task WHERE id IN [ids] AND archived_at IS NOT NULL ORDER BY id",
-    "live_runs": "SELECT task_id, run_id FROM run WHERE outcome IS NULL AND task_id IN [ids] ORDER BY task_id",
+    "live_runs": """SELECT r.task_id, r.run_id, t.state FROM run r JOIN task t ON t.id = r.task_id
+        WHERE r.outcome IS NULL AND r.task_id IN [ids] ORDER BY r.task_id""",
     "ticking": """SELECT id FROM task WHERE state = 'waiting' AND wait LIKE '%"tick"%' AND id > :after ORDER BY id LIMIT :limit""",
-    "alarmed": """SELECT id FROM task WHERE state = 'waiting' AND (wait LIKE '%"timer"%' OR (wait LIKE '%"tick"%' AND doc LIKE '%"cron"%'))
+    "alarmed": """SELECT id FROM task WHERE state = 'waiting' AND (wait LIKE '%"timer"%' OR (wait LIKE '%"tick"%' AND doc LIKE '%"cron"%')
+        OR (wait LIKE '%"subtask"%' AND doc LIKE '%"clock_since"%'))
         AND id > :after ORDER BY id LIMIT :limit""",
     "jobless": f"""SELECT t.id FROM task t WHERE t.state = 'pending' AND t.id > :after AND t.owner IS NOT NULL AND t.session_id IS NULL
         AND NOT EXISTS (SELECT 1 FROM task_dependency d JOIN task p ON p.id = d.needs WHERE {_UNMET})

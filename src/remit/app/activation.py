@@ -51,6 +51,7 @@ class Activation:
         self._service, self._store, self._clock, self.held = service, store, clock, held
         self._task_id, self.run_id = task.id, task.run.id
         self.stopping = stopping
+        """Set while the run should stop at its next boundary: its task is paused, or its worker is about to stop."""
         self.actor = f"agent:{task.owner}"
 
     async def do(self, command: cmd.Command, *beside: CallRecord) -> Outcome:
@@ -90,7 +91,7 @@ class Activation:
 
     @property
     def halted(self) -> bool:
-        """The same as of the run's last write or look, which is the moment before in a run that keeps what it does."""
+        """The same as of the run's last write or look, or as it was told since."""
         return self.task.state is State.PAUSED or self.stopping.is_set()
 
     async def release(self) -> None:

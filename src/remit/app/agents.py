@@ -61,6 +61,11 @@ class AgentRegistry:
         agent = self._agents.get(agent_id)
         return () if agent is None else granted(agent, tools.allow, tools.deny)
 
+    def seconds(self, agent_id: str) -> float | None:
+        """How long an agent may work on a task that does not say so itself; any time, if its file does not."""
+        agent = self._agents.get(agent_id)
+        return None if agent is None else agent.timeout_seconds
+
     def meant(self, name: str) -> str:
         """The id that a filter means: that of a known agent, or of one that may have been there before."""
         found = self.find(name)

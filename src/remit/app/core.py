@@ -8,6 +8,7 @@ from remit.app.agents import AgentRegistry
 from remit.app.query import Asking, ask, get_task
 from remit.app.service import Held, Outcome, Service
 from remit.domain.command import Command
+from remit.domain.project import Change
 from remit.domain.record import record
 from remit.domain.wire import instant
 from remit.ports import Clock, Equipment, Store
@@ -22,6 +23,8 @@ class Caller:
     actor: str
     run_id: str | None = None
     held: Held | None = None
+    beside: tuple[Change, ...] = ()
+    """Rows that land with what its command does."""
 
 
 class Core:
@@ -36,7 +39,7 @@ class Core:
 
     async def do(self, command: Command, caller: Caller) -> Outcome:
         """Carry out a command."""
-        return await self.service.execute(command, caller.actor, caller.run_id, caller.held)
+        return await self.service.execute(command, caller.actor, caller.run_id, caller.held, caller.beside)
 
     async def ask(self, question: Asking[T]) -> T:
         """Answer a question."""

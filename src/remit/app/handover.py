@@ -1,7 +1,8 @@
 """What a running agent hands to others and then waits for: questions to people, and work for sub-agents."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import PurePath
 from typing import Any, NamedTuple, cast
 
@@ -11,23 +12,24 @@ from remit.codec import opened
 from remit.domain import brief
 from remit.domain import command as cmd
 from remit.domain import event as ev
-from remit.domain.delegation import LaunchSubtask
+from remit.domain.delegation import LaunchSubtask, TaskOutput
 from remit.domain.envelope import result_of, status_of
 from remit.domain.message import ToolCall
 from remit.domain.plan import CALL
 from remit.domain.record import replace
 from remit.domain.shape import parse
 from remit.domain.tool import ToolOutcome
-from remit.domain.value import Task
+from remit.domain.value import ChildWait, State, Task, plain_id
 from remit.domain.wire import dumps, plain
-from remit.errors import RemitError, StaleRun, Unacknowledged, Unavailable, invalid
-from remit.ports import EventStore
+from remit.errors import NotFound, RemitError, StaleRun, Unacknowledged, Unavailable, invalid
+from remit.ports import EventStore, OperationTools
 
 SUBTASK = "create_subtask_"
 DELEGATING = ("task", "task_parallel", "Task")
 SECONDS = {"task": 120.0, "task_parallel": 120.0, "Task": 3600.0}
 """How long delegated work may take if nobody says so."""
 NOT_TAKEN = "This one was not taken on."
+RECEIPT = "Its result comes with task_output; with wait_seconds that waits for it. Its end wakes you if you wait for nothing else."
 Begun = tuple[str, ToolCall, ToolOutcome]
 Refusals = dict[int, str]
 
@@ -45,14 +47,31 @@ class Handover:
     """Begins what must be waited for, and finds out what came of it when the run goes on."""
 
     def __init__(
-        self, store: EventStore, agents: AgentRegistry, activation: Activation, agent: Agent, calls: Mapping[str, CallRecord], folder: str
+        self,
+        store: EventStore,
+        agents: AgentRegistry,
+        activation: Activation,
+        agent: Agent,
+        calls: Mapping[str, CallRecord],
+        operations: OperationTools,
+        now: Callable[[], datetime],
     ) -> None:
-        self._store, self._agents, self._activation, self._agent, self._folder = store, agents, activation, agent, folder
-        self._calls = calls
+        self._store, self._agents, self._activation, self._agent, self._operations = store, agents, activation, agent, operations
+        self._calls, self._now = calls, now
 
-    def waits(self, name: str) -> bool:
-        """True for tools whose answer comes from somebody else."""
-        return name == "ask_user" or name in DELEGATING or name.startswith(SUBTASK)
+    def takes(self, call: ToolCall) -> bool:
+        """True for calls whose answer comes from somebody else, and for all that make subtasks of this task."""
+        match call.name:
+            case "create_subtask":
+                return call.arguments.get("wait") == "block" or (self._is_mine(call) and call.arguments.get("idempotency_key") is None)
+            case "task_output":
+                return bool(call.arguments.get("wait_seconds"))
+            case name:
+                return name == "ask_user" or name in DELEGATING or name.startswith(SUBTASK)
+
+    def _is_mine(self, call: ToolCall) -> bool:
+        task = self._activation.task
+        return plain_id(call.arguments.get("task_id")) in (task.id, task.uid)
 
     async def begin(self, calls: Sequence[tuple[str, ToolCall]]) -> list[Begun]:
         """The calls that are answered already; the others are begun, if they were not, and waited for."""
@@ -65,14 +84,17 @@ class Handover:
                 answered.append((key, call, _error(f"The arguments are no JSON object: {call.error}")))
             elif call.name == "ask_user":
                 answered += await self._ask(key, call, asked)
+            elif call.name == "task_output":
+                answered += await self._watch(key, call)
             elif mine := children.get(key):
-                answered += [(key, call, self._told(call, mine, self._refused(key)))] if all(task.state.terminal for task in mine.values()) else []
+                answered += await self._settled(key, call, mine)
             else:
                 try:
                     fresh.append(self._wanted(key, call))
                 except RemitError as refused:
                     answered.append((key, call, _error(str(refused))))
-        return answered + await self._delegate(fresh)
+        not_taken = await self._delegate(fresh)
+        return answered + not_taken + await self._receipts(fresh, {key for key, _, _ in not_taken})
 
     # Questions.
 
@@ -107,7 +129,45 @@ class Handover:
             return []
         return [(key, call, ToolOutcome("Asked. The answer comes as a message."))]
 
+    # Waiting for a while.
+
+    async def _watch(self, key: str, call: ToolCall) -> list[Begun]:
+        """How a subtask stands once it has ended or the time is up; begun once, whatever happens to the run meanwhile."""
+        task = self._activation.task
+        if task.wait is not None and any(item.call_id == key for item in task.wait.on):
+            return []
+        try:
+            request = parse(TaskOutput, call.arguments)
+            if key not in self._calls and await self._awaited(key, call, request):
+                return []
+        except (StaleRun, Unavailable, Unacknowledged):
+            raise
+        except RemitError as refused:
+            return [(key, call, _error(str(refused)))]
+        return [(key, call, await self._operations.call(call.name, {**call.arguments, "wait_seconds": 0}, self._activation))]
+
+    async def _awaited(self, key: str, call: ToolCall, request: TaskOutput) -> bool:
+        """True if there is something to wait for: it has not ended."""
+        task_id, until = self._activation.task.id, self._now() + timedelta(seconds=request.wait_seconds)
+        wait = cmd.AwaitSubtask(task_id=task_id, child_id=request.task_id, call_id=key, until=until)
+        try:
+            return bool((await self._activation.do(wait, self._activation.begun(key, call.name, call.arguments, repeatable=True))).entries)
+        except NotFound as unknown:
+            raise invalid("wait_seconds", f"is {request.wait_seconds:g}, but task {request.task_id} is no subtask of yours", "0") from unknown
+
     # Work for others.
+
+    async def _settled(self, key: str, call: ToolCall, children: Mapping[int, Task]) -> list[Begun]:
+        """What came of a call that has made its subtasks; nothing while it has to wait for them."""
+        if _blocks(call) and not all(task.state.terminal for task in children.values()):
+            return []
+        return [(key, call, await self._told(call, children, self._refused(key)))]
+
+    async def _receipts(self, fresh: Sequence[Wanted], refused: set[str]) -> list[Begun]:
+        """The answers to calls that wait for nothing but have made their subtasks."""
+        waiting = [wanted for wanted in fresh if wanted.key not in refused and not _blocks(wanted.call)]
+        children = await self._children() if waiting else {}
+        return [answer for wanted in waiting for answer in await self._settled(wanted.key, wanted.call, children[wanted.key])]
 
     async def _children(self) -> dict[str, dict[int, Task]]:
         """The subtasks that this conversation made, by the call they answer and their place in it; a successor is in the place of the first."""
@@ -127,11 +187,14 @@ class Handover:
         kept = self._calls.get(key)
         return {int(place): text for place, text in json.loads(kept.result).items()} if kept and kept.result else {}
 
-    def _told(self, call: ToolCall, children: Mapping[int, Task], refused: Refusals) -> ToolOutcome:
+    async def _told(self, call: ToolCall, children: Mapping[int, Task], refused: Refusals) -> ToolOutcome:
         if call.name.startswith(SUBTASK):
             return ToolOutcome(_subtask_result(children[0]))
+        if call.name == "create_subtask":
+            shown = await self._operations.call("get_task", {"task_id": children[0].id}, self._activation)
+            return ToolOutcome(f'{{"task_id": "{children[0].id}", "task": {shown.text}}}')
         if call.name != "task_parallel":
-            return ToolOutcome(self._result(children[0]), is_error=children[0].state.value != "done")
+            return ToolOutcome(self._result(children[0]), is_error=children[0].state in (State.FAILED, State.CANCELED))
         count = len(call.arguments["tasks"])
         texts = [self._result(children[place]) if place in children else refused.get(place, NOT_TAKEN) for place in range(count)]
         return ToolOutcome("\n\n".join(f"[{place}] {text}" for place, text in enumerate(texts)))
@@ -139,12 +202,15 @@ class Handover:
     def _result(self, task: Task) -> str:
         agent = self._agents.get(task.owner or "")
         tier = task.model or (agent.model if agent else "main")
-        return f"Subagent ({task.owner}, {tier}) {status_of(task)}. Task {task.id}.\n\n{brief.cut(result_of(task), task.id)}"
+        said = brief.cut(result_of(task), task.id) if task.state.terminal else RECEIPT
+        return f"Subagent ({task.owner}, {tier}) {status_of(task)}. Task {task.id}.\n\n{said}"
 
     def _wanted(self, key: str, call: ToolCall) -> Wanted:
         """What a delegation asks for, as subtasks of this task; of several, one that is wrong does not fail the others."""
+        if call.name == "create_subtask":
+            return Wanted(key, call, {0: self._part(key, call)}, {})
         if call.name != "task_parallel":
-            return Wanted(key, call, {0: self._subtask(key, 0, self._fields(call), SECONDS.get(call.name))}, {})
+            return Wanted(key, call, {0: self._subtask(key, 0, self._fields(call), SECONDS.get(call.name), wait=_wait(call))}, {})
         asked, seconds = call.arguments.get("tasks"), call.arguments.get("timeout_seconds") or SECONDS[call.name]
         items: list[Any] = cast("Any", asked) if isinstance(asked, list) else []
         if not items:
@@ -162,11 +228,9 @@ class Handover:
 
     def _fields(self, call: ToolCall) -> dict[str, Any]:
         if not call.name.startswith(SUBTASK):
-            return dict(call.arguments)
-        part = parse(
-            LaunchSubtask,
-            dict(call.arguments) | {"artifactRefs": [resource_of(item, self._folder) for item in call.arguments.get("artifactRefs") or ()]},
-        )
+            return {name: value for name, value in call.arguments.items() if (call.name, name) != ("task", "wait")}
+        resources = [resource_of(item, self._operations.folder) for item in call.arguments.get("artifactRefs") or ()]
+        part = parse(LaunchSubtask, {**call.arguments, "artifactRefs": resources})
         return {
             "objective": part.intent or part.title,
             "description": part.title,
@@ -175,14 +239,23 @@ class Handover:
             "resources": plain(part.artifactRefs),
         }
 
-    def _subtask(self, key: str, place: int, item: Any, seconds: float | None, at: str = "") -> cmd.CreateSubtask:
+    def _part(self, key: str, call: ToolCall) -> cmd.CreateSubtask:
+        """A subtask as it is asked for field by field."""
+        if not self._is_mine(call):
+            raise invalid("wait", f"is 'block', but task {call.arguments.get('task_id')} is not yours", "wake or none")
+        if call.arguments.get("idempotency_key") is not None:
+            raise invalid("idempotency_key", "is given with wait: block, where the call itself is never carried out twice", "no key")
+        owner = {"owner": self._whom(call.arguments["owner"], "owner")} if call.arguments.get("owner") else {}
+        return parse(cmd.CreateSubtask, {**call.arguments, **owner, "idempotency_key": f"{CALL}{key}#0"})
+
+    def _subtask(self, key: str, place: int, item: Any, seconds: float | None, at: str = "", *, wait: ChildWait = "block") -> cmd.CreateSubtask:
         if not isinstance(item, Mapping):
             raise invalid(f"{at.rstrip('.')}", "is no object", "an object with an objective")
         work: Mapping[str, Any] = cast("Any", item)
-        fields = brief_of({**work, "subagent_type": self._whom(work.get("subagent_type"), at)}, at, seconds)
-        return parse(cmd.CreateSubtask, {**fields, "task_id": self._activation.task.id, "wait": "block", "idempotency_key": f"{CALL}{key}#{place}"})
+        fields = brief_of({**work, "subagent_type": self._whom(work.get("subagent_type"), f"{at}subagent_type")}, at, seconds)
+        return parse(cmd.CreateSubtask, {**fields, "task_id": self._activation.task.id, "wait": wait, "idempotency_key": f"{CALL}{key}#{place}"})
 
-    def _whom(self, name: Any, at: str) -> str:
+    def _whom(self, name: Any, field: str) -> str:
         """Who is meant, if this agent may give work to them."""
         may = self._agent.spawnable
         known = sorted(self._agents.ids() if may is None else set(may) & self._agents.ids())
@@ -190,7 +263,7 @@ class Handover:
             name = known[0] if len(known) == 1 else "general"
         found = self._agents.find(str(name))
         if found is None or found.id not in known:
-            raise invalid(f"{at}subagent_type", f"is {name!r}, who cannot be given work here", f"one of {', '.join(known)}")
+            raise invalid(field, f"is {name!r}, who cannot be given work here", f"one of {', '.join(known)}")
         return found.id
 
     async def _delegate(self, fresh: Sequence[Wanted]) -> list[Begun]:
@@ -227,6 +300,19 @@ class Handover:
         """An open call with what was refused of it."""
         begun = self._activation.begun(wanted.key, wanted.call.name, wanted.call.arguments, repeatable=True)
         return replace(begun, result=dumps(wanted.refused))
+
+
+def _wait(call: ToolCall) -> ChildWait:
+    """Whether a delegation waits for its subtask, or is woken by its end."""
+    wait = call.arguments.get("wait", True)
+    if call.name == "task" and not isinstance(wait, bool):
+        raise invalid("wait", f"is {wait!r}", "true or false")
+    return "wake" if call.name == "task" and not wait else "block"
+
+
+def _blocks(call: ToolCall) -> bool:
+    """True for calls whose answer is what came of their subtasks."""
+    return call.arguments.get("wait") == "block" if call.name == "create_subtask" else _wait(call) == "block"
 
 
 def resource_of(item: Any, folder: str) -> Any:

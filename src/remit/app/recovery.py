@@ -84,12 +84,14 @@ class Recovery:
         return sum(usage.input_tokens + usage.output_tokens for usage in usages)
 
     async def _alarms(self, task_id: str) -> dict[str, Job]:
-        """The timers and turns that a task waits for and that no job stands for."""
+        """The timers, turns and ends of time that a task waits for and that no job stands for."""
         task = await self._service.load(task_id)
         timers = [item.ref for item in (task.wait.on if task.wait else ()) if item.kind == "timer"]
         wanted = await self._timers(task_id, timers) if timers else {}
         if (turn := self._service.slot_job(task)) is not None:
             wanted[turn.key] = turn
+        if (limit := self._service.limit_job(task)) is not None:
+            wanted[limit.key] = limit
         there = {row[0] for row in await self._store.select("queued", {"names": list(wanted)})}
         return {key: job for key, job in wanted.items() if key not in there}
 

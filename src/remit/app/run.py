@@ -95,6 +95,11 @@ class AgentRunner:
         """What agents may ask of remit itself."""
         return self._operations
 
+    @property
+    def clock(self) -> Clock:
+        """What time it is."""
+        return self._clock
+
     def now(self) -> str:
         """This instant as it is stored."""
         return instant(self._clock.now())
@@ -119,7 +124,7 @@ class Stretch:
         self._offered = offered
         self._host_specs, self._operation_specs, self._tools = tools
         self._host: ToolHost | None = None
-        self._handover = Handover(runner.store, runner.agents, activation, agent, talk.calls, runner.operations.folder)
+        self._handover = Handover(runner.store, runner.agents, activation, agent, talk.calls, runner.operations, runner.clock.now)
         self._counts: Counter[str] = Counter()
         self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
         self._system = ""
@@ -293,11 +298,14 @@ class Stretch:
         plain: list[tuple[str, ToolCall]] = []
         waits: list[tuple[str, ToolCall]] = []
         for key, call in calls:
-            waits_for = call.name in self._operation_specs and self._handover.waits(call.name)
-            (waits if waits_for else plain).append((key, call))
+            handed = call.name in self._operation_specs and self._handover.takes(call)
+            (waits if handed else plain).append((key, call))
         harmless = [(key, call) for key, call in plain if self._repeatable(call.name)]
         if harmless:
-            await self._record(await asyncio.gather(*(self._harmless(key, call) for key, call in harmless)))
+            records = await asyncio.gather(*(self._harmless(key, call) for key, call in harmless))
+            if self._activation.stopping.is_set():
+                return False  # they were told to stop too, and are made again by the next run
+            await self._record(records)
         for key, call in plain:
             if not self._repeatable(call.name):
                 if self._activation.halted:
@@ -324,11 +332,10 @@ class Stretch:
     async def _effect(self, key: str, call: ToolCall) -> None:
         """A call that changes something: recorded before and after, and never made twice."""
         self._counts[call.name] += 1
-        operation = self._operation_specs.get(call.name)
-        if operation is not None and (operation.repeatable or call.name == "complete_task"):
-            # The operation itself is the record: it is decided under the fence, and the same one twice changes nothing.
+        if call.name in self._operation_specs and key not in self._talk.calls:
+            # That it was carried out lands in its own commit, so that it is never carried out twice; what it answers comes after.
             await self._flush_before(call)
-            outcome = await self._do(call)
+            outcome = await self._do(call, self._done(key, call, ToolOutcome(brief.CARRIED_OUT)))
             if not self._activation.over:
                 await self._record([self._done(key, call, outcome)])
             return
@@ -357,11 +364,11 @@ class Stretch:
         if await vouched(self._task, self._runner.agents, self._runner.models, self._tool_host()):
             await self._activation.do(cmd.VouchResult(task_id=self._task.id))
 
-    async def _do(self, call: ToolCall) -> ToolOutcome:
+    async def _do(self, call: ToolCall, *beside: CallRecord) -> ToolOutcome:
         if call.error:
             return ToolOutcome(f"The arguments are no JSON object: {call.error}", is_error=True)
         if call.name in self._operation_specs:
-            return await self._runner.operations.call(call.name, call.arguments, self._activation)
+            return await self._runner.operations.call(call.name, call.arguments, self._activation, [record.row() for record in beside])
         request = ToolCallRequest(call.name, call.arguments, self._offered, TOOL_SECONDS, self._activation.stopping)
         return await self._tool_host().call(request)
 

@@ -13,7 +13,7 @@ from remit.domain import event as ev
 from remit.domain import plan as ask
 from remit.domain.create import NewIds
 from remit.domain.decide import Context
-from remit.domain.due import CRON, RUN, Job, backoff, can_run, changes_run, earliest, others, run_job, waits_for_slot
+from remit.domain.due import CRON, LIMIT, RUN, Job, backoff, can_run, changes_run, earliest, ends_at, others, run_job, silenced, waits_for_slot
 from remit.domain.evolve import evolve
 from remit.domain.plan import met
 from remit.domain.project import Change, guide_row, rows
@@ -221,8 +221,12 @@ class Service:
     ) -> None:
         """The jobs that follow from what a task has become; what it depends on must not change meanwhile."""
         draft.jobs += others(before, after, events)
+        draft.drops += silenced(before, after)
         if waits_for_slot(before, after) is not None and (turn := self.slot_job(after)) is not None:
             draft.jobs.append(turn)
+        if (limit := self.limit_job(after)) != (before and self.limit_job(before)):
+            draft.jobs += [limit] if limit else []
+            draft.drops += [] if limit else [LIMIT + after.id]
         if not changes_run(before, after, events):
             return
         ready = can_run(after)
@@ -243,6 +247,15 @@ class Service:
         """The turn of a task that waits for a calendar of its own."""
         cron = waits_for_slot(None, task)
         return None if cron is None else Job(key=CRON + task.id, at=instant(self._clock.next_slot(cron, self._clock.now())))
+
+    def limit_job(self, task: Task) -> Job | None:
+        """The end of the time of a task that waits for its subtasks."""
+        end = ends_at(task, self.seconds(task))
+        return None if end is None else Job(key=LIMIT + task.id, at=instant(end))
+
+    def seconds(self, task: Task) -> float | None:
+        """How long a task may take: what it says itself, or else its agent."""
+        return task.limits.timeout_seconds or self._agents.seconds(task.owner or "")
 
     def _woken(self, command: cmd.Command, task: Task, now: datetime) -> Job:
         """The job of a task that can run from now on; whoever says run_task does not wait for a schedule."""

@@ -9,9 +9,10 @@ from remit.app.activation import Activation
 from remit.app.scheduler import Scheduler
 from remit.app.service import Held, Service
 from remit.domain import command as cmd
-from remit.domain.due import CRON, RELEASE, RUN, TELL, TICK, TIMER
+from remit.domain.due import CRON, LIMIT, RELEASE, RUN, TELL, TICK, TIMER
 from remit.domain.model import storable
-from remit.domain.value import Task
+from remit.domain.value import State, Task
+from remit.domain.wire import instant
 from remit.errors import Conflict, NotFound, RemitError, StaleRun, Unacknowledged, Unavailable, UnknownEvent
 from remit.ports import Clock, Lease, Postponed, Runner, Store, Taken
 
@@ -31,8 +32,14 @@ class Worker:
         self._store, self._service, self._clock, self._runner, self._scheduler = store, service, clock, runner, scheduler
         self.name = name
         self.stopping = asyncio.Event()
-        self.live: dict[str, tuple[str, asyncio.Task[object]]] = {}
-        """The runs that are live here: their task, and what carries them out."""
+        self._live: dict[str, tuple[Activation, asyncio.Task[object]]] = {}
+        """The runs that are live here, and what carries them out."""
+
+    def stop(self) -> None:
+        """Tell every run to give its task back at its next boundary."""
+        self.stopping.set()
+        for run, _ in self._live.values():
+            run.stopping.set()
 
     async def handle(self, job: Taken) -> None:
         """Carry out a job to the point where it is off the queue; Postponed if that must wait."""
@@ -59,6 +66,8 @@ class Worker:
             return await self._scheduler.tick(lease, job.at, self.stopping)
         if job.key.startswith(CRON):
             return await self._scheduler.tick_one(job.key.removeprefix(CRON), lease)
+        if job.key.startswith(LIMIT):
+            return await self._end_time(job.key.removeprefix(LIMIT), lease)
         await self._service.execute(_news(job.key), SYSTEM, held=Held(lease, ack=True))
         return None
 
@@ -67,13 +76,24 @@ class Worker:
         task_id = job.key.removeprefix(RUN)
         return Held(lease, task_id, seen=self._service.loaded(task_id, job.head, job.document) if job.document and job.head else None)
 
+    async def _end_time(self, task_id: str, lease: Lease) -> None:
+        """End a task whose time is up; clocks differ between machines, and by ours it may not be yet."""
+        task = await self._service.load(task_id)
+        coming, seconds = self._service.limit_job(task), self._service.seconds(task)
+        if coming is None or seconds is None:
+            return await self._service.acknowledge(lease)
+        if coming.at is not None and coming.at > instant(self._clock.now()):
+            return await self._service.put(coming, done=lease)
+        await self._service.execute(cmd.EndTime(task_id=task_id, seconds=seconds), SYSTEM, held=Held(lease, ack=True))
+        return None
+
     async def _activate(self, held: Held) -> None:
         """Start a run of a task and let the runner have it; whatever happens, the run ends."""
         task_id = held.task_id
         task = await self._started(held)
         if task is None:
             return await self._service.acknowledge(held.lease)
-        run = Activation(self._service, self._store, self._clock, held, task, self.stopping)
+        run = Activation(self._service, self._store, self._clock, held, task, asyncio.Event())
         del task  # a run may last, and its task will not stay what it is
         async with self._listed(run):
             try:
@@ -105,14 +125,15 @@ class Worker:
     async def _listed(self, run: Activation) -> AsyncGenerator[None, None]:
         current = asyncio.current_task()
         assert current is not None
-        self.live[run.run_id] = (run.task.id, current)
+        self._live[run.run_id] = (run, current)
+        self._tell(run, paused=False)
         try:
             yield
         finally:
-            self.live.pop(run.run_id, None)
+            self._live.pop(run.run_id, None)
 
     async def watch(self) -> None:
-        """Stop, at once, every run that the store does not call live any more: its task was canceled, ended or taken over."""
+        """Stop, at once, every run that the store does not call live any more: its task was canceled, ended or taken over. Tell the paused."""
         async with self._store.watch() as bell:
             while True:
                 await bell.wait()
@@ -120,18 +141,27 @@ class Worker:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _compare(self) -> None:
-        if not self.live:
+        if not self._live:
             return
-        mine = dict(self.live)
+        mine = dict(self._live)
         with suppress(RemitError):
-            rows = await self._store.select("live_runs", {"ids": [int(task_id) for task_id, _ in mine.values()]})
-            alive = {run_id for _, run_id in rows}
-            if mine.keys() <= alive:
+            rows = await self._store.select("live_runs", {"ids": [int(run.task.id) for run, _ in mine.values()]})
+            states = {run_id: state for _, run_id, state in rows}
+            for run_id in mine.keys() & states.keys():
+                self._tell(mine[run_id][0], paused=states[run_id] == State.PAUSED)
+            if mine.keys() <= states.keys():
                 return
             await asyncio.sleep(GRACE_SECONDS)  # one that has just ended itself is about to return
             for run_id, (_, running) in mine.items():
-                if run_id not in alive and run_id in self.live:
+                if run_id not in states and run_id in self._live:
                     running.cancel(GONE)
+
+    def _tell(self, run: Activation, *, paused: bool) -> None:
+        """Let a run, and what it has under way, know whether it should stop at its next boundary."""
+        if paused or self.stopping.is_set():
+            run.stopping.set()
+        else:
+            run.stopping.clear()
 
 
 _NEWS: dict[str, Callable[[str], cmd.Command]] = {

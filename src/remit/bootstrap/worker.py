@@ -11,6 +11,7 @@ from typing import Any
 
 from remit import __version__
 from remit.adapters.engine import Engine, worker_name
+from remit.adapters.place import is_dead, place
 from remit.app.core import Core
 from remit.app.recovery import Recovery
 from remit.app.scheduler import Scheduler
@@ -57,12 +58,14 @@ class RunningWorker:
             agents=",".join(agents),
             concurrency=options.concurrency,
             since=instant(core.clock.now()),
+            place=place(),
         )
         limits = {f"{AGENT}{agent}": options.agent_limits.get(agent, 0) for agent in agents}
         self._engine = Engine(core.store, self.row, self._worker.handle, limits, lease_seconds=options.heartbeat_seconds, fleet=options.fleet_limit)
 
     async def run(self) -> None:
         """Work until stopped; runs under way then give their tasks back at their next boundary."""
+        await bury(self._core)
         async with asyncio.TaskGroup() as group:
             helpers = [group.create_task(self._worker.watch()), group.create_task(self._reconcile())]
             try:
@@ -73,7 +76,7 @@ class RunningWorker:
 
     def stop(self) -> None:
         """Claim nothing more, and hand over at the next boundary."""
-        self._worker.stopping.set()
+        self._worker.stop()
         self._engine.stop()
 
     @property
@@ -157,5 +160,14 @@ async def embedded_worker(core: Core, settings: Settings, functions: Sequence[Ca
 
 
 async def worker_alive(core: Core, settings: Settings) -> bool:
-    """True if somebody works on tasks of this store."""
+    """True if somebody works on tasks of this store; the dead of this machine do not count."""
+    await bury(core)
     return any(row.age_seconds < settings.get("heartbeat_seconds") and row.agents for row in await core.store.workers())
+
+
+async def bury(core: Core) -> None:
+    """Take workers off the list whose process on this machine is dead, so that nobody waits for their leases to run out."""
+    with suppress(RemitError):  # the store is away; leases run out by themselves
+        for row in await core.store.workers():
+            if is_dead(row):
+                await core.store.leave(row.worker)

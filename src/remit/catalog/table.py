@@ -60,6 +60,16 @@ async def _created(core: Core, command: Any, caller: Caller) -> Result:
     return {"task_id": outcome.task_id, "task": await core.task(outcome.task_id)}
 
 
+async def _subtask_created(core: Core, command: cmd.CreateSubtask, caller: Caller) -> Result:
+    """With `wait: block` the call waits; whoever leaves meanwhile cancels nothing. A run waits in its own way."""
+    made = await _created(core, command, caller)
+    if command.wait != "block" or caller.run_id is not None:
+        return made
+    await delegate.must_have_worker(core, made["task_id"])
+    await delegate.until_ended(core, [made["task_id"]])
+    return made | {"task": await core.task(made["task_id"])}
+
+
 async def _changed(core: Core, command: Any, caller: Caller) -> Result:
     outcome = await core.do(command, caller)
     return {"success": True, "task": await core.task(outcome.task_id)}
@@ -237,7 +247,7 @@ _TABLE = (
     _read("list_ready", ask.ListReady, _list_ready, "/api/tasks/ready", "ready"),
     _write("update_steps", cmd.UpdateSteps, _changed, f"PUT {_ONE}/steps", "changed", idempotent=True),
     _write("update_step", cmd.UpdateStep, _changed, f"PATCH {_ONE}/steps/{{index}}", "changed", idempotent=True),
-    _write("create_subtask", cmd.CreateSubtask, _created, f"POST {_ONE}/subtasks", "created"),
+    _write("create_subtask", cmd.CreateSubtask, _subtask_created, f"POST {_ONE}/subtasks", "created"),
     _write("add_resource", cmd.AddResource, _changed, f"POST {_ONE}/resources", "changed"),
     Operation("remove_resource", cmd.RemoveResource, _changed, SHAPES["changed"], "DELETE", f"{_ONE}/resources/{{index}}", "destroy"),
     _read("list_updates", ask.ListUpdates, _list_updates, f"{_ONE}/updates", "updates"),

@@ -17,6 +17,9 @@ LAST_TURN = """\
 You have used up what this task may use ({limit}). No tool can be called any more. Report now, in one message: what is done, what you \
 found, and what is left."""
 
+CARRIED_OUT = "Done. (Its answer was not kept.)"
+"""What is known of an operation whose worker died before it could tell."""
+
 UNKNOWN = """\
 This call was begun and then interrupted, and nobody knows whether it took effect. It was not made again. Look at the state of things \
 before you go on."""

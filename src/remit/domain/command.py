@@ -337,11 +337,12 @@ class DeliverUpdates:
 
 @record
 class AwaitSubtask:
-    """The run will wait for a subtask."""
+    """The run will wait for a subtask, and no longer than until an instant if one is given."""
 
     task_id: TaskId
     child_id: TaskId
     call_id: CallId | None = None
+    until: datetime | None = None
 
 
 @record
@@ -447,7 +448,7 @@ class SettleSubtask:
 
 @record
 class Delegate:
-    """Make several subtasks at once and wait for all of them; each is the answer to an open tool call."""
+    """Make several subtasks at once and wait for those that block; each is the answer to a tool call."""
 
     task_id: TaskId
     subtasks: tuple[CreateSubtask, ...]
@@ -465,6 +466,14 @@ class ReleaseDependents:
     """See who waited for a task that has ended: they are ready, or can never be."""
 
     task_id: TaskId
+
+
+@record
+class EndTime:
+    """See whether the time of a task is up that waits for its subtasks."""
+
+    task_id: TaskId
+    seconds: float
 
 
 @record
@@ -565,4 +574,4 @@ Signal = (
 )
 """What remit's own engine asks."""
 
-Command = Operation | Signal | CreateCached | Delegate | SettleSubtasks | ReleaseDependents
+Command = Operation | Signal | CreateCached | Delegate | SettleSubtasks | EndTime | ReleaseDependents

@@ -8,13 +8,14 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from remit.domain import event as ev
+from remit.domain.policy import waits_for_person
 from remit.domain.value import State, Task
 from remit.domain.wire import instant
 
 SIGNALS = "signals"
 """The queue of jobs that are no runs; it needs no slot."""
 AGENT = "agent/"
-RUN, TELL, RELEASE, TIMER, CRON, TICK = "run/", "tell/", "release/", "timer/", "cron/", "tick"
+RUN, TELL, RELEASE, TIMER, LIMIT, CRON, TICK = "run/", "tell/", "release/", "timer/", "limit/", "cron/", "tick"
 MAX_DELAY_SECONDS = 60.0
 
 
@@ -74,11 +75,32 @@ def waits_for_slot(before: Task | None, after: Task) -> str | None:
     return after.schedule.cron if ticks and not ticked and after.schedule is not None else None
 
 
+def silenced(before: Task | None, after: Task) -> tuple[str, ...]:
+    """The timers that a task does not wait for any more."""
+
+    def timers(task: Task | None) -> list[str]:
+        return [TIMER + item.ref for item in (task.wait.on if task and task.wait else ()) if item.kind == "timer"]
+
+    kept = timers(after)
+    return tuple(key for key in timers(before) if key not in kept)
+
+
+def ends_at(task: Task, seconds: float | None) -> datetime | None:
+    """When the time of a task is up that waits for subtasks, if it goes on waiting; a live run looks at the clock itself."""
+    if seconds is None or task.state is not State.WAITING or task.clock_since is None:
+        return None
+    return task.clock_since + timedelta(seconds=max(0.0, seconds - task.duration))
+
+
 def others(before: Task | None, after: Task, events: Iterable[Any]) -> tuple[Job, ...]:
-    """Whom to tell: the parent and the dependents of a task that ended; and the timers it set."""
+    """Whom to tell: the parent and the dependents of a task that ended; the parent, too, of one that a person holds up; and the timers it set."""
     jobs = [Job(key=TIMER + event.timer_id, at=instant(event.due_at)) for event in events if isinstance(event, ev.TimerSet)]
     if after.state.terminal and not (before is not None and before.state.terminal):
         jobs.append(Job(key=RELEASE + after.id, if_needed_by_others=int(after.id)))
         if after.parent_id is not None:
             jobs.append(Job(key=TELL + after.parent_id))
+    elif after.parent_id is not None and waits_for_person(after) != (before is not None and waits_for_person(before)):
+        jobs.append(Job(key=TELL + after.parent_id))
+    if before is not None and before.run is None and before.clock_since is None and after.state is State.WAITING and after.clock_since is not None:
+        jobs.append(Job(key=TELL + after.id))  # whom it waits for may be held up since before it did
     return tuple(jobs)

@@ -329,10 +329,20 @@ class TimerSet:
 
 @record
 class TimerFired:
-    """A wait without an open call is over, and why."""
+    """A wait that needs no answer, or has gone on for long enough, is over, and why."""
 
     ref: str
     cause: WakeCause = "timer"
+
+
+@record
+class ClockStopped:
+    """Everybody it waits for waits for a person, and so its time stands still."""
+
+
+@record
+class ClockStarted:
+    """Somebody it waits for can work again."""
 
 
 @record
@@ -487,6 +497,8 @@ Event = (
     | SubtaskSettled
     | TimerSet
     | TimerFired
+    | ClockStopped
+    | ClockStarted
     | TaskPaused
     | TaskResumed
     | ResultVouched

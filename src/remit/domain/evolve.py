@@ -55,6 +55,8 @@ def evolve(task: Task | None, entry: ev.Entry) -> Task:
         after = replace(after, vouched=False)
     if after.run is not None and isinstance(event, PROGRESS):
         after = replace(after, run=replace(after.run, progressed=True))
+    if after.held and after.wait is None:
+        after = replace(after, held=False)
     return _stamped(after, entry)
 
 
@@ -193,6 +195,8 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return _awaiting(counted, WaitFor(kind="timer", ref=timer_id, call_id=call_id), entry)
         case ev.TimerFired(ref=ref):
             return _satisfied(task, "timer", ref)
+        case ev.ClockStopped() | ev.ClockStarted():
+            return replace(task, held=isinstance(event, ev.ClockStopped))
         case ev.TaskPaused():
             return replace(task, state=State.PAUSED, paused_from=task.state)
         case ev.TaskResumed():
@@ -232,7 +236,9 @@ def _clock_runs(task: Task) -> bool:
         return task.wait is None or not any(item.kind == "user" for item in task.wait.on)
     if task.state is not State.WAITING or task.wait is None:
         return False
-    return not [item for item in task.wait.on if item.kind != "subtask" or item.call_id is None]
+    if task.held or [item for item in task.wait.on if item.call_id is None or item.kind not in ("subtask", "timer")]:
+        return False
+    return any(item.kind == "subtask" for item in task.wait.on)
 
 
 def _to(task: Task, state: State) -> Task:
@@ -336,11 +342,22 @@ def _satisfied(task: Task, kind: str, ref: str) -> Task:
     """Strike one thing off the wait; without an answer outstanding, whatever came ends the wait."""
     if task.wait is None:
         return task
-    left = tuple([item for item in task.wait.on if item.ref != ref or item.kind != kind])
+    left = _left(task.wait, kind, ref)
     wait = replace(task.wait, on=left)
     if wait.holds or _at(task) is not State.WAITING:
         return replace(task, wait=wait if left else None)
     return replace(_to(task, State.PENDING), wait=None)
+
+
+def _left(wait: Wait, kind: str, ref: str) -> tuple[WaitFor, ...]:
+    """What is still waited for: a timer ends all that its call waits for, and goes when nothing else is left of that."""
+    left = [item for item in wait.on if item.ref != ref or item.kind != kind]
+    if kind != "timer" and not [item for item in left if item.kind == "timer"]:
+        return tuple(left)
+    calls = {item.call_id for item in wait.on if item.ref == ref and item.kind == kind and item.call_id is not None}
+    if kind != "timer":
+        calls -= {item.call_id for item in left if item.kind != "timer"}
+    return tuple(item for item in left if item.call_id not in calls)
 
 
 def _run_over(task: Task, tools: tuple[ToolCount, ...] = ()) -> Task:

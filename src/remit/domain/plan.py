@@ -16,8 +16,9 @@ from remit.domain import event as ev
 from remit.domain.agent import matching
 from remit.domain.create import NewIds, created, must_take_subtask, successor
 from remit.domain.decide import Context, Events, TaskCommand, decide, fold
+from remit.domain.due import ends_at
 from remit.domain.output import gaps, paths, refusal
-from remit.domain.policy import must_live
+from remit.domain.policy import must_live, waits_for_person
 from remit.domain.record import record, replace
 from remit.domain.run import fenced
 from remit.domain.value import TASK_ID, Child, Dependency, State, Task, Tools
@@ -153,6 +154,8 @@ def _decided(command: cmd.Command, context: Context) -> Asking[Plan]:
             return (yield from _delegate(command, context))
         case cmd.SettleSubtasks():
             return (yield from _settle_all(command, context))
+        case cmd.EndTime():
+            return (yield from _end_time(command, context))
         case cmd.ReleaseDependents():
             return (yield from _release(command, context))
         case _:
@@ -273,7 +276,33 @@ def _settle_all(command: cmd.SettleSubtasks, context: Context) -> Asking[Plan]:
     news = tuple(child.id for child in parent.children if child.settled is None and child.wait != "none" and child.id in ended)
     found: Mapping[str, Task | None] = yield Load(refs=news)
     told = [event for child in found.values() if child is not None for event in decide(parent, _settled(parent, child), context)]
+    if parent.wait is not None and any(item.ref not in found for item in parent.wait.on):
+        after = fold(parent, told, context)
+        held = yield from _is_held(after)
+        if held != after.held:
+            told.append(ev.ClockStopped() if held else ev.ClockStarted())
     return _plan(parent.id, {parent.id: told})
+
+
+def _is_held(task: Task) -> Asking[bool]:
+    """True if a task waits for subtasks alone, and all of them for a person; the first that does not is enough to know."""
+    if task.wait is None or not all(item.kind == "subtask" and item.call_id is not None for item in task.wait.on):
+        return False
+    for item in task.wait.on:
+        child = yield from _task(item.ref)
+        if not waits_for_person(child):
+            return False
+    return True
+
+
+def _end_time(command: cmd.EndTime, context: Context) -> Asking[Plan]:
+    """A task that waits for subtasks fails when its time is up; what they do goes on, within limits of their own."""
+    task = yield from _task(command.task_id)
+    end = ends_at(task, command.seconds)
+    if end is None or end > context.now:
+        return Plan(task_id=task.id, events={})
+    abort = cmd.AbortTask(task_id=task.id, reason="timeout", message=f"The time limit of {command.seconds:g} seconds is reached.")
+    return _plan(task.id, {task.id: decide(task, abort, context)})
 
 
 def _settled(parent: Task, child: Task) -> cmd.SettleSubtask:
@@ -338,20 +367,30 @@ def _delegate(command: cmd.Delegate, context: Context) -> Asking[Plan]:
         if made.depends_on:
             depends_on, looked_at = yield from _dependencies(made.depends_on, None, parent)
             made, guards = replace(made, depends_on=depends_on), guards | looked_at
+        if made.tsgs:
+            yield from _must_be_guides(made.tsgs)
         created(made, NewIds(id="0", uid="", thread_id=""), context.actor, above)
         wanted.append((made, above))
-        reached = replace(reached, children=(*reached.children, Child(id="0", wait="block")))
+        reached = _with_child(reached, made)
     fresh: list[NewIds] = yield FreshMany(count=len(wanted))
     events: dict[str, tuple[Any, ...]] = {}
     linked: Events = []
     for (made, above), ids in zip(wanted, fresh, strict=True):
         events[ids.id] = (created(made, ids, context.actor, above),)
-        linked.append(ev.SubtaskLinked(child_id=ids.id, step_index=made.step_index, wait="block"))
+        linked.append(ev.SubtaskLinked(child_id=ids.id, step_index=made.step_index, wait=made.wait))
     waits: Events = [
-        ev.SubtaskAwaited(child_id=child, call_id=subtask.idempotency_key) for child, subtask in zip(events, command.subtasks, strict=True)
+        ev.SubtaskAwaited(child_id=child, call_id=subtask.idempotency_key)
+        for child, subtask in zip(events, command.subtasks, strict=True)
+        if subtask.wait == "block"
     ]
     events[parent.id] = (*linked, *waits)
     return Plan(task_id=parent.id, events=events, guards=guards)
+
+
+def _with_child(parent: Task, made: cmd.CreateSubtask) -> Task:
+    """A parent as it will be with one more subtask, so that the next one is judged by that."""
+    steps = tuple(replace(step, task_id="0") if index == made.step_index else step for index, step in enumerate(parent.steps))
+    return replace(parent, steps=steps, children=(*parent.children, Child(id="0", wait=made.wait)))
 
 
 def _claimed(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Asking[tuple[str, str | None] | None]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from remit.domain.value import Limits, Output, Task, Tools
+from remit.domain.value import Limits, Output, State, Task, Tools
 from remit.errors import Conflict, Forbidden
 
 MAX_ATTEMPTS = 3
@@ -73,6 +73,14 @@ def max_children(limits: Limits) -> int:
 def max_attempts(limits: Limits) -> int:
     """How many runs in a row may end badly."""
     return MAX_ATTEMPTS if limits.max_attempts is None else limits.max_attempts
+
+
+def waits_for_person(task: Task) -> bool:
+    """True while only a person can get a task on: it has asked one, was held or never begun by one, or waits for such tasks alone."""
+    if task.run is not None or task.state not in (State.DRAFT, State.PAUSED, State.WAITING):
+        return False
+    asks = task.wait is not None and any(item.kind == "user" for item in task.wait.on)
+    return task.state is not State.WAITING or task.held or asks
 
 
 def outline(outputs: Iterable[Output]) -> str:

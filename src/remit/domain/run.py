@@ -81,10 +81,10 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
             return _deliver(task, command, run_id)
         case cmd.AskUser():
             return _ask(task, command)
-        case cmd.AwaitSubtask(child_id=child_id, call_id=call_id):
-            return _await(task, child_id, call_id)
+        case cmd.AwaitSubtask():
+            return _await(task, command)
         case cmd.SetTimer(due_at=due_at, call_id=call_id):
-            return [ev.TimerSet(timer_id=f"{task.id}-t{task.counts.timers + 1}", due_at=due_at, call_id=call_id)]
+            return [_timer(task, due_at, call_id)]
         case cmd.YieldRun(tool_summary=tools):
             return [ev.RunYielded(run_id=_live(task), tool_summary=tools)]
         case cmd.ReleaseRun(tool_summary=tools):
@@ -192,11 +192,18 @@ def _ask(task: Task, command: cmd.AskUser) -> Events:
     ]
 
 
-def _await(task: Task, child_id: str, call_id: str | None) -> Events:
-    child = task.child(child_id)
+def _await(task: Task, command: cmd.AwaitSubtask) -> Events:
+    child = task.child(command.child_id)
     if child is None:
-        raise NotFound(f"Task {child_id} is not a subtask of task {task.id}.")
-    return [] if child.settled else [ev.SubtaskAwaited(child_id=child_id, call_id=call_id)]
+        raise NotFound(f"Task {command.child_id} is not a subtask of task {task.id}.")
+    if child.settled:
+        return []
+    awaited = ev.SubtaskAwaited(child_id=child.id, call_id=command.call_id)
+    return [awaited] if command.until is None else [awaited, _timer(task, command.until, command.call_id)]
+
+
+def _timer(task: Task, due_at: datetime, call_id: str | None) -> ev.TimerSet:
+    return ev.TimerSet(timer_id=f"{task.id}-t{task.counts.timers + 1}", due_at=due_at, call_id=call_id)
 
 
 def _finish(task: Task, command: cmd.FinishRun, actor: str, now: datetime, files: Files) -> Events:

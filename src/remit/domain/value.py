@@ -363,6 +363,8 @@ class Task:
     tool_summary: tuple[ToolCount, ...] = ()
     duration: float = 0.0
     clock_since: datetime | None = None
+    held: bool = False
+    """Everybody it waits for waits for a person."""
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None = None

@@ -1,11 +1,11 @@
 """The catalogue as a running agent sees it: what it may ask of remit itself, under the fence of its run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from remit.catalog import OPERATIONS, Caller, Core, Operation, call
 from remit.domain.command import CreateTask
-from remit.domain.delegation import DelegateParallel, LaunchSubtask, LaunchTask, Work
+from remit.domain.delegation import DelegateParallel, DelegateTask, LaunchSubtask, LaunchTask, Work
 from remit.domain.schema import record_schema
 from remit.domain.shape import parse
 from remit.domain.tool import ToolOutcome, ToolSpec
@@ -48,9 +48,9 @@ class CatalogTools:
         default = next(iter(named)) if len(named) == 1 else "general"
         return specs + (delegation_specs(named, default if default in named else None) if named else [])
 
-    async def call(self, name: str, arguments: Mapping[str, Any], activation: Any) -> ToolOutcome:
+    async def call(self, name: str, arguments: Mapping[str, Any], activation: Any, beside: Sequence[Any] = ()) -> ToolOutcome:
         """Carry one out as a run; what is refused is told to the model, but for what ends the run."""
-        caller = Caller(actor=activation.actor, run_id=activation.run_id, held=activation.held)
+        caller = Caller(actor=activation.actor, run_id=activation.run_id, held=activation.held, beside=tuple(beside))
         own = {"task_id": activation.task.id} if name in OWN else {}
         try:
             await self._must_be_theirs(name, arguments, activation)
@@ -129,8 +129,9 @@ def delegation_specs(agents: Mapping[str, str], default: str | None) -> list[Too
     many = several | {"properties": {"tasks": {"type": "array", "items": one, "description": "The pieces of work."}}}
     launched = record_schema(LaunchTask)
     launch = launched | {"properties": launched["properties"] | {"subagent_type": choice}}
+    properties: dict[str, Any] = single["properties"] | {"subagent_type": choice, "wait": record_schema(DelegateTask)["properties"]["wait"]}
     specs = [
-        ToolSpec("task", f"{Work.__doc__} Who can do it:\n{listed}", one, effects=True, repeatable=False),
+        ToolSpec("task", f"{Work.__doc__} Who can do it:\n{listed}", one | {"properties": properties}, effects=True, repeatable=False),
         ToolSpec("task_parallel", str(DelegateParallel.__doc__), many, effects=True, repeatable=False),
         ToolSpec("Task", str(LaunchTask.__doc__), launch, effects=True, repeatable=False),
     ]

@@ -399,7 +399,9 @@ RESULTS: Migration = (
     ),
 )
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS)
+PLACES: Migration = ("ALTER TABLE worker ADD COLUMN place text NOT NULL DEFAULT ''",)
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS, PLACES)
 
 
 async def migrate(connection: Any, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

@@ -31,8 +31,8 @@ COMMIT = "SELECT commit_units({})".format(
 CLAIM = """SELECT j.id, j.key, j.queue, j.tries, j.at, t.hash, t.doc FROM claim_jobs($1, $2, $3, $4, $5, $6, $7) AS j
     LEFT JOIN task t ON t.id = CASE WHEN j.key LIKE 'run/%' THEN substr(j.key, 5)::bigint END
     ORDER BY j.queue <> 'signals', j.priority, j.id"""
-HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())
+HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat, place)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp(), $9)
     ON CONFLICT (worker) DO UPDATE SET running = excluded.running, beat = excluded.beat, agents = excluded.agents"""
 BEAT = """UPDATE job SET beat = clock_timestamp() WHERE worker = $1 AND id IN (SELECT id FROM job WHERE id = ANY($2) ORDER BY id FOR UPDATE)"""
 LOST = "SELECT id FROM job WHERE id = ANY($2) AND worker IS DISTINCT FROM $1"
@@ -43,7 +43,9 @@ RETURN = """UPDATE job SET worker = NULL, beat = NULL, later = ($3::float8 > 0):
     THEN to_char((clock_timestamp() + make_interval(secs => $3)) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') ELSE at END
     WHERE id = $1 AND worker = $2"""
 LEAVE = "DELETE FROM worker WHERE worker = $1"
-WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, running, EXTRACT(EPOCH FROM clock_timestamp() - beat)::float8
+EXPIRE = """WITH expired AS (UPDATE job SET beat = 'epoch' WHERE worker = $1 RETURNING id)
+    SELECT pg_notify('remit_job', '') WHERE EXISTS (SELECT 1 FROM expired)"""
+WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, running, EXTRACT(EPOCH FROM clock_timestamp() - beat)::float8, place
     FROM worker ORDER BY since, worker"""
 NEXT_IN = """SELECT CASE
     WHEN EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND later = 0 AND queue = ANY($1)

@@ -130,7 +130,7 @@ class PostgresEventStore:
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
         """Say that a worker lives; those of its jobs that another has by now."""
-        await self._fetch(sql.HELLO, *row[:8])
+        await self._fetch(sql.HELLO, *row[:8], row.place)
         await self._fetch(sql.FORGET)
         if not jobs:
             return set()
@@ -147,7 +147,8 @@ class PostgresEventStore:
             raise translated(error) from error
 
     async def leave(self, worker: str) -> None:
-        """Take a worker off the list."""
+        """Take a worker off the list, and its leases."""
+        await self._fetch(sql.EXPIRE, worker)
         await self._fetch(sql.LEAVE, worker)
 
     async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:

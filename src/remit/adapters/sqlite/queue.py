@@ -67,7 +67,7 @@ def _runs(connection: Any, asked: Claim, room: int) -> list[Taken]:
 def beat(connection: Any, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
     """Renew a worker's leases; those that another has by now."""
     now = time.monotonic()
-    connection.execute(sql.HELLO, (*row[:8], now))
+    connection.execute(sql.HELLO, (*row[:8], now, row.place))
     connection.execute(sql.FORGET, {"now": now, "age": FORGET_SECONDS})
     named = {"now": now, "worker": row.worker, "jobs": json.dumps(list(jobs))}
     connection.execute(sql.BEAT, named)
@@ -78,6 +78,12 @@ def give_back(connection: Any, lease: Lease, delay_seconds: float) -> None:
     """Put a claimed job back; a newer one with its key gives way to it."""
     at = instant(datetime.now(UTC) + timedelta(seconds=delay_seconds)) if delay_seconds else None
     connection.execute(sql.GIVE_BACK, {"at": at, "job": lease.job, "worker": lease.worker})
+
+
+def leave(connection: Any, worker: str) -> None:
+    """Forget a worker; its leases have run out."""
+    connection.execute(sql.EXPIRE, (worker,))
+    connection.execute(sql.LEAVE, (worker,))
 
 
 def next_in(connection: Any, queues: Sequence[str], lease_seconds: float) -> float | None:

@@ -136,7 +136,9 @@ RESULTS: Migration = (
     "CREATE INDEX task_result_key ON task_result (key, task_id)",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS)
+PLACES: Migration = ("ALTER TABLE worker ADD COLUMN place TEXT NOT NULL DEFAULT ''",)
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS, PLACES)
 
 
 def migrate(connection: Any, path: Path | str, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

@@ -77,8 +77,9 @@ class SqliteEventStore:
         self._bell.ring()
 
     async def leave(self, worker: str) -> None:
-        """Take a worker off the list."""
-        await self._ask(work=lambda connection: connection.execute(sql.LEAVE, (worker,)) and None)
+        """Take a worker off the list, and its leases."""
+        await self._ask(work=lambda connection: queue.leave(connection, worker))
+        self._bell.ring()
 
     async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
         """Seconds until something can be claimed."""

@@ -2,22 +2,32 @@
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from remit.adapters.tools.stop import Halted
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec, clip
 from remit.errors import invalid
 from remit.ports import ToolHost
 
 Function = Callable[..., Any]
 _TYPES: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", tuple: "array", dict: "object"}
+_TOLD: ContextVar[threading.Event | None] = ContextVar("told", default=None)
 
 
 def repeatable(function: Function) -> Function:
     """Mark a function as harmless to call again after a crash; without the mark, a call that was cut off is never repeated."""
     function.__dict__["remit_repeatable"] = True
     return function
+
+
+def stopping() -> bool:
+    """For functions that take long: True once the call must end, because its task was paused or canceled or the worker is about to stop."""
+    told = _TOLD.get()
+    return told is not None and told.is_set()
 
 
 def spec_of(function: Function) -> ToolSpec:
@@ -67,10 +77,9 @@ class WithFunctions:
         clock = asyncio.timeout(call.deadline_seconds)
         try:
             async with clock:
-                if inspect.iscoroutinefunction(function):
-                    found = await function(**call.arguments)
-                else:
-                    found = await asyncio.to_thread(function, **call.arguments)
+                found = await _found(function, call)
+        except Halted:
+            return ToolOutcome(f"{call.tool} was told to stop before it was done.", is_error=True)
         except Exception as error:  # noqa: BLE001 - whatever somebody's function does becomes an outcome for the model
             if clock.expired():
                 return ToolOutcome(f"{call.tool} was stopped after {call.deadline_seconds:g} seconds.", is_error=True)
@@ -94,6 +103,31 @@ class WithFunctions:
     def _host(self) -> ToolHost:
         self._made = self._made or self._make()
         return self._made
+
+
+async def _found(function: Function, call: ToolCallRequest) -> Any:
+    """What a function returns. Once its call must end, a coroutine is cancelled; a thread cannot be, and is waited for."""
+    told = threading.Event()
+    before = _TOLD.set(told)
+    thread = not inspect.iscoroutinefunction(function)
+    work = asyncio.ensure_future(asyncio.to_thread(function, **call.arguments) if thread else function(**call.arguments))
+    stop = asyncio.ensure_future(call.cancel.wait())
+    try:
+        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        told.set()
+        if thread or work.done():
+            return await work
+        work.cancel()
+        await asyncio.wait({work})
+        if work.cancelled():
+            raise Halted("canceled")
+        return work.result()
+    finally:
+        told.set()
+        stop.cancel()
+        work.cancel()
+        await asyncio.wait({work})
+        _TOLD.reset(before)
 
 
 def named(functions: Sequence[Function]) -> dict[str, tuple[Function, ToolSpec]]:

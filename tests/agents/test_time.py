@@ -1,0 +1,164 @@
+"""The time of a task that waits for its subtasks: it runs out without a run, and stands still while only a person can help."""
+
+from pathlib import Path
+from typing import Any
+
+from remit.app.recovery import Recovery
+from remit.domain.agent import Agent
+from remit.domain.message import Request
+from remit.domain.value import State
+from remit.ports import Unit
+from tests.agents.stage import Gate, Stage, calls, results, says, stage
+from tests.agents.test_interruption import reached
+
+LIMIT = "limit/1"
+
+
+def leading(work: Any, *more: tuple[str, dict[str, Any]]) -> Any:
+    """A boss that hands out one piece of work and waits; what its worker does is given."""
+
+    def rule(request: Request) -> Any:
+        if "Dig" in request.system:
+            return work(request)
+        return says("Done.") if results(request) else calls(("task", {"objective": "Dig", "subagent_type": "explore"}), *more)
+
+    return rule
+
+
+async def due(at: Stage, there: bool) -> None:
+    """Wait until the end of the time of task 1 is in the queue, or is not any more."""
+    await at.team.until("1", lambda task: (task.state is State.WAITING and task.clock_since is not None) is there)
+    assert (LIMIT in await at.team.jobs()) is there
+
+
+async def test_the_time_of_a_blocked_task_runs_out_without_a_run(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug.")))) as at:
+        task = await at.run(owner="build", limits={"timeout_seconds": 1})
+        assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 1)
+        assert task.duration >= 1
+        assert "The time limit of 1 seconds is reached." in (task.failure_reason or "")
+        await reached(gate)
+        child = await at.team.task("2")
+        assert (child.state, child.parent_id) == (State.RUNNING, "1"), "what was handed out goes on"
+        gate.open.set()
+        assert (await at.team.ended("2")).state is State.DONE
+        await at.team.idle()
+
+
+async def test_it_runs_out_in_whichever_process_is_there(any_url: str, tmp_path: Path) -> None:
+    """Nobody here does the work of the child; the worker that saw the wait begin is gone by the time it ends."""
+    async with stage(any_url, tmp_path, leading(None), workers=0) as at:
+        first = await at.hire(agents=("build",))
+        task_id = await at.create(owner="build", limits={"timeout_seconds": 1})
+        await at.waiting(task_id)
+        first.stop()
+        await at.hire(agents=("plan",))
+        task = await at.team.ended(task_id)
+        assert (task.reason, task.counts.runs, (await at.team.task("2")).state) == ("timeout", 1, State.PENDING)
+
+
+async def test_an_agents_own_time_holds_too(any_url: str, tmp_path: Path) -> None:
+    quick = Agent(id="quick", description="In a hurry.", tools=("Task",), timeout_seconds=1)
+    gate = Gate()
+    async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Late."))), agents=[quick]) as at:
+        assert (await at.run(owner="quick")).reason == "timeout"
+        gate.open.set()
+
+
+async def test_a_child_that_ends_in_time_takes_the_end_of_time_away(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug.")))) as at:
+        task_id = await at.create(owner="build", limits={"timeout_seconds": 600})
+        await due(at, there=True)
+        gate.open.set()
+        assert (await at.team.ended(task_id)).state is State.DONE
+        await at.team.idle()
+
+
+async def test_a_pause_stops_the_clock_of_a_blocked_task(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug.")))) as at:
+        task_id = await at.create(owner="build", limits={"timeout_seconds": 600})
+        await due(at, there=True)
+        await at.call("pause_task", task_id=task_id)
+        await due(at, there=False)
+        await at.call("resume_task", task_id=task_id)
+        await due(at, there=True)
+        gate.open.set()
+        assert (await at.team.ended(task_id)).state is State.DONE
+
+
+async def test_a_question_of_its_own_stops_the_clock(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug.")), ("ask_user", {"question": "Shall I?"}))) as at:
+        task_id = await at.create(owner="build", limits={"timeout_seconds": 600})
+        task = await at.waiting(task_id)
+        await due(at, there=False)
+        await at.call("respond", interaction_id=task.questions[0].id, answer="Yes")
+        await due(at, there=True)
+        gate.open.set()
+        assert (await at.team.ended(task_id)).state is State.DONE
+
+
+async def test_a_question_far_below_stops_every_clock_above(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        level = int(request.messages[0].text.removeprefix("Level "))
+        if found := results(request):
+            return gate.then(says("Dug.")) if "answered" in found[0] else says(f"Level {level} done.")
+        if level == 2:
+            return calls(("ask_user", {"question": "Deeper?"}))
+        return calls(("task", {"objective": f"Level {level + 1}", "subagent_type": "build"}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task_id = await at.create(owner="build", instructions="Level 0", limits={"timeout_seconds": 600})
+        held = await at.team.until(task_id, lambda task: task.held)
+        assert (held.state, held.clock_since, LIMIT in await at.team.jobs()) == (State.WAITING, None, False)
+        await at.call("respond", interaction_id="3-q1", answer="Yes")
+        await reached(gate)
+        await due(at, there=True)
+        gate.open.set()
+        done = await at.team.ended(task_id)
+        assert (done.state, done.held) == (State.DONE, False)
+        for name in ("1", "2"):
+            assert [event for event in await at.team.events(name) if event.startswith("Clock")] == ["ClockStopped", "ClockStarted"]
+
+
+async def test_one_child_that_can_work_keeps_the_clock_going(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        if "Enquire" in request.system:
+            return says("Asked.") if results(request) else calls(("ask_user", {"question": "Which?"}))
+        if "Dig" in request.system:
+            return gate.then(says("Dug."))
+        return says("Done.") if results(request) else calls(("task", {"objective": "Dig"}), ("task", {"objective": "Enquire"}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task_id = await at.create(owner="build", limits={"timeout_seconds": 600})
+        await at.waiting(task_id)
+        await at.waiting("3")
+        await reached(gate)
+        await due(at, there=True)
+        gate.open.set()
+        held = await at.team.until(task_id, lambda task: task.held)
+        assert held.clock_since is None
+        await at.call("cancel_task", task_id="3")
+        done = await at.team.ended(task_id)
+        assert (done.state, await at.team.jobs()) == (State.DONE, [])
+
+
+async def test_a_lost_end_of_time_is_put_back(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug.")))) as at:
+        core = at.team.core
+        await at.create(owner="build", limits={"timeout_seconds": 600})
+        await due(at, there=True)
+        await core.store.commit(Unit((), (), drops=(LIMIT,)))
+        recovery = Recovery(core.store, core.service)
+        assert (await recovery.examine()).waiting_without_alarm == ("1",)
+        await recovery.repair()
+        assert LIMIT in await at.team.jobs()
+        gate.open.set()
