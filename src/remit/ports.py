@@ -250,7 +250,7 @@ class Agents(Protocol):
 SUMMARY = ("id", "title", "state", "owner", "parent_id", "wait", "priority", "updated_at")
 
 QUESTION = ("interaction_id", "task_id", "question", "options", "blocking", "asked_by", "asked_at", "status", "answer", "answered_by", "answered_at")
-PAGE = ("owner", "parent", "parent_session", "root", "label", "states", "state", "before", "limit")
+PAGE = ("owner", "parent", "parent_session", "session", "root", "label", "states", "state", "before", "limit")
 
 QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "heads": (("streams",), ("stream", "version", "hash")),
@@ -262,6 +262,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "list_any": (PAGE, SUMMARY),
     "list_parent": (PAGE, SUMMARY),
     "list_session": (PAGE, SUMMARY),
+    "list_assigned": (PAGE, SUMMARY),
     "list_tree": (PAGE, SUMMARY),
     "list_label": (PAGE, SUMMARY),
     "history": (("before_at", "before", "limit"), (*SUMMARY, "archived_at")),

@@ -214,7 +214,7 @@ class MemoryEventStore:
         return [event._asdict() | {"position": place} for place, event in places if event.version > params["after"]][: params["limit"]]
 
     def _list(self, kind: str, params: Mapping[str, Any]) -> list[Record]:
-        filters = {"owner": "owner", "parent": "parent_id", "parent_session": "parent_session_id", "root": "root_id"}
+        filters = {"owner": "owner", "parent": "parent_id", "parent_session": "parent_session_id", "session": "session_id", "root": "root_id"}
         labels = self._tables["task_label"]
         live = {"live": True, "owner": True, "ended": False}.get(kind)
         found = [

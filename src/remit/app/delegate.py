@@ -7,6 +7,7 @@ from typing import Any
 
 from remit.app.core import Caller, Core
 from remit.app.handover import brief_of
+from remit.app.session import of_session
 from remit.domain import command as cmd
 from remit.domain import delegation as ask
 from remit.domain.envelope import envelope, flat
@@ -76,7 +77,7 @@ async def output(core: Core, request: ask.TaskOutput, _: Caller) -> Result:
 async def cancel_all(core: Core, request: ask.CancelAll, caller: Caller) -> Result:
     """Cancel what a session has handed out; return once nothing of it runs any more."""
     canceled: list[str] = []
-    for task_id in await _of_session(core, request.session_id):
+    for task_id in await of_session(core, request.session_id, "created"):
         try:
             canceled += (await core.do(cmd.CancelTask(task_id=task_id), caller)).canceled
         except Conflict:
@@ -170,19 +171,6 @@ async def _model_of(core: Core, task_id: str) -> str | None:
     rows = await core.store.select("messages", {"id": int(task_id), "after": 0, "limit": 1_000_000})
     models = [json.loads(row[-1]).get("model") for row in rows]
     return next((model for model in reversed(models) if model), None)
-
-
-async def _of_session(core: Core, session_id: str) -> list[str]:
-    from remit.app.query import list_tasks
-
-    found: list[str] = []
-    cursor: str | None = None
-    while True:
-        page = await core.ask(list_tasks(parent_session=session_id, limit=1000, cursor=cursor))
-        found += [task["id"] for task in page["tasks"]]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return found
 
 
 async def _until_stopped(core: Core, task_ids: Sequence[str]) -> None:

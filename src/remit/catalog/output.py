@@ -144,6 +144,7 @@ SHAPES: dict[str, Schema] = {
     "sent": shape(success={"type": "boolean"}, update_id=_TEXT, delivery=_TEXT),
     "tasks": _page("tasks", _SUMMARY, agents=_IDS, in_flight=_IDS),
     "ready": _page("tasks", _SUMMARY),
+    "told": shape(context=_TEXT, task_ids=_IDS, update_ids=_IDS),
     "history": _page("tasks", _SUMMARY | {"properties": _SUMMARY["properties"] | {"archived_at": _TEXT}}),
     "updates": shape(updates=_list_of(_UPDATE)),
     "events": shape(events=_list_of(_EVENT), next=nullable({"type": "integer"})),

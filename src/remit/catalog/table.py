@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, cast
 
-from remit.app import delegate, query
+from remit.app import delegate, query, session
 from remit.app.agents import Agent, AgentRegistry
 from remit.app.conversation import Conversation, transcript
 from remit.app.core import Caller, Core
@@ -145,6 +145,12 @@ def _tree(request: ask.ListTasks) -> str | None:
     return request.parent
 
 
+async def _list_session_tasks(core: Core, request: ask.ListSessionTasks, _: Caller) -> Result:
+    return await core.ask(
+        query.list_session_tasks(request.session_id, role=request.role, status=request.status, limit=request.limit, cursor=request.cursor)
+    )
+
+
 async def _list_history(core: Core, request: ask.ListHistory, _: Caller) -> Result:
     return await core.ask(query.list_history(limit=request.limit, cursor=request.cursor))
 
@@ -207,6 +213,7 @@ def _kept(value: Any) -> Any:
 # The table.
 
 _ONE = "/api/tasks/{task_id}"
+_SESSION = "/api/sessions/{session_id}"
 
 
 def _read(name: str, request: type[Any], handler: Handler, path: str, output: str) -> Operation:
@@ -256,7 +263,9 @@ _TABLE = (
     _write("task_parallel", give.DelegateParallel, delegate.delegate_all, "POST /api/delegate/parallel", "results"),
     _write("Task", give.LaunchTask, delegate.launch, "POST /api/delegate/launch", "envelope"),
     _read("task_output", give.TaskOutput, delegate.output, f"{_ONE}/result", "envelope"),
-    Operation("cancel_all", give.CancelAll, delegate.cancel_all, SHAPES["canceled"], "POST", "/api/sessions/{session_id}/cancel", "destroy"),
+    _read("list_session_tasks", ask.ListSessionTasks, _list_session_tasks, f"{_SESSION}/tasks", "ready"),
+    _write("pre_request", give.PreRequest, session.pre_request, f"POST {_SESSION}/pre-request", "told"),
+    Operation("cancel_all", give.CancelAll, delegate.cancel_all, SHAPES["canceled"], "POST", f"{_SESSION}/cancel", "destroy"),
     Operation("ask_user", cmd.AskUser, _asked, shape(interaction_id={"type": "string"}), audience="agents"),
     Operation("notify_user", cmd.NotifyUser, _succeeded, SHAPES["success"], audience="agents"),
 )

@@ -27,6 +27,9 @@ ERRORS: tuple[type[RemitError], ...] = (
 AT_THE_EDGE = {413: "The body is larger than 1,000,000 bytes.", 415: "The body is not JSON.", 421: "The Host header names another server."}
 """Refusals that only HTTP has; their code is INVALID_PARAM."""
 
+SHORTER: dict[str, dict[str, str]] = {"task_output": {"wait": "wait_seconds"}}
+"""Names that the query of an operation takes beside those of its fields."""
+
 TAGS = {
     "tasks": ("Tasks", "Units of work: create, follow, change and end them."),
     "delegate": ("Delegation", "Hand work to sub-agents and get what comes of it."),
@@ -79,7 +82,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
     required = [name for name in schema.get("required", ()) if name in rest]
     has_body = operation.method not in ("GET", "DELETE")
     path_parameters = [_parameter("path", name, schema["properties"][name], required=True) for name in in_path]
-    query_parameters = [] if has_body else [_parameter("query", name, field, required=name in required) for name, field in rest.items()]
+    query = rest | {name: rest[field] | {"description": f"The same as {field}."} for name, field in SHORTER.get(operation.name, {}).items()}
+    query_parameters = [] if has_body else [_parameter("query", name, field, required=name in required) for name, field in query.items()]
     found: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.description.partition("\n")[0],

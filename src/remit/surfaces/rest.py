@@ -22,7 +22,7 @@ from remit.domain.schema import field_schema
 from remit.domain.shape import describe
 from remit.domain.wire import dumps
 from remit.errors import Internal, InvalidParam, NotFound, RemitError, Unavailable, invalid
-from remit.surfaces.openapi import document
+from remit.surfaces.openapi import SHORTER, document
 from remit.surfaces.sse import HEARTBEAT, EventStream, position
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
@@ -109,13 +109,22 @@ class _Call:
             sent = _body(await request.body())
         else:
             _must_have_no_body(request)
-            sent = {name: self._converted(name, text) for name, text in query.items()}
+            sent = {name: self._converted(name, text) for name, text in self._named(query).items()}
         for name, text in request.path_params.items():
             value = self._converted(name, text)
             if sent.get(name) is not None and str(sent[name]) != str(value):
                 raise invalid(name, f"is {describe(sent[name])}, but {describe(value)} in the path", "it in the path alone")
             sent[name] = value
         return sent
+
+    def _named(self, query: dict[str, str]) -> dict[str, str]:
+        """The query in the names of the operation's fields."""
+        for short, name in SHORTER.get(self._name, {}).items():
+            if short in query:
+                if name in query:
+                    raise invalid(short, f"is there beside {name}, which means the same", "one of them")
+                query[name] = query.pop(short)
+        return query
 
     def _converted(self, name: str, text: str) -> Any:
         convert = _CONVERT.get(self._types.get(name, ""))
