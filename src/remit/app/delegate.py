@@ -1,77 +1,144 @@
-"""Handing work to sub-agents from outside, and waiting for what comes of it."""
+"""Handing work to sub-agents from outside, and waiting for what comes of it.
+
+What waits is a generator of items: what goes on meanwhile, if somebody wants to know (`app/progress.py`), `result` for each piece of
+work as it comes, and last `end` with the answer of the operation. Whoever stops listening ends the wait and nothing else.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from typing import Any
 
 from remit.app.core import Caller, Core
 from remit.app.handover import brief_of
+from remit.app.progress import Item, watched
 from remit.app.session import of_session
 from remit.domain import command as cmd
 from remit.domain import delegation as ask
 from remit.domain.envelope import envelope, flat
-from remit.domain.record import fields
+from remit.domain.record import fields, record
 from remit.domain.shape import parse
-from remit.domain.value import Task
+from remit.domain.value import TERMINAL, Task
 from remit.domain.wire import plain
 from remit.errors import Conflict, RemitError, Unavailable, invalid
 
 Result = dict[str, Any]
+Items = AsyncGenerator[Item, None]
+ENDED = frozenset(state.value for state in TERMINAL)
 ALIVE_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
 
-async def delegate(core: Core, request: ask.DelegateTask, caller: Caller) -> Result:
+@record
+class Piece:
+    """A piece of work that was handed out: its place, and how its result is shown."""
+
+    index: int
+    form: str
+    params: Mapping[str, Any]
+
+
+async def one(core: Core, request: ask.DelegateTask, caller: Caller, progress: bool) -> Items:
     """Hand out one piece of work; its result, or a receipt."""
     task_id = await _create(core, request, caller)
-    if not request.wait:
-        return await shown(core, task_id, request.format, _given(request))
-    await must_have_worker(core, task_id)
-    await until_ended(core, [task_id])
-    return await shown(core, task_id, request.format, _given(request))
+    if request.wait:
+        await must_have_worker(core, task_id)
+        async with aclosing(_settled(core, {task_id: Piece(index=0, form=request.format, params=_given(request))}, progress)) as items:
+            async for item in items:
+                yield item
+    yield _end(await shown(core, task_id, request.format, _given(request)))
 
 
-async def launch(core: Core, request: ask.LaunchTask, caller: Caller) -> Result:
+def launched(core: Core, request: ask.LaunchTask, caller: Caller, progress: bool) -> Items:
     """The same, asked for in the way of other tools."""
     work = ask.DelegateTask(
         prompt=request.prompt, description=request.description, subagent_type=request.subagent_type, model=request.model, timeout_seconds=3600.0
     )
-    return await delegate(core, work, caller)
+    return one(core, work, caller, progress)
 
 
-async def delegate_all(core: Core, request: ask.DelegateParallel, caller: Caller) -> Result:
+async def several(core: Core, request: ask.DelegateParallel, caller: Caller, progress: bool) -> Items:
     """Hand out several; every result in the order they were asked for."""
-    found = {number: result async for number, result in stream_all(core, request, caller)}
-    return {"results": [found[number] for number in sorted(found)]}
-
-
-async def stream_all(core: Core, request: ask.DelegateParallel, caller: Caller) -> AsyncIterator[tuple[int, Result]]:
-    """Hand out several; each result with its number, as it comes."""
-    waiting: dict[str, tuple[int, ask.DelegateTask]] = {}
-    for number, item in enumerate(request.tasks):
+    pieces: dict[str, Piece] = {}
+    results: dict[int, Result] = {}
+    for index, item in enumerate(request.tasks):
         try:
-            work = _item(item, number, request)
-            waiting[await _create(core, work, caller)] = number, work
+            work = _item(item, index, request)
+            pieces[await _create(core, work, caller)] = Piece(index=index, form=request.format, params=_given(work))
         except Unavailable:
             raise
         except RemitError as refused:
-            yield number, refusal(refused, dict(item))
-    if waiting:
-        await must_have_worker(core, next(iter(waiting)))
-    async for task_id in ended(core, waiting):
-        number, work = waiting[task_id]
-        yield number, await shown(core, task_id, request.format, _given(work))
+            results[index] = refusal(refused, dict(item))
+    if pieces:
+        await must_have_worker(core, next(iter(pieces)))
+    for index, result in results.items():
+        yield _result(index, None, result)
+    async with aclosing(_settled(core, pieces, progress)) as items:
+        async for item in items:
+            if item["type"] == "result":
+                results[item["index"]] = item["result"]
+            yield item
+    yield _end({"results": [results[index] for index in sorted(results)]})
 
 
-async def output(core: Core, request: ask.TaskOutput, _: Caller) -> Result:
+async def output(core: Core, request: ask.TaskOutput, _: Caller, progress: bool) -> Items:
     """How a delegated task stands, or its result."""
     task = await core.service.load((await core.task(request.task_id))["id"])
     if not task.state.terminal and request.wait_seconds:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(request.wait_seconds):
-                await until_ended(core, [task.id])
-    return await shown(core, task.id, request.format, _given(request))
+        until = asyncio.get_running_loop().time() + request.wait_seconds
+        async with aclosing(_waited(core, task.id, progress, until)) as items:
+            async for item in items:
+                yield item
+    yield _end(await shown(core, task.id, request.format, _given(request)))
+
+
+async def subtask(core: Core, command: cmd.CreateSubtask, caller: Caller, progress: bool) -> Items:
+    """Make a subtask; who is outside of a run and wants to wait for it, waits here, and the parent goes on as it would."""
+    task_id = (await core.do(command, caller)).task_id
+    if command.wait == "block" and caller.run_id is None:
+        await must_have_worker(core, task_id)
+        async with aclosing(_waited(core, task_id, progress)) as items:
+            async for item in items:
+                yield item
+    yield _end({"task_id": task_id, "task": await core.task(task_id)})
+
+
+async def _settled(core: Core, pieces: Mapping[str, Piece], progress: bool) -> Items:
+    """The result of each piece as it comes, and what goes on meanwhile if somebody wants to know."""
+    if not progress:
+        async with aclosing(ended(core, pieces)) as found:
+            async for task_id in found:
+                yield await _result_of(core, task_id, pieces[task_id])
+        return
+    async with aclosing(watched(core, {task_id: piece.index for task_id, piece in pieces.items()})) as items:
+        left = dict(pieces)
+        async for item in items:
+            yield item
+            if item["state"] in ENDED and (piece := left.pop(item["task_id"], None)) is not None:
+                yield await _result_of(core, item["task_id"], piece)
+
+
+async def _waited(core: Core, task_id: str, progress: bool, until: float | None = None) -> Items:
+    if progress:
+        async with aclosing(watched(core, {task_id: 0}, until=until)) as items:
+            async for item in items:
+                yield item
+    else:
+        async with aclosing(ended(core, [task_id], until)) as found:
+            async for _ in found:
+                pass
+
+
+async def _result_of(core: Core, task_id: str, piece: Piece) -> Item:
+    return _result(piece.index, task_id, await shown(core, task_id, piece.form, piece.params))
+
+
+def _result(index: int, task_id: str | None, result: Result) -> Item:
+    return {"type": "result", "index": index, "task_id": task_id, "result": result}
+
+
+def _end(answer: Result) -> Item:
+    return {"type": "end", "answer": answer}
 
 
 async def cancel_all(core: Core, request: ask.CancelAll, caller: Caller) -> Result:
@@ -86,14 +153,8 @@ async def cancel_all(core: Core, request: ask.CancelAll, caller: Caller) -> Resu
     return {"success": True, "canceled": canceled}
 
 
-async def until_ended(core: Core, task_ids: Sequence[str]) -> None:
-    """Return once all of these have ended."""
-    async for _ in ended(core, task_ids):
-        pass
-
-
-async def ended(core: Core, task_ids: Sequence[str] | Mapping[str, Any]) -> AsyncIterator[str]:
-    """Each of these tasks as it ends; read, then followed, so that no end is missed."""
+async def ended(core: Core, task_ids: Iterable[str], until: float | None = None) -> AsyncGenerator[str, None]:
+    """Each of these tasks as it ends, read, then followed, so that no end is missed; not longer than until a point of the loop's time."""
     open_ids = [int(task_id) for task_id in task_ids]
     async with core.store.watch() as bell:
         while open_ids:
@@ -102,8 +163,12 @@ async def ended(core: Core, task_ids: Sequence[str] | Mapping[str, Any]) -> Asyn
                 yield str(number)
             done = {number for (number,) in rows}
             open_ids = [number for number in open_ids if number not in done]
+            if until is not None and asyncio.get_running_loop().time() >= until:
+                return
             if open_ids:
-                await bell.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await bell.wait()
 
 
 async def must_have_worker(core: Core, task_id: str) -> None:

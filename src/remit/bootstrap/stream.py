@@ -29,7 +29,7 @@ def follow_now(settings: Settings, task_id: str | None, after: str | None) -> It
 async def _open(stack: AsyncExitStack, settings: Settings, task_id: str | None, after: str | None) -> AsyncIterator[Page]:
     if settings.get("url"):
         client = await stack.enter_async_context(RemitClient(settings.get("url"), config.token(settings)))
-        return _pages(client.follow(after=after, task_id=task_id))
+        return _pages(client.events(after=after, task_id=task_id))
     return follow_events(await stack.enter_async_context(open_core(settings.database_url)), after, task_id)
 
 

@@ -127,8 +127,24 @@ _ENVELOPE: Schema = {
     "required": ["status"],
 }
 
+_PROGRESS: Schema = shape(
+    type={"type": "string", "enum": ["task_started", "task_progress", "task_updated"]},
+    index={"type": "integer"},
+    task_id=_TEXT,
+    parent_id=nullable(_TEXT),
+    title=_TEXT,
+    owner=nullable(_TEXT),
+    state=_STATE,
+    tool=nullable(_TEXT),
+    tool_calls={"type": "integer"},
+    tokens={"type": "integer"},
+    cost={"type": "number"},
+    questions=_list_of(shape(id=_TEXT, question=_TEXT, options=_IDS)),
+) | {"description": "How a task stands that somebody waits for, or one below it; index is the place of the piece of work it belongs to."}
+
 SHAPES: dict[str, Schema] = {
     "envelope": _ENVELOPE,
+    "progress": _PROGRESS,
     "results": shape(results=_list_of(_ENVELOPE)),
     "transcript": shape(messages=_list_of(_MESSAGE), next=nullable({"type": "integer"})),
     "task": _TASK,

@@ -1,6 +1,7 @@
 """The one table of operations: every surface follows from it."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, Literal, NamedTuple, cast
 
 from remit.app import delegate, query, session
@@ -20,6 +21,7 @@ from remit.errors import NotFound, invalid
 
 Result = dict[str, Any]
 Handler = Callable[[Core, Any, Caller], Awaitable[Result]]
+Stream = Callable[[Core, Any, Caller, bool], AsyncGenerator[Result, None]]
 Effect = Literal["read", "write", "destroy"]
 Audience = Literal["everyone", "agents"]
 
@@ -37,6 +39,8 @@ class Operation(NamedTuple):
     idempotent: bool = False
     audience: Audience = "everyone"
     alias_of: str = ""
+    stream: Stream | None = None
+    """The same for whoever wants to know what goes on while it waits."""
 
     @property
     def description(self) -> str:
@@ -46,10 +50,29 @@ class Operation(NamedTuple):
 
 async def call(core: Core, name: str, fields: Mapping[str, Any], caller: Caller) -> Result:
     """Check what was sent and carry out an operation; the one way in for every surface."""
+    operation = _operation(name)
+    return await operation.handler(core, parse(operation.input, fields), caller)
+
+
+async def attend(core: Core, name: str, fields: Mapping[str, Any], caller: Caller) -> AsyncGenerator[Result, None]:
+    """The same for an operation that may wait: what goes on meanwhile, each result as it comes, and last `end` with its answer.
+
+    What is refused is raised before the first item. Who stops listening ends the wait and nothing else.
+    """
+    operation = _operation(name)
+    if operation.stream is None:
+        waiting = ", ".join(name for name, operation in OPERATIONS.items() if operation.stream is not None)
+        raise invalid("operation", f"is {name}, which never waits", f"one of {waiting}")
+    async with aclosing(operation.stream(core, parse(operation.input, fields), caller, True)) as items:
+        async for item in items:
+            yield item
+
+
+def _operation(name: str) -> Operation:
     operation = OPERATIONS.get(name)
     if operation is None:
         raise NotFound(f"There is no operation {name}.", details={"operation": name})
-    return await operation.handler(core, parse(operation.input, fields), caller)
+    return operation
 
 
 # Handlers: what is returned, and nothing else. Rules are in the domain.
@@ -225,6 +248,22 @@ def _write(name: str, command: type[Any], handler: Handler, route: str, output: 
     return Operation(name, command, handler, SHAPES[output], method, path, "write", idempotent)
 
 
+def _waiting(name: str, request: type[Any], stream: Stream, route: str, output: str) -> Operation:
+    """An operation that may wait; without a listener its answer is the end of its stream."""
+
+    async def handler(core: Core, command: Any, caller: Caller) -> Result:
+        last: Result = {}
+        async with aclosing(stream(core, command, caller, False)) as items:
+            async for item in items:
+                last = item
+        answer: Result = last["answer"]
+        return answer
+
+    method, path = route.split(" ")
+    effect: Effect = "read" if method == "GET" else "write"
+    return Operation(name, request, handler, SHAPES[output], method, path, effect, idempotent=effect == "read", stream=stream)
+
+
 _TABLE = (
     _write("create_task", cmd.CreateTask, _created, "POST /api/tasks", "created"),
     _read("get_task", ask.GetTask, _get_task, _ONE, "task"),
@@ -244,7 +283,7 @@ _TABLE = (
     _read("list_ready", ask.ListReady, _list_ready, "/api/tasks/ready", "ready"),
     _write("update_steps", cmd.UpdateSteps, _changed, f"PUT {_ONE}/steps", "changed", idempotent=True),
     _write("update_step", cmd.UpdateStep, _changed, f"PATCH {_ONE}/steps/{{index}}", "changed", idempotent=True),
-    _write("create_subtask", cmd.CreateSubtask, _created, f"POST {_ONE}/subtasks", "created"),
+    _waiting("create_subtask", cmd.CreateSubtask, delegate.subtask, f"POST {_ONE}/subtasks", "created"),
     _write("add_resource", cmd.AddResource, _changed, f"POST {_ONE}/resources", "changed"),
     Operation("remove_resource", cmd.RemoveResource, _changed, SHAPES["changed"], "DELETE", f"{_ONE}/resources/{{index}}", "destroy"),
     _read("list_updates", ask.ListUpdates, _list_updates, f"{_ONE}/updates", "updates"),
@@ -259,10 +298,10 @@ _TABLE = (
     _read("list_agents", ask.ListAgents, _list_agents, "/api/agents", "agents"),
     _read("get_agent", ask.GetAgent, _get_agent, "/api/agents/{agent_id}", "agent"),
     _read("get_transcript", ask.GetTranscript, _get_transcript, f"{_ONE}/transcript", "transcript"),
-    _write("task", give.DelegateTask, delegate.delegate, "POST /api/delegate", "envelope"),
-    _write("task_parallel", give.DelegateParallel, delegate.delegate_all, "POST /api/delegate/parallel", "results"),
-    _write("Task", give.LaunchTask, delegate.launch, "POST /api/delegate/launch", "envelope"),
-    _read("task_output", give.TaskOutput, delegate.output, f"{_ONE}/result", "envelope"),
+    _waiting("task", give.DelegateTask, delegate.one, "POST /api/delegate", "envelope"),
+    _waiting("task_parallel", give.DelegateParallel, delegate.several, "POST /api/delegate/parallel", "results"),
+    _waiting("Task", give.LaunchTask, delegate.launched, "POST /api/delegate/launch", "envelope"),
+    _waiting("task_output", give.TaskOutput, delegate.output, f"GET {_ONE}/result", "envelope"),
     _read("list_session_tasks", ask.ListSessionTasks, _list_session_tasks, f"{_SESSION}/tasks", "ready"),
     _write("pre_request", give.PreRequest, session.pre_request, f"POST {_SESSION}/pre-request", "told"),
     Operation("cancel_all", give.CancelAll, delegate.cancel_all, SHAPES["canceled"], "POST", f"{_SESSION}/cancel", "destroy"),

@@ -49,6 +49,8 @@ def document(version: str) -> dict[str, Any]:
     for operation in FOR_EVERYONE.values():
         if operation.path and not operation.alias_of:
             paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+        if operation.stream is not None:
+            _add_progress(paths[operation.path][operation.method.lower()])
     _add_stream(paths[FOR_EVERYONE["get_events"].path]["get"])
     # A copy, since its parts are shared with the catalogue: whoever gets the document may change it.
     return deepcopy(
@@ -187,12 +189,29 @@ def _add_stream(operation: dict[str, Any]) -> None:
     operation["responses"]["200"]["content"] |= _stream_content()
 
 
+def _add_progress(operation: dict[str, Any]) -> None:
+    """What may wait can be listened to while it does."""
+    operation["description"] += (
+        "\n\nWith `Accept: text/event-stream` what goes on while it waits comes as server-sent events: `task_started`, `task_progress` and"
+        " `task_updated` for the tasks it waits for and those below them, `result` (index, task_id, result) for each piece of work as it"
+        " settles, `error` if the wait breaks, and last `end`, whose answer is what the plain call returns. What is refused is answered"
+        " as ever. Who stops listening ends the wait and nothing else."
+    )
+    names = ["task_started", "task_progress", "task_updated", "result", "error", "end"]
+    shown = example(SHAPES["progress"]) | {"type": "task_started"}
+    sample = f"event: {shown['type']}\ndata: {dumps(shown)}\n\n"
+    operation["responses"]["200"]["content"] |= _streamed({"event": {"type": "string", "enum": names}}, "Progress", sample)
+
+
 def _stream_content() -> dict[str, Any]:
-    text: Schema = {"type": "string"}
-    data: Schema = text | {"contentMediaType": "application/json", "contentSchema": {"$ref": "#/components/schemas/Event"}}
-    item: Schema = {"type": "object", "properties": {"id": text, "event": text, "data": data}, "required": ["id", "event", "data"]}
     event = example(_NAMED["Event"])
     sample = f"id: {event['position']}\nevent: {event['type']}\ndata: {dumps(event)}\n\n"
+    return _streamed({"id": {"type": "string"}, "event": {"type": "string"}}, "Event", sample)
+
+
+def _streamed(fields: Schema, name: str, sample: str) -> dict[str, Any]:
+    data: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"$ref": f"#/components/schemas/{name}"}}
+    item: Schema = {"type": "object", "properties": {**fields, "data": data}, "required": [*fields, "data"]}
     return {"text/event-stream": {"itemSchema": item, "example": sample}}
 
 
@@ -239,6 +258,7 @@ _NAMED: dict[str, Schema] = {
     "CreatedTask": SHAPES["created"],
     "ChangedTask": SHAPES["changed"],
     "Event": _item("events", "events"),
+    "Progress": SHAPES["progress"],
     "Update": _item("updates", "updates"),
     "Interaction": _item("interactions", "interactions"),
     "Notification": _item("notifications", "notifications"),
