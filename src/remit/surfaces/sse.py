@@ -55,7 +55,7 @@ class EventStream:
 
     async def _serve(self, receive: Receive, send: Send) -> None:
         async with asyncio.TaskGroup() as group:
-            work = (self._write_all(send), self._beat(send), _gone(receive), self._stopped())
+            work = (self._write_all(send), self._beat(send), gone(receive), self._stopped())
             parts = [group.create_task(part) for part in work]
             await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in parts:
@@ -107,7 +107,8 @@ def _item(item: dict[str, Any]) -> str:
     return f"event: {item['type']}\ndata: {dumps(item)}\n\n"
 
 
-async def _gone(receive: Receive) -> None:
+async def gone(receive: Receive) -> None:
+    """Return once the client has hung up."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
