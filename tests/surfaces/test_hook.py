@@ -54,7 +54,7 @@ def test_what_cannot_be_read_is_said_on_the_side_and_harms_nothing(stdin: str) -
     with shop() as at:
         said = at("hook", stdin=stdin)
         assert (said.code, said.out) == (0, "")
-        assert said.err == "remit hook: Standard input is no JSON object with a session_id. Nothing is added.\n"
+        assert said.err == "remit hook adds nothing. Standard input is no JSON object with a session_id.\n"
 
 
 def test_a_session_id_that_nobody_could_have_is_no_error_of_the_caller() -> None:

@@ -22,7 +22,7 @@ def hook(session: Session, _fields: dict[str, Any]) -> Result:
     try:
         sys.stdout.write(_answer(session))
     except Exception as error:  # noqa: BLE001 - an error of ours must not become one of the agent that calls
-        sys.stderr.write(f"remit hook: {display_line(str(error))} Nothing is added.\n")
+        sys.stderr.write(f"remit hook adds nothing. {display_line(str(error))}\n")
     return {}
 
 
