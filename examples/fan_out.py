@@ -24,9 +24,10 @@ async def main() -> None:
     statuses = {}
     with tempfile.TemporaryDirectory() as folder:
         async with Remit.open(HERE, f"sqlite:///{folder}/remit.db") as remit:
-            async for result in remit.stream_parallel(WORK):
-                statuses[result["number"]] = result["status"]
-                print(f"[{result['number']}] {WORK[result['number']]['objective']}")
+            async for settled in remit.stream_parallel(WORK):
+                index, result = settled["index"], settled["result"]
+                statuses[index] = result["status"]
+                print(f"[{index}] {WORK[index]['objective']}")
                 for line in result["text"].splitlines()[:8]:
                     print(f"      {line}")
     assert statuses == {0: "success", 1: "success", 2: "success", 3: "error"}, statuses

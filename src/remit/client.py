@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from types import TracebackType
@@ -18,7 +18,19 @@ from remit.catalog import FOR_EVERYONE, Operation
 from remit.domain.record import MISSING, fields
 from remit.domain.shape import parse
 from remit.domain.wire import instant
-from remit.errors import Conflict, Forbidden, Internal, InvalidParam, LimitExceeded, NotFound, RemitError, TimedOut, Unauthenticated, Unavailable
+from remit.errors import (
+    Conflict,
+    Forbidden,
+    Internal,
+    InvalidParam,
+    LimitExceeded,
+    NotFound,
+    RemitError,
+    TimedOut,
+    Unauthenticated,
+    Unavailable,
+    invalid,
+)
 
 Result = dict[str, Any]
 
@@ -68,7 +80,39 @@ class RemitClient:
         except (aiohttp.ClientError, OSError) as error:
             raise self._lost(error) from error
 
-    async def follow(self, after: str | None = None, task_id: str | None = None) -> AsyncGenerator[Result, None]:
+    async def stream(self, operation: str, **fields: Any) -> AsyncGenerator[Result, None]:
+        """Carry out an operation that waits: what goes on meanwhile, each result as it comes, and last `end` with its answer.
+
+        Who stops listening, or loses the connection, ends the wait and nothing else.
+        """
+        found = FOR_EVERYONE.get(operation)
+        if found is None or found.stream is None:
+            waiting = ", ".join(name for name, other in FOR_EVERYONE.items() if other.stream is not None)
+            raise invalid("operation", f"is {operation}, which never waits", f"one of {waiting}")
+        method, target, body = _request(found, {field: value for field, value in fields.items() if value is not None})
+        headers = _JSON | _STREAM
+        try:
+            asking = self._session.request(method, self._url(target), data=body, headers=headers, timeout=STREAMING, allow_redirects=False)
+            async with asking as response, aclosing(_blocks(response)) as blocks:
+                async for block in blocks:
+                    item: Result = json.loads(block["data"])
+                    if item["type"] == "error":
+                        raise _error(response.status, item)
+                    yield item
+                    if item["type"] == "end":
+                        return
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._lost(error) from error
+        raise Unavailable(f"The server at {self.url} stopped.", hint="The work goes on when it is back: task_output tells what came of it.")
+
+    async def stream_parallel(self, tasks: Sequence[Any], **values: Any) -> AsyncGenerator[Result, None]:
+        """Hand out several pieces of work; each result as it comes, as `{index, task_id, result}`."""
+        async with aclosing(self.stream("task_parallel", tasks=list(tasks), **values)) as items:
+            async for item in items:
+                if item["type"] == "result":
+                    yield item
+
+    async def events(self, after: str | None = None, task_id: str | None = None) -> AsyncGenerator[Result, None]:
         """Events of all tasks, or of one, after a position ("" is the beginning); without one, from now on.
 
         A lost connection is taken up where it broke: no event is missed and none comes twice.
@@ -109,6 +153,7 @@ class RemitClient:
 
 
 _JSON = {"Content-Type": "application/json"}
+_STREAM = {"Accept": "text/event-stream"}
 
 
 def _request(operation: Operation, given: Mapping[str, Any]) -> tuple[str, str, bytes | None]:
@@ -170,23 +215,26 @@ class _Stream:
     async def listen(self) -> AsyncGenerator[Result, None]:
         """Events until the connection ends."""
         resume = {"Last-Event-ID": self._last} if self._last else {}
-        headers = {"Accept": "text/event-stream"} | resume
-        async with self._session.get(self._url, headers=headers, timeout=STREAMING, allow_redirects=False) as response:
-            if response.status != 200:
-                await _result(response)
-            self.was_open = True
-            rest = b""
-            async for chunk in response.content.iter_any():
-                *blocks, rest = (rest + chunk).split(b"\n\n")
-                for block in blocks:
-                    event = self._read(block)
-                    if event is not None:
-                        yield event
+        async with self._session.get(self._url, headers=_STREAM | resume, timeout=STREAMING, allow_redirects=False) as response:
+            self.was_open = self.was_open or response.status == 200
+            async with aclosing(_blocks(response)) as blocks:
+                async for told in blocks:
+                    self._last = told.get("id", self._last)
+                    if "data" in told:
+                        yield json.loads(told["data"])
 
-    def _read(self, block: bytes) -> Result | None:
-        told = dict(line.split(": ", 1) for line in block.decode().split("\n") if ": " in line)
-        self._last = told.get("id", self._last)
-        return json.loads(told["data"]) if "data" in told else None
+
+async def _blocks(response: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, str], None]:
+    """The blocks of server-sent events, each as its fields; comments are left out."""
+    if response.status != 200:
+        await _result(response)
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *blocks, rest = (rest + chunk).split(b"\n\n")
+        for block in blocks:
+            told = dict(line.split(": ", 1) for line in block.decode().split("\n") if ": " in line and not line.startswith(":"))
+            if told:
+                yield told
 
 
 def _method(operation: Operation) -> Callable[..., Awaitable[Result]]:

@@ -256,7 +256,7 @@ class Agents(Protocol):
 SUMMARY = ("id", "title", "state", "owner", "parent_id", "wait", "priority", "updated_at")
 
 QUESTION = ("interaction_id", "task_id", "question", "options", "blocking", "asked_by", "asked_at", "status", "answer", "answered_by", "answered_at")
-PAGE = ("owner", "parent", "parent_session", "root", "label", "states", "state", "before", "limit")
+PAGE = ("owner", "parent", "parent_session", "session", "root", "label", "states", "state", "before", "limit")
 
 QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "heads": (("streams",), ("stream", "version", "hash")),
@@ -269,6 +269,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "list_any": (PAGE, SUMMARY),
     "list_parent": (PAGE, SUMMARY),
     "list_session": (PAGE, SUMMARY),
+    "list_assigned": (PAGE, SUMMARY),
     "list_tree": (PAGE, SUMMARY),
     "list_label": (PAGE, SUMMARY),
     "history": (("before_at", "before", "limit"), (*SUMMARY, "archived_at")),
@@ -307,6 +308,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "calls": (("id",), BESIDE["call"].columns),
     "call": (("id", "call"), BESIDE["call"].columns),
     "messages": (("id", "after", "limit"), BESIDE["message"].columns),
+    "pulse": (("ids",), ("id", "version", "number")),
     "streams": (("after_id", "limit"), ("stream",)),
     "events_of": (("streams",), Stored._fields),
     **{f"rows_{name}": (("names" if name == "guide" else "ids",), table.columns) for name, table in TABLES.items()},

@@ -15,8 +15,6 @@ except ImportError as missing:
 
 from remit.catalog import OPERATIONS
 from remit.domain.brief import cut
-from remit.domain.delegation import DelegateTask
-from remit.domain.schema import field_schema
 from remit.domain.tool import ToolSpec
 from remit.domain.wire import dumps
 from remit.errors import Forbidden, InvalidParam, RemitError, invalid
@@ -75,7 +73,7 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         if self._agent not in agents:
             raise invalid("agent", f"is {self._agent!r}", f"one of {', '.join(sorted(agents))}")
         handing = {spec.name: spec for spec in delegation_specs(agents, self._agent)}
-        return {name: self._tool(_waiting(handing[name]) if name in handing else spec_of(OPERATIONS[name])) for name in self._tools}
+        return {name: self._tool(handing[name] if name in handing else spec_of(OPERATIONS[name])) for name in self._tools}
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]) -> ToolReturn[Any]:
         """Carry out a call; what is refused is told to the model, and how a sub-agent ended is a result, whatever it was."""
@@ -118,14 +116,6 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
     def _ours(self, work: Result, key: str, ctx: RunContext[AgentDepsT]) -> Result:
         ours = {"session_id": self._session(ctx), "idempotency_key": key, "format": "envelope"}
         return {"subagent_type": self._agent, **_given(work), **ours}
-
-
-def _waiting(spec: ToolSpec) -> ToolSpec:
-    """Handing out one piece of work, with the choice not to wait for it."""
-    if spec.name != "task":
-        return spec
-    parameters = spec.parameters | {"properties": spec.parameters["properties"] | {"wait": field_schema(DelegateTask, "wait")}}
-    return spec._replace(parameters=parameters)
 
 
 def _given(sent: Mapping[str, Any]) -> Result:

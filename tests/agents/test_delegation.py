@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit.catalog import Caller, stream_parallel
+from remit.catalog import Caller, attend
 from remit.domain.message import Request, Response
 from remit.domain.model import ModelFailed
 from remit.domain.value import State
@@ -142,12 +142,14 @@ async def test_results_come_as_they_settle(any_url: str, tmp_path: Path) -> None
         return gate.then(says("Slow.")) if "slow" in texts(request) else says("Quick.")
 
     async with stage(any_url, tmp_path, rule) as at:
-        numbers: list[int] = []
-        async for number, result in stream_parallel(at.team.core, {"tasks": ["slow", "quick"]}, Caller(actor=ANN)):
-            numbers.append(number)
-            assert result["data"]["status"] == "completed"
-            gate.open.set()
-        assert numbers == [1, 0]
+        came: list[dict[str, Any]] = []
+        async for item in attend(at.team.core, "task_parallel", {"tasks": ["slow", "quick"]}, Caller(actor=ANN)):
+            came.append(item)
+            if item["type"] == "result":
+                gate.open.set()
+        results = [item for item in came if item["type"] == "result"]
+        assert [(item["index"], item["task_id"], item["result"]["data"]["result"]) for item in results] == [(1, "2", "Quick."), (0, "1", "Slow.")]
+        assert came[-1] == {"type": "end", "answer": {"results": [results[1]["result"], results[0]["result"]]}}
 
 
 async def test_the_exact_tool_of_others_is_the_same_work(any_url: str, tmp_path: Path) -> None:

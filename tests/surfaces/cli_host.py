@@ -65,17 +65,22 @@ class StoreHost:
         works = fields["tasks"] if operation == "task_parallel" else [fields]
         texts = [work if isinstance(work, str) else str(work.get("objective")) for work in works]
         for number, text in enumerate(texts, 1):
-            for kind, data in (
-                ("TaskCreated", {"title": text, "owner": "general"}),
-                ("RunStarted", {}),
-                ("UserInteractionRequested", {"interaction_id": f"{number}-q1", "question": text}),
-                ("BudgetSettled", {"usage": {"input_tokens": 5, "output_tokens": 5, "cost": 0.5}}),
-                ("UserInteractionResponded", {}),
-                ("TaskCompleted", {"tool_summary": [{"tool": "Read", "count": 2}]}),
+            item = {"index": number - 1, "task_id": str(number), "parent_id": None, "title": text, "owner": "general", "state": "pending"}
+            item |= {"tool": None, "tool_calls": 0, "tokens": 0, "cost": 0.0, "questions": []}
+            question = {"id": f"{number}-q1", "question": text, "options": [text]}
+            used = {"tokens": 10, "cost": 0.5, "tool": text, "tool_calls": 2}
+            for kind, changed in (
+                ("task_started", {}),
+                ("task_updated", {"state": "running"}),
+                ("task_updated", {"state": "waiting", "questions": [question]}),
+                ("task_progress", {"state": "running", **used}),
+                ("task_updated", {"state": "done", **used}),
             ):
-                yield {"event": {"task_id": str(number), "type": kind, "data": data}}
+                yield {"type": kind, **item, **changed}
         results = [self._result(str(number), text) for number, text in enumerate(texts, 1)]
-        yield {"result": {"results": results} if operation == "task_parallel" else results[0]}
+        for index, result in enumerate(results):
+            yield {"type": "result", "index": index, "task_id": str(index + 1), "result": result}
+        yield {"type": "end", "answer": {"results": results} if operation == "task_parallel" else results[0]}
 
     def attend(self, task_id: str) -> Iterator[Result]:
         """Somebody else does the work."""

@@ -185,7 +185,7 @@ async def test_a_server_that_is_not_there_is_unavailable_with_a_hint() -> None:
         with pytest.raises(Unavailable, match="remit serve"):
             await lonely.list_tasks()
         with pytest.raises(Unavailable, match="remit serve"):
-            await anext(lonely.follow())
+            await anext(lonely.events())
 
 
 @asynccontextmanager
@@ -255,17 +255,17 @@ async def test_following_gives_events_as_the_catalogue_has_them(store: Store) ->
     async with asyncio.timeout(30), site(store) as served, RemitClient(served.url, TOKEN) as client:
         first, second = await served.create(), await served.create()
         expected = [(await served.call("get_events", task_id=one))["events"][0] for one in (first, second)]
-        async with aclosing(client.follow(after="")) as events:
+        async with aclosing(client.events(after="")) as events:
             assert [await anext(events), await anext(events)] == expected
-        async with aclosing(client.follow(after=expected[0]["position"])) as events:
+        async with aclosing(client.events(after=expected[0]["position"])) as events:
             assert await anext(events) == expected[1]
-        async with aclosing(client.follow(after="", task_id=second)) as events:
+        async with aclosing(client.events(after="", task_id=second)) as events:
             assert await anext(events) == expected[1]
 
 
 async def test_a_large_event_comes_whole(client: RemitClient, served: Site) -> None:
     await served.create(instructions="é" * 400_000)
-    async with aclosing(client.follow(after="")) as events:
+    async with aclosing(client.events(after="")) as events:
         assert len((await anext(events))["data"]["instructions"]) == 400_000
 
 
@@ -275,7 +275,7 @@ async def test_following_goes_on_over_a_restart_without_gap_or_duplicate(store: 
         async with site(store) as served:
             port, ids = int(served.host.partition(":")[2]), [await served.create()]
             client = await RemitClient(served.url, TOKEN).__aenter__()
-            events = client.follow(after="")
+            events = client.events(after="")
             seen.append((await anext(events))["task_id"])
             await served.stop()
             ids.append(await served.create())
@@ -290,11 +290,11 @@ async def test_following_goes_on_over_a_restart_without_gap_or_duplicate(store: 
 async def test_a_server_without_its_store_cannot_be_followed(client: RemitClient, served: Site) -> None:
     served.core.store = Silent(Unavailable("The database is gone."))
     with pytest.raises(Unavailable, match="database"):
-        await anext(client.follow())
+        await anext(client.events())
 
 
 @pytest.mark.parametrize(("after", "task_id", "code"), [("x", None, "INVALID_PARAM"), (None, "99", "NOT_FOUND"), (None, "x", "INVALID_PARAM")])
 async def test_what_cannot_be_followed_is_an_error_at_once(after: str | None, task_id: str | None, code: str, client: RemitClient) -> None:
     with pytest.raises(RemitError) as error:
-        await anext(client.follow(after, task_id))
+        await anext(client.events(after, task_id))
     assert error.value.code == code

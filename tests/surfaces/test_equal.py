@@ -41,6 +41,11 @@ STORY: Story = [
     ("remove_resource", {"task_id": "1", "index": 0}),
     ("attach_tsg", {"task_id": "2", "tsg_id": "disk-is-full"}),
     ("assign_task", {"task_id": "3", "subagent_session_id": "s1"}),
+    ("list_session_tasks", {"session_id": "s1"}),
+    ("pre_request", {"session_id": "s1"}),
+    ("update_task", {"task_id": "3", "instructions": "Look twice."}),
+    ("pre_request", {"session_id": "s1"}),
+    ("pre_request", {"session_id": "s1"}),
     ("send_message", {"task_id": "1", "message": "Hurry."}),
     ("pause_task", {"task_id": "1"}),
     ("resume_task", {"task_id": "1"}),
@@ -67,6 +72,7 @@ STORY: Story = [
     ("task_parallel", {"tasks": [{"objective": ""}, {"objective": "x", "subagent_type": "nobody"}]}),
     ("task_output", {"task_id": "5"}),
     ("get_transcript", {"task_id": "5"}),
+    ("list_session_tasks", {"session_id": "s9", "role": "created", "status": "pending", "limit": 1}),
     ("cancel_all", {"session_id": "s9"}),
 ]
 REFUSED: Story = [
@@ -100,6 +106,11 @@ REFUSED: Story = [
     ("task_output", {"task_id": "99"}),
     ("get_transcript", {"task_id": "99"}),
     ("cancel_all", {}),
+    ("list_session_tasks", {"session_id": "s1", "role": "watching"}),
+    ("list_session_tasks", {"session_id": "s1", "limit": 0}),
+    ("list_session_tasks", {"session_id": "s1", "cursor": "nonsense"}),
+    ("pre_request", {"session_id": ""}),
+    ("pre_request", {"session": "s1"}),
 ]
 
 
@@ -162,6 +173,7 @@ def masked(value: Any) -> Any:
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", "NOW", text)
     text = text.replace(operator(), "user:ann").replace("user:ann", "USER")
     text = re.sub(r'"cwd": "[^"]*"', '"cwd": "CWD"', text)
+    text = re.sub(r'"duration": [0-9.e-]+', '"duration": "SECONDS"', text)
     return json.loads(re.sub(r'"position": "\d+"', '"position": "P"', text))
 
 

@@ -16,6 +16,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 
 from remit import __version__
 from remit.adapters.memory import MemoryEventStore
+from remit.catalog import FOR_EVERYONE
 from remit.surfaces.openapi import REQUESTS, document
 from tests.surfaces.http import BEARER, HOST, House
 
@@ -67,7 +68,7 @@ def _send(home: House, case: Case[Any]) -> Any:
     return case.call(base_url=f"http://{HOST}", headers={"Host": HOST, **BEARER})
 
 
-WAITING = ("task", "task_parallel", "Task", "create_subtask")
+WAITING = [name for name, operation in FOR_EVERYONE.items() if operation.stream is not None]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -92,7 +93,8 @@ def _fuzz(name: str, mode: GenerationMode, home: House, sent: Counter[str]) -> N
         if known:
             _aim(home, case)
         if isinstance(case.query, dict):
-            case.query.pop("wait_seconds", None)  # nobody works here, so it would wait as long as it was told to
+            for wait in ("wait", "wait_seconds"):
+                case.query.pop(wait, None)  # nobody works here, so it would wait as long as it was told to
         answer = _send(home, case)
         if name in WAITING and answer.status_code == 503:
             return  # what nobody will do is not waited for

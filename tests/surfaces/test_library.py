@@ -49,5 +49,5 @@ def test_each_operation_is_a_method_with_its_fields_and_its_words(name: str) -> 
 
 
 def test_there_are_no_other_operations() -> None:
-    own = {"open", "call", "events", "stream_parallel"}
+    own = {"open", "call", "events", "stream", "stream_parallel"}
     assert {name for name in vars(Remit) if not name.startswith("_")} - own == set(FOR_EVERYONE)

@@ -176,6 +176,7 @@ READS: list[tuple[str, dict[str, Any]]] = [
     ("get_task", {"task_id": "1"}),
     ("list_tasks", {"scope": "all", "limit": 1}),
     ("list_history", {}),
+    ("list_session_tasks", {"session_id": "s1"}),
     ("list_updates", {"task_id": "1"}),
     ("get_events", {"task_id": "1", "after": 1}),
     ("list_interactions", {}),

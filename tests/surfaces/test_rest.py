@@ -50,9 +50,22 @@ CONTRACT = {
     ("GET", "/api/guides/{guide_id}"): "get_guide",
     ("GET", "/api/agents"): "list_agents",
     ("GET", "/api/agents/{agent_id}"): "get_agent",
+    ("GET", "/api/tasks/{task_id}/transcript"): "get_transcript",
+    ("GET", "/api/tasks/{task_id}/result"): "task_output",
+    ("POST", "/api/delegate"): "task",
+    ("POST", "/api/delegate/parallel"): "task_parallel",
+    ("GET", "/api/sessions/{session_id}/tasks"): "list_session_tasks",
+    ("POST", "/api/sessions/{session_id}/pre-request"): "pre_request",
+    ("POST", "/api/sessions/{session_id}/cancel"): "cancel_all",
+    ("GET", "/api/events"): "api/events",
+    ("GET", "/healthz"): "healthz",
+    ("GET", "/readyz"): "readyz",
+    ("GET", "/metrics"): "metrics",
+    ("GET", "/openapi.json"): "openapi.json",
 }
-"""Section 10 of the contract, as far as it is built."""
-BY_NAME = {name: place for place, name in CONTRACT.items()}
+"""Section 10 of the contract: everything that is at a path."""
+WITHOUT_WAITING: dict[str, dict[str, Any]] = {"task": {"wait": False}, "task_parallel": {"tasks": [{"objective": ""}]}}
+BY_NAME = {name: place for place, name in CONTRACT.items() if name in FOR_EVERYONE}
 
 
 @pytest.fixture
@@ -65,8 +78,8 @@ def _routes(home: House) -> list[Route]:
     return rest_routes(home.core, CALLER)
 
 
-async def test_each_operation_is_at_its_path_of_the_contract(home: House) -> None:
-    made = {(next(iter((route.methods or set()) - {"HEAD"})), route.path): route.name for route in _routes(home) if route.name in FOR_EVERYONE}
+async def test_each_path_of_the_contract_is_served(home: House) -> None:
+    made = {(next(iter((route.methods or set()) - {"HEAD"})), route.path): route.name for route in _routes(home)}
     assert {place: made.get(place) for place in CONTRACT} == CONTRACT
 
 
@@ -80,6 +93,8 @@ async def _prepared(home: House, name: str) -> dict[str, Any]:
     """Path fields for an operation, in a store where its example makes sense."""
     await home.call("create_guide", **REQUESTS["create_guide"] | {"id": "seen-before" if name == "create_guide" else "flaky-tests"})
     fields = {**REQUESTS["create_task"], "resources": [{"type": "url", "value": "https://example.com"}]}
+    if "session" in BY_NAME[name][1]:
+        fields |= {"session_id": "s1", "parent_session": "s1"}
     task_id = await home.create(**fields)
     if name == "resume_task":
         await home.call("pause_task", task_id=task_id)
@@ -87,7 +102,8 @@ async def _prepared(home: House, name: str) -> dict[str, Any]:
         await home.call("fail_task", task_id=task_id, message="It rained.")
     if name == "respond":
         await _asked(home, task_id)
-    return {"task_id": task_id, "criterion_id": "c1", "index": 0, "interaction_id": f"{task_id}-q1", "guide_id": "flaky-tests", "agent_id": "general"}
+    places = {"task_id": task_id, "criterion_id": "c1", "index": 0, "interaction_id": f"{task_id}-q1", "guide_id": "flaky-tests"}
+    return places | {"agent_id": "general", "session_id": "s1"}
 
 
 async def _asked(home: House, task_id: str) -> None:
@@ -104,7 +120,7 @@ async def test_each_operation_does_over_rest_what_it_does_directly(name: str, ho
     method, path = BY_NAME[name]
     places = await _prepared(home, name)
     in_path = {field: places[field] for field in re.findall(r"{(\w+)}", path)}
-    body = REQUESTS.get(name, {})
+    body = REQUESTS.get(name, {}) | WITHOUT_WAITING.get(name, {})
     if name == "update_task":
         body = {"instructions": body["instructions"]}
     target = path.format(**in_path)
@@ -121,6 +137,18 @@ def _timeless(value: Any) -> Any:
     text = json.dumps(value)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "<instant>", text)
     return json.loads(re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<uid>", text))
+
+
+async def test_the_wait_for_a_result_has_a_shorter_name_too(home: House) -> None:
+    task_id = await home.create()
+    results = [(await home.ask("GET", f"/api/tasks/{task_id}/result{query}")).json for query in ("?wait=0.01", "?wait_seconds=0.01")]
+    assert results[0] == results[1]
+    assert results[0]["context"]["params_input"]["wait_seconds"] == 0.01
+    await home.call("fail_task", task_id=task_id, message="It rained.")
+    assert (await home.ask("GET", f"/api/tasks/{task_id}/result?wait=60")).json["data"]["status"] == "failed"
+    for query in ("wait=long", "wait=1&wait_seconds=1", "wait=-1"):
+        assert (await home.ask("GET", f"/api/tasks/{task_id}/result?{query}")).code == "INVALID_PARAM"
+    assert (await home.ask("GET", f"/api/tasks/{task_id}?wait=1")).code == "INVALID_PARAM"
 
 
 # Fields.

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from remit.ports import Store
-from remit.surfaces.sse import EventStream
+from remit.surfaces.sse import EventStream, followed
 from tests.surfaces.http import BEARER, House, Site, house, site
 
 
@@ -29,10 +29,11 @@ class Block(NamedTuple):
 
 
 @asynccontextmanager
-async def listening(served: Site, target: str, last: str | None = None) -> AsyncIterator[AsyncGenerator[Block, None]]:
-    """A stream, once the server has begun to answer."""
+async def listening(served: Site, target: str, last: str | None = None, body: Any = None) -> AsyncIterator[AsyncGenerator[Block, None]]:
+    """A stream, once the server has begun to answer; with a body it is asked for with POST."""
     headers = BEARER | {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
-    async with aiohttp.ClientSession() as session, session.get(served.url + target, headers=headers) as response:
+    method = "GET" if body is None else "POST"
+    async with aiohttp.ClientSession() as session, session.request(method, served.url + target, headers=headers, json=body) as response:
         assert response.status == 200, await response.text()
         assert response.headers["Content-Type"] == "text/event-stream"
         async with aclosing(_blocks(response)) as blocks:
@@ -232,6 +233,6 @@ async def test_a_store_that_fails_ends_the_stream_and_is_logged(caplog: pytest.L
         async def collect(message: Any) -> None:
             sent.append(message)
 
-        await EventStream(home.core, "1", None, stopping=asyncio.Event())({"type": "http", "method": "GET"}, receive, collect)
+        await EventStream(followed(home.core, "1", None), stopping=asyncio.Event())({"type": "http", "method": "GET"}, receive, collect)
         assert not sent[-1].get("more_body", False)
         assert "ended early" in caplog.text

@@ -210,6 +210,7 @@ class MemoryEventStore:
             "calls": lambda p: (record for record in self._records("call") if record["task_id"] == p["id"]),
             "call": lambda p: (record for record in self._records("call") if (record["task_id"], record["call_id"]) == (p["id"], p["call"])),
             "messages": lambda p: [r for r in self._records("message") if r["task_id"] == p["id"] and r["number"] > p["after"]][: p["limit"]],
+            "pulse": self._pulse,
             "streams": lambda p: [{"stream": name} for name in sorted(self._streams) if name > p["after_id"]][: p["limit"]],
             "events_of": lambda p: [event._asdict() for name in sorted(p["streams"]) for event in self._streams.get(name, ())],
         }
@@ -220,7 +221,7 @@ class MemoryEventStore:
         return [event._asdict() | {"position": place} for place, event in places if event.version > params["after"]][: params["limit"]]
 
     def _list(self, kind: str, params: Mapping[str, Any]) -> list[Record]:
-        filters = {"owner": "owner", "parent": "parent_id", "parent_session": "parent_session_id", "root": "root_id"}
+        filters = {"owner": "owner", "parent": "parent_id", "parent_session": "parent_session_id", "session": "session_id", "root": "root_id"}
         labels = self._tables["task_label"]
         live = {"live": True, "owner": True, "ended": False}.get(kind)
         found = [
@@ -295,6 +296,10 @@ class MemoryEventStore:
             and params["task"] in (None, record["task_id"])
             and (record["task_id"], record["number"]) > (params["after"], params["number"])
         ][: params["limit"]]
+
+    def _pulse(self, params: Mapping[str, Any]) -> list[Record]:
+        last = {record["task_id"]: record["number"] for record in self._records("message")}
+        return [record | {"number": last.get(record["id"], 0)} for record in self._records("task") if record["id"] in params["ids"]]
 
     def _notifications(self, params: Mapping[str, Any]) -> list[Record]:
         told = sorted(self._records("notification"), key=lambda record: (record["at"], record["notification_id"]))

@@ -20,6 +20,7 @@ def _list(source: str, driver: str) -> str:
     return f"""SELECT {_SUMMARY} FROM {source}
         WHERE {driver} AND t.id < :before AND t.state IN [states] AND (:owner IS NULL OR t.owner = :owner)
         AND (:parent IS NULL OR t.parent_id = :parent) AND (:parent_session IS NULL OR t.parent_session_id = :parent_session)
+        AND (:session IS NULL OR t.session_id = :session)
         AND (:root IS NULL OR t.root_id = :root)
         AND (:label IS NULL OR EXISTS (SELECT 1 FROM task_label m WHERE m.task_id = t.id AND m.label = :label))
         ORDER BY t.id DESC LIMIT :limit"""
@@ -37,6 +38,7 @@ SELECT: Mapping[str, str] = {
     "list_any": _list("task t", "TRUE"),
     "list_parent": _list("task t {task_parent}", "t.parent_id = :parent"),
     "list_session": _list("task t {task_parent_session}", "t.parent_session_id = :parent_session"),
+    "list_assigned": _list("task t {task_session}", "t.session_id = :session"),
     "list_tree": _list("task t {task_tree}", "t.root_id = :root"),
     "list_label": _list("task_label l CROSS JOIN task t", "l.label = :label AND t.id = l.task_id AND l.task_id < :before"),
     "history": f"""SELECT {_SUMMARY}, t.archived_at FROM task t
@@ -100,6 +102,8 @@ SELECT: Mapping[str, str] = {
     "calls": f"SELECT {', '.join(BESIDE['call'].columns)} FROM call WHERE task_id = :id ORDER BY started_at, call_id",
     "call": f"SELECT {', '.join(BESIDE['call'].columns)} FROM call WHERE task_id = :id AND call_id = :call",
     "messages": f"SELECT {', '.join(BESIDE['message'].columns)} FROM message WHERE task_id = :id AND number > :after ORDER BY number LIMIT :limit",
+    "pulse": """SELECT t.id, t.version, COALESCE((SELECT MAX(number) FROM message m WHERE m.task_id = t.id), 0)
+        FROM task t WHERE t.id IN [ids] ORDER BY t.id""",
     "streams": "SELECT DISTINCT stream FROM event WHERE stream > :after_id ORDER BY stream LIMIT :limit",
     "events_of": f"SELECT {EVENT} FROM event WHERE stream IN [streams] ORDER BY stream, version",
     **{
@@ -111,7 +115,7 @@ SELECT: Mapping[str, str] = {
 
 _TYPES = {
     **dict.fromkeys(("before", "limit", "parent", "root", "id", "after", "priority", "task", "number", "job"), "bigint"),
-    **dict.fromkeys(("owner", "state", "parent_session", "label", "before_at", "now", "stream", "interaction"), "text"),
+    **dict.fromkeys(("owner", "state", "parent_session", "session", "label", "before_at", "now", "stream", "interaction"), "text"),
     **dict.fromkeys(("after_at", "after_id", "call", "key"), "text"),
     **dict.fromkeys(("streams", "uids", "states", "statuses", "names"), "text[]"),
     "ids": "bigint[]",

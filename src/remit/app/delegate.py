@@ -1,96 +1,185 @@
-"""Handing work to sub-agents from outside, and waiting for what comes of it."""
+"""Handing work to sub-agents from outside, and waiting for what comes of it.
+
+What waits is a generator of items: what goes on meanwhile, if somebody wants to know (`app/progress.py`), `result` for each piece of
+work as it comes, and last `end` with the answer of the operation. Whoever stops listening ends the wait and nothing else.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
 from remit.app.cache import Lookup, ResultCache
 from remit.app.core import Caller, Core
 from remit.app.handover import brief_of
+from remit.app.progress import Item, watched
+from remit.app.session import of_session
 from remit.domain import command as cmd
 from remit.domain import delegation as ask
 from remit.domain.envelope import envelope, flat
 from remit.domain.record import fields
 from remit.domain.shape import parse
-from remit.domain.value import Task
+from remit.domain.value import TERMINAL, Task
 from remit.domain.wire import plain
 from remit.errors import Conflict, RemitError, Unavailable, invalid
 
 Result = dict[str, Any]
+Items = AsyncGenerator[Item, None]
+ENDED = frozenset(state.value for state in TERMINAL)
 ALIVE_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
 
-async def delegate(core: Core, request: ask.DelegateTask, caller: Caller) -> Result:
+class Piece(NamedTuple):
+    """A piece of work: its place, how its result is shown, the task that does it or has done it, and what is known of its result."""
+
+    place: int
+    work: ask.DelegateTask
+    form: str
+    task_id: str = ""
+    lookup: Lookup = Lookup()
+
+    @property
+    def cached(self) -> bool:
+        """Whether its result was there before."""
+        return self.lookup.task_id is not None
+
+
+async def one(core: Core, request: ask.DelegateTask, caller: Caller, progress: bool) -> Items:
     """Hand out one piece of work; its result, or a receipt."""
-    begun = await _begin(core, Piece(0, request), caller, ResultCache(core), {})
-    if request.wait and not begun.cached:
-        await must_have_worker(core, begun.task_id)
-        await until_ended(core, [begun.task_id])
-    return await _answer(core, begun, request.format)
+    piece = await _begin(core, Piece(0, request, request.format), caller, ResultCache(core), {})
+    if request.wait and not piece.cached:
+        await must_have_worker(core, piece.task_id)
+        async with aclosing(_settled(core, [piece], progress)) as items:
+            async for item in items:
+                yield item
+    yield _end(await _answer(core, piece))
 
 
-async def launch(core: Core, request: ask.LaunchTask, caller: Caller) -> Result:
+def launched(core: Core, request: ask.LaunchTask, caller: Caller, progress: bool) -> Items:
     """The same, asked for in the way of other tools."""
     work = ask.DelegateTask(
         prompt=request.prompt, description=request.description, subagent_type=request.subagent_type, model=request.model, timeout_seconds=3600.0
     )
-    return await delegate(core, work, caller)
+    return one(core, work, caller, progress)
 
 
-async def delegate_all(core: Core, request: ask.DelegateParallel, caller: Caller) -> Result:
+async def several(core: Core, request: ask.DelegateParallel, caller: Caller, progress: bool) -> Items:
     """Hand out several; every result in the order they were asked for."""
-    found = {number: result async for number, result in stream_all(core, request, caller)}
-    return {"results": [found[number] for number in sorted(found)]}
+    group = _Group(core, request, caller)
+    early = [item for index, asked in enumerate(request.tasks) if (item := await group.begin(index, asked)) is not None]
+    if group.waiting:
+        await must_have_worker(core, next(iter(group.waiting)))
+    for item in early:
+        yield item
+    results: dict[int, Result] = {item["index"]: item["result"] for item in early}
+    async with aclosing(group.results(progress)) as items:
+        async for item in items:
+            if item["type"] == "result":
+                results[item["index"]] = item["result"]
+            yield item
+    yield _end({"results": [results[index] for index in sorted(results)]})
 
 
-async def stream_all(core: Core, request: ask.DelegateParallel, caller: Caller) -> AsyncIterator[tuple[int, Result]]:
-    """Hand out several; each result with its number, as it comes. Of those that are identical, one does the work."""
-    cache = ResultCache(core)
-    waiting: dict[str, list[Piece]] = {}
-
-    async def begun(number: int, item: Mapping[str, Any] | ask.DelegateTask) -> Result | None:
-        try:
-            work = item if isinstance(item, ask.DelegateTask) else _item(item, number, request)
-            piece = await _begin(core, Piece(number, work), caller, cache, waiting)
-        except Unavailable:
-            raise
-        except RemitError as refused:
-            return refusal(refused, _given(item) if isinstance(item, ask.DelegateTask) else dict(item))
-        if piece.cached:
-            return await _answer(core, piece, request.format)
-        waiting.setdefault(piece.task_id, []).append(piece)
-        return None
-
-    for number, item in enumerate(request.tasks):
-        if (result := await begun(number, item)) is not None:
-            yield number, result
-    if waiting:
-        await must_have_worker(core, next(iter(waiting)))
-    while waiting:
-        async for task_id in ended(core, list(waiting)):
-            first, *same = waiting.pop(task_id)
-            yield first.number, await _answer(core, first, request.format)
-            for piece in same:
-                if (result := await begun(piece.number, piece.work)) is not None:
-                    yield piece.number, result
-
-
-async def output(core: Core, request: ask.TaskOutput, _: Caller) -> Result:
+async def output(core: Core, request: ask.TaskOutput, _: Caller, progress: bool) -> Items:
     """How a delegated task stands, or its result."""
     task = await core.service.load((await core.task(request.task_id))["id"])
     if not task.state.terminal and request.wait_seconds:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(request.wait_seconds):
-                await until_ended(core, [task.id])
-    return await shown(core, task.id, request.format, _given(request))
+        until = asyncio.get_running_loop().time() + request.wait_seconds
+        async with aclosing(_waited(core, task.id, progress, until)) as items:
+            async for item in items:
+                yield item
+    yield _end(await shown(core, task.id, request.format, _given(request)))
+
+
+async def subtask(core: Core, command: cmd.CreateSubtask, caller: Caller, progress: bool) -> Items:
+    """Make a subtask; who is outside of a run and wants to wait for it, waits here, and the parent goes on as it would."""
+    task_id = (await core.do(command, caller)).task_id
+    if command.wait == "block" and caller.run_id is None:
+        await must_have_worker(core, task_id)
+        async with aclosing(_waited(core, task_id, progress)) as items:
+            async for item in items:
+                yield item
+    yield _end({"task_id": task_id, "task": await core.task(task_id)})
+
+
+class _Group:
+    """Pieces of work that one caller waits for together: of those that are identical and may share a result, one does the work."""
+
+    def __init__(self, core: Core, request: ask.DelegateParallel, caller: Caller) -> None:
+        self._core, self._request, self._caller = core, request, caller
+        self._cache = ResultCache(core)
+        self.waiting: dict[str, list[Piece]] = {}
+        """What is not settled, by the task that does it."""
+
+    async def begin(self, index: int, item: Mapping[str, Any] | ask.DelegateTask) -> Item | None:
+        """Hand out one; its result, if that is there already or it was not taken on."""
+        try:
+            work = item if isinstance(item, ask.DelegateTask) else _item(item, index, self._request)
+            piece = await _begin(self._core, Piece(index, work, self._request.format), self._caller, self._cache, self.waiting)
+        except Unavailable:
+            raise
+        except RemitError as refused:
+            return _result(index, None, refusal(refused, _given(item) if isinstance(item, ask.DelegateTask) else dict(item)))
+        if piece.cached:
+            return await _result_of(self._core, piece)
+        self.waiting.setdefault(piece.task_id, []).append(piece)
+        return None
+
+    async def results(self, progress: bool) -> Items:
+        """The result of each as it comes; what an identical one could not answer is handed out in its turn."""
+        while self.waiting:
+            async with aclosing(_settled(self._core, [pieces[0] for pieces in self.waiting.values()], progress)) as items:
+                async for item in items:
+                    yield item
+                    if item["type"] == "result":
+                        for piece in self.waiting.pop(item["task_id"])[1:]:
+                            if (again := await self.begin(piece.place, piece.work)) is not None:
+                                yield again
+
+
+async def _settled(core: Core, pieces: Iterable[Piece], progress: bool) -> Items:
+    """The result of each piece as it comes, and what goes on meanwhile if somebody wants to know."""
+    left = {piece.task_id: piece for piece in pieces}
+    if not progress:
+        async with aclosing(ended(core, list(left))) as found:
+            async for task_id in found:
+                yield await _result_of(core, left[task_id])
+        return
+    async with aclosing(watched(core, {task_id: piece.place for task_id, piece in left.items()})) as items:
+        async for item in items:
+            yield item
+            if item["state"] in ENDED and (piece := left.pop(item["task_id"], None)) is not None:
+                yield await _result_of(core, piece)
+
+
+async def _waited(core: Core, task_id: str, progress: bool, until: float | None = None) -> Items:
+    if progress:
+        async with aclosing(watched(core, {task_id: 0}, until=until)) as items:
+            async for item in items:
+                yield item
+    else:
+        async with aclosing(ended(core, [task_id], until)) as found:
+            async for _ in found:
+                pass
+
+
+async def _result_of(core: Core, piece: Piece) -> Item:
+    return _result(piece.place, piece.task_id, await _answer(core, piece))
+
+
+def _result(index: int, task_id: str | None, result: Result) -> Item:
+    return {"type": "result", "index": index, "task_id": task_id, "result": result}
+
+
+def _end(answer: Result) -> Item:
+    return {"type": "end", "answer": answer}
 
 
 async def cancel_all(core: Core, request: ask.CancelAll, caller: Caller) -> Result:
     """Cancel what a session has handed out; return once nothing of it runs any more."""
     canceled: list[str] = []
-    for task_id in await _of_session(core, request.session_id):
+    for task_id in await of_session(core, request.session_id, "created"):
         try:
             canceled += (await core.do(cmd.CancelTask(task_id=task_id), caller)).canceled
         except Conflict:
@@ -99,14 +188,8 @@ async def cancel_all(core: Core, request: ask.CancelAll, caller: Caller) -> Resu
     return {"success": True, "canceled": canceled}
 
 
-async def until_ended(core: Core, task_ids: Sequence[str]) -> None:
-    """Return once all of these have ended."""
-    async for _ in ended(core, task_ids):
-        pass
-
-
-async def ended(core: Core, task_ids: Sequence[str] | Mapping[str, Any]) -> AsyncIterator[str]:
-    """Each of these tasks as it ends; read, then followed, so that no end is missed."""
+async def ended(core: Core, task_ids: Iterable[str], until: float | None = None) -> AsyncGenerator[str, None]:
+    """Each of these tasks as it ends, read, then followed, so that no end is missed; not longer than until a point of the loop's time."""
     open_ids = [int(task_id) for task_id in task_ids]
     async with core.store.watch() as bell:
         while open_ids:
@@ -115,8 +198,12 @@ async def ended(core: Core, task_ids: Sequence[str] | Mapping[str, Any]) -> Asyn
                 yield str(number)
             done = {number for (number,) in rows}
             open_ids = [number for number in open_ids if number not in done]
+            if until is not None and asyncio.get_running_loop().time() >= until:
+                return
             if open_ids:
-                await bell.wait()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await bell.wait()
 
 
 async def must_have_worker(core: Core, task_id: str) -> None:
@@ -149,20 +236,6 @@ def refusal(error: RemitError, params: Mapping[str, Any]) -> Result:
     return {"status": "error", "data": data, "text": error.message, "stats": stats, "context": {"params_input": dict(params)}, "error": told}
 
 
-class Piece(NamedTuple):
-    """A piece of work, the task that does it or has done it, and what is known of its result."""
-
-    number: int
-    work: ask.DelegateTask
-    task_id: str = ""
-    lookup: Lookup = Lookup()
-
-    @property
-    def cached(self) -> bool:
-        """Whether its result was there before."""
-        return self.lookup.task_id is not None
-
-
 async def _begin(core: Core, piece: Piece, caller: Caller, cache: ResultCache, waiting: Mapping[str, Sequence[Piece]]) -> Piece:
     """Find the result of a piece of work, or whoever does the same for this caller already, or make a task of it."""
     command = _command(piece.work)
@@ -187,11 +260,11 @@ def _must_be_cacheable(work: ask.DelegateTask) -> None:
             raise invalid("cache", f"is asked for together with {field}", "one of them: what was done before waits for nothing and has its own task")
 
 
-async def _answer(core: Core, piece: Piece, form: str) -> Result:
+async def _answer(core: Core, piece: Piece) -> Result:
     """What came of a piece of work; if a result from before was asked for, whether this is one."""
-    result = await shown(core, piece.task_id, form, _given(piece.work))
+    result = await shown(core, piece.task_id, piece.form, _given(piece.work))
     if piece.work.cache:
-        told = result if form == "flat" else result["data"]
+        told = result if piece.form == "flat" else result["data"]
         told["cached"] = piece.cached
         if piece.lookup.why_not:
             told["not_cached"] = f"The cache was not used: {piece.lookup.why_not}."
@@ -232,19 +305,6 @@ async def _model_of(core: Core, task_id: str) -> str | None:
     rows = await core.store.select("messages", {"id": int(task_id), "after": 0, "limit": 1_000_000})
     models = [json.loads(row[-1]).get("model") for row in rows]
     return next((model for model in reversed(models) if model), None)
-
-
-async def _of_session(core: Core, session_id: str) -> list[str]:
-    from remit.app.query import list_tasks
-
-    found: list[str] = []
-    cursor: str | None = None
-    while True:
-        page = await core.ask(list_tasks(parent_session=session_id, limit=1000, cursor=cursor))
-        found += [task["id"] for task in page["tasks"]]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return found
 
 
 async def _until_stopped(core: Core, task_ids: Sequence[str]) -> None:

@@ -59,6 +59,7 @@ def list_tasks(
     state: str | None = None,
     owner: str | None = None,
     parent_session: str | None = None,
+    session: str | None = None,
     parent: str | None = None,
     label: str | None = None,
     tree: str | None = None,
@@ -72,6 +73,7 @@ def list_tasks(
         "owner": owner,
         "parent": None if parent is None else (yield from _document(parent))[0],
         "parent_session": parent_session,
+        "session": session,
         "root": None if tree is None else int((yield from _document(tree))[1]["root_id"]),
         "label": label,
     }
@@ -80,6 +82,16 @@ def list_tasks(
         filters | {"states": states, "state": states[0] if states else "", "before": before, "limit": _limit(limit) + 1},
     )
     return _page("tasks", rows, limit, summary_view, lambda row: ("tasks", row[0]))
+
+
+def list_session_tasks(
+    session_id: str, *, role: str = "assigned", status: str | None = None, limit: int = 50, cursor: str | None = None
+) -> Asking[Page]:
+    """A page of the tasks that a session works on, or has created."""
+    if role not in ("assigned", "created"):
+        raise invalid("role", f"is {role!r}", "one of assigned, created")
+    whose = {"session": session_id} if role == "assigned" else {"parent_session": session_id}
+    return (yield from list_tasks(status=status, limit=limit, cursor=cursor, **whose))
 
 
 def list_history(*, limit: int = 50, cursor: str | None = None) -> Asking[Page]:
@@ -192,9 +204,12 @@ def _document(ref: str) -> Asking[tuple[int, dict[str, Any]]]:
     return rows[0][0], json.loads(rows[0][1])
 
 
+_DRIVERS = {"parent": "list_parent", "root": "list_tree", "parent_session": "list_session", "session": "list_assigned", "label": "list_label"}
+
+
 def _driver(states: list[str], filters: Mapping[str, Any]) -> str:
     """Which index serves a list best; every filter holds in any case."""
-    for name, query in (("parent", "list_parent"), ("root", "list_tree"), ("parent_session", "list_session"), ("label", "list_label")):
+    for name, query in _DRIVERS.items():
         if filters[name] is not None:
             return query
     if all(state in LIVE for state in states):

@@ -40,6 +40,7 @@ def _tasks(given: dict[str, Any], agents: AgentRegistry, select: Callable[[str, 
 
 _QUESTIONS: dict[str, Callable[[dict[str, Any], str], Asking[Result]]] = {
     "get_task": lambda given, now: query.get_task(given.pop("task_id"), now=now, **given),
+    "list_session_tasks": lambda given, _: query.list_session_tasks(given.pop("session_id"), **given),
     "list_history": lambda given, _: query.list_history(**given),
     "list_ready": lambda given, now: query.list_ready(now=now, **given),
     "get_events": lambda given, _: query.get_events(given.pop("task_id"), **given),

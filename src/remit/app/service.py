@@ -38,13 +38,14 @@ LookFor = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
 
 
 class Outcome(NamedTuple):
-    """What a command did: the task it was about, and every entry it appended."""
+    """What a command did: the task it was about, every entry it appended, and the task as the decision found it."""
 
     task_id: str
     task: Task | None
     entries: tuple[ev.Entry, ...]
     refused: RemitError | None = None
     """Why whoever asked did not get it, although that was recorded."""
+    before: Task | None = None
 
     @property
     def update_ids(self) -> tuple[str, ...]:
@@ -213,8 +214,9 @@ class Service:
             self._remember(loaded)
         if held is not None and (known := draft.tasks.get(held.task_id) or seen.get(held.task_id)):
             held.seen = {held.task_id: known}
-        done = draft.tasks.get(decided.task_id)
-        return Outcome(decided.task_id, done.task if done else await self._task(decided.task_id, seen), tuple(draft.entries), decided.refused)
+        done, found = draft.tasks.get(decided.task_id), seen.get(decided.task_id)
+        after = done.task if done else await self._task(decided.task_id, seen)
+        return Outcome(decided.task_id, after, tuple(draft.entries), decided.refused, found.task if found else None)
 
     async def _follow_up(
         self, before: Task | None, after: Task, events: Sequence[Any], context: Context, seen: dict[str, Loaded], draft: "_Draft"

@@ -2,7 +2,7 @@
 
 import getpass
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit import config
 from remit.bootstrap.agents import open_workspace
-from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, call, follow_events
+from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, attend, call, follow_events
 from remit.domain.record import MISSING, fields
 
 Result = dict[str, Any]
@@ -50,15 +50,24 @@ class Remit:
         """Carry out an operation by its name."""
         return await call(self._core, operation, values, self._caller)
 
-    async def stream_parallel(self, tasks: Sequence[Any], **values: Any) -> AsyncIterator[Result]:
-        """Hand out several pieces of work; each result as it comes, with the number of its piece."""
-        from remit.catalog import stream_parallel
+    async def stream(self, operation: str, **fields: Any) -> AsyncGenerator[Result, None]:
+        """Carry out an operation that waits: what goes on meanwhile, each result as it comes, and last `end` with its answer.
 
-        async for number, result in stream_parallel(self._core, {"tasks": list(tasks), **values}, self._caller):
-            yield {"number": number, **result}
+        Who stops listening ends the wait and nothing else.
+        """
+        async with aclosing(attend(self._core, operation, fields, self._caller)) as items:
+            async for item in items:
+                yield item
 
-    async def events(self, after: str | None = None, task_id: str | None = None) -> AsyncIterator[Result]:
-        """Events as they happen, of all tasks or of one; from now on without a position."""
+    async def stream_parallel(self, tasks: Sequence[Any], **values: Any) -> AsyncGenerator[Result, None]:
+        """Hand out several pieces of work; each result as it comes, as `{index, task_id, result}`."""
+        async with aclosing(self.stream("task_parallel", tasks=list(tasks), **values)) as items:
+            async for item in items:
+                if item["type"] == "result":
+                    yield item
+
+    async def events(self, after: str | None = None, task_id: str | None = None) -> AsyncGenerator[Result, None]:
+        """Events of all tasks, or of one, after a position ("" is the beginning); without one, from now on."""
         async with aclosing(follow_events(self._core, after, task_id)) as pages:
             async for page in pages:
                 for event in page:

@@ -30,7 +30,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, task_id: str | None, 
     # What follows is closed before what it follows, and not both at once by the end of the loop.
     if settings.get("url"):
         client = await stack.enter_async_context(RemitClient(settings.get("url"), config.token(settings)))
-        events = await stack.enter_async_context(aclosing(client.follow(after=after, task_id=task_id)))
+        events = await stack.enter_async_context(aclosing(client.events(after=after, task_id=task_id)))
         return await stack.enter_async_context(aclosing(_pages(events)))
     core = await stack.enter_async_context(open_core(settings.database_url))
     return await stack.enter_async_context(aclosing(follow_events(core, after, task_id)))

@@ -131,8 +131,24 @@ _ENVELOPE: Schema = {
     "required": ["status"],
 }
 
+_PROGRESS: Schema = shape(
+    type={"type": "string", "enum": ["task_started", "task_progress", "task_updated"]},
+    index={"type": "integer"},
+    task_id=_TEXT,
+    parent_id=nullable(_TEXT),
+    title=_TEXT,
+    owner=nullable(_TEXT),
+    state=_STATE,
+    tool=nullable(_TEXT),
+    tool_calls={"type": "integer"},
+    tokens={"type": "integer"},
+    cost={"type": "number"},
+    questions=_list_of(shape(id=_TEXT, question=_TEXT, options=_IDS)),
+) | {"description": "How a task stands that somebody waits for, or one below it; index is the place of the piece of work it belongs to."}
+
 SHAPES: dict[str, Schema] = {
     "envelope": _ENVELOPE,
+    "progress": _PROGRESS,
     "results": shape(results=_list_of(_ENVELOPE)),
     "transcript": shape(messages=_list_of(_MESSAGE), next=nullable({"type": "integer"})),
     "task": _TASK,
@@ -148,6 +164,7 @@ SHAPES: dict[str, Schema] = {
     "sent": shape(success={"type": "boolean"}, update_id=_TEXT, delivery=_TEXT),
     "tasks": _page("tasks", _SUMMARY, agents=_IDS, in_flight=_IDS),
     "ready": _page("tasks", _SUMMARY),
+    "told": shape(context=_TEXT, task_ids=_IDS, update_ids=_IDS),
     "history": _page("tasks", _SUMMARY | {"properties": _SUMMARY["properties"] | {"archived_at": _TEXT}}),
     "updates": shape(updates=_list_of(_UPDATE)),
     "events": shape(events=_list_of(_EVENT), next=nullable({"type": "integer"})),

@@ -1,17 +1,16 @@
 """What there is to watch: events as they happen, and how many tasks are in which state."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-from remit.app.core import Caller, Core
-from remit.app.delegate import stream_all
+from remit.app.core import Core
 from remit.app.follow import follow
 from remit.app.query import counts
 from remit.app.view import event_view, worker_view
-from remit.domain.delegation import DelegateParallel
-from remit.domain.shape import parse
 
+BEGINNING = "0"
+"""Before the first event, in every store."""
 LEASE_SECONDS = 30.0
 """After how long a silence a worker is not called alive, whatever lease it has chosen."""
 
@@ -30,19 +29,13 @@ async def fleet(core: Core) -> dict[str, Any]:
     }
 
 
-async def stream_parallel(core: Core, fields: Mapping[str, Any], caller: Caller) -> AsyncGenerator[tuple[int, dict[str, Any]], None]:
-    """Several pieces of work handed out at once; each result with its number, as it comes."""
-    async for number, result in stream_all(core, parse(DelegateParallel, fields), caller):
-        yield number, result
-
-
 async def follow_events(core: Core, after: str | None = None, task_id: str | None = None) -> AsyncGenerator[list[dict[str, Any]], None]:
     """Events of all tasks, or of one, after a position and for as long as the caller listens; from now on without one.
 
     An empty page means that there may have been events, none of them for this caller.
     """
     stream = None if task_id is None else (await core.task(task_id))["id"]
-    start = await core.store.tail() if after is None else after
+    start = await core.store.tail() if after is None else "" if after == BEGINNING else after
     # Closed with us, not by the garbage collector: it holds a watch on the store.
     async with aclosing(follow(core.store, start)) as pages:
         async for page in pages:

@@ -1,9 +1,10 @@
 """The one table of operations: every surface follows from it."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import aclosing
 from typing import Any, Literal, NamedTuple, cast
 
-from remit.app import delegate, query
+from remit.app import delegate, query, session
 from remit.app.agents import Agent, AgentRegistry
 from remit.app.conversation import Conversation, transcript
 from remit.app.core import Caller, Core
@@ -20,6 +21,7 @@ from remit.errors import NotFound, invalid
 
 Result = dict[str, Any]
 Handler = Callable[[Core, Any, Caller], Awaitable[Result]]
+Stream = Callable[[Core, Any, Caller, bool], AsyncGenerator[Result, None]]
 Effect = Literal["read", "write", "destroy"]
 Audience = Literal["everyone", "agents"]
 
@@ -37,6 +39,8 @@ class Operation(NamedTuple):
     idempotent: bool = False
     audience: Audience = "everyone"
     alias_of: str = ""
+    stream: Stream | None = None
+    """The same for whoever wants to know what goes on while it waits."""
 
     @property
     def description(self) -> str:
@@ -46,10 +50,29 @@ class Operation(NamedTuple):
 
 async def call(core: Core, name: str, fields: Mapping[str, Any], caller: Caller) -> Result:
     """Check what was sent and carry out an operation; the one way in for every surface."""
+    operation = _operation(name)
+    return await operation.handler(core, parse(operation.input, fields), caller)
+
+
+async def attend(core: Core, name: str, fields: Mapping[str, Any], caller: Caller) -> AsyncGenerator[Result, None]:
+    """The same for an operation that may wait: what goes on meanwhile, each result as it comes, and last `end` with its answer.
+
+    What is refused is raised before the first item. Who stops listening ends the wait and nothing else.
+    """
+    operation = _operation(name)
+    if operation.stream is None:
+        waiting = ", ".join(name for name, operation in OPERATIONS.items() if operation.stream is not None)
+        raise invalid("operation", f"is {name}, which never waits", f"one of {waiting}")
+    async with aclosing(operation.stream(core, parse(operation.input, fields), caller, True)) as items:
+        async for item in items:
+            yield item
+
+
+def _operation(name: str) -> Operation:
     operation = OPERATIONS.get(name)
     if operation is None:
         raise NotFound(f"There is no operation {name}.", details={"operation": name})
-    return await operation.handler(core, parse(operation.input, fields), caller)
+    return operation
 
 
 # Handlers: what is returned, and nothing else. Rules are in the domain.
@@ -58,16 +81,6 @@ async def call(core: Core, name: str, fields: Mapping[str, Any], caller: Caller)
 async def _created(core: Core, command: Any, caller: Caller) -> Result:
     outcome = await core.do(command, caller)
     return {"task_id": outcome.task_id, "task": await core.task(outcome.task_id)}
-
-
-async def _subtask_created(core: Core, command: cmd.CreateSubtask, caller: Caller) -> Result:
-    """With `wait: block` the call waits; whoever leaves meanwhile cancels nothing. A run waits in its own way."""
-    made = await _created(core, command, caller)
-    if command.wait != "block" or caller.run_id is not None:
-        return made
-    await delegate.must_have_worker(core, made["task_id"])
-    await delegate.until_ended(core, [made["task_id"]])
-    return made | {"task": await core.task(made["task_id"])}
 
 
 async def _changed(core: Core, command: Any, caller: Caller) -> Result:
@@ -155,6 +168,12 @@ def _tree(request: ask.ListTasks) -> str | None:
     return request.parent
 
 
+async def _list_session_tasks(core: Core, request: ask.ListSessionTasks, _: Caller) -> Result:
+    return await core.ask(
+        query.list_session_tasks(request.session_id, role=request.role, status=request.status, limit=request.limit, cursor=request.cursor)
+    )
+
+
 async def _list_history(core: Core, request: ask.ListHistory, _: Caller) -> Result:
     return await core.ask(query.list_history(limit=request.limit, cursor=request.cursor))
 
@@ -217,6 +236,7 @@ def _kept(value: Any) -> Any:
 # The table.
 
 _ONE = "/api/tasks/{task_id}"
+_SESSION = "/api/sessions/{session_id}"
 
 
 def _read(name: str, request: type[Any], handler: Handler, path: str, output: str) -> Operation:
@@ -226,6 +246,22 @@ def _read(name: str, request: type[Any], handler: Handler, path: str, output: st
 def _write(name: str, command: type[Any], handler: Handler, route: str, output: str, *, idempotent: bool = False) -> Operation:
     method, path = route.split(" ")
     return Operation(name, command, handler, SHAPES[output], method, path, "write", idempotent)
+
+
+def _waiting(name: str, request: type[Any], stream: Stream, route: str, output: str) -> Operation:
+    """An operation that may wait; without a listener its answer is the end of its stream."""
+
+    async def handler(core: Core, command: Any, caller: Caller) -> Result:
+        last: Result = {}
+        async with aclosing(stream(core, command, caller, False)) as items:
+            async for item in items:
+                last = item
+        answer: Result = last["answer"]
+        return answer
+
+    method, path = route.split(" ")
+    effect: Effect = "read" if method == "GET" else "write"
+    return Operation(name, request, handler, SHAPES[output], method, path, effect, idempotent=effect == "read", stream=stream)
 
 
 _TABLE = (
@@ -247,7 +283,7 @@ _TABLE = (
     _read("list_ready", ask.ListReady, _list_ready, "/api/tasks/ready", "ready"),
     _write("update_steps", cmd.UpdateSteps, _changed, f"PUT {_ONE}/steps", "changed", idempotent=True),
     _write("update_step", cmd.UpdateStep, _changed, f"PATCH {_ONE}/steps/{{index}}", "changed", idempotent=True),
-    _write("create_subtask", cmd.CreateSubtask, _subtask_created, f"POST {_ONE}/subtasks", "created"),
+    _waiting("create_subtask", cmd.CreateSubtask, delegate.subtask, f"POST {_ONE}/subtasks", "created"),
     _write("add_resource", cmd.AddResource, _changed, f"POST {_ONE}/resources", "changed"),
     Operation("remove_resource", cmd.RemoveResource, _changed, SHAPES["changed"], "DELETE", f"{_ONE}/resources/{{index}}", "destroy"),
     _read("list_updates", ask.ListUpdates, _list_updates, f"{_ONE}/updates", "updates"),
@@ -262,11 +298,13 @@ _TABLE = (
     _read("list_agents", ask.ListAgents, _list_agents, "/api/agents", "agents"),
     _read("get_agent", ask.GetAgent, _get_agent, "/api/agents/{agent_id}", "agent"),
     _read("get_transcript", ask.GetTranscript, _get_transcript, f"{_ONE}/transcript", "transcript"),
-    _write("task", give.DelegateTask, delegate.delegate, "POST /api/delegate", "envelope"),
-    _write("task_parallel", give.DelegateParallel, delegate.delegate_all, "POST /api/delegate/parallel", "results"),
-    _write("Task", give.LaunchTask, delegate.launch, "POST /api/delegate/launch", "envelope"),
-    _read("task_output", give.TaskOutput, delegate.output, f"{_ONE}/result", "envelope"),
-    Operation("cancel_all", give.CancelAll, delegate.cancel_all, SHAPES["canceled"], "POST", "/api/sessions/{session_id}/cancel", "destroy"),
+    _waiting("task", give.DelegateTask, delegate.one, "POST /api/delegate", "envelope"),
+    _waiting("task_parallel", give.DelegateParallel, delegate.several, "POST /api/delegate/parallel", "results"),
+    _waiting("Task", give.LaunchTask, delegate.launched, "POST /api/delegate/launch", "envelope"),
+    _waiting("task_output", give.TaskOutput, delegate.output, f"GET {_ONE}/result", "envelope"),
+    _read("list_session_tasks", ask.ListSessionTasks, _list_session_tasks, f"{_SESSION}/tasks", "ready"),
+    _write("pre_request", give.PreRequest, session.pre_request, f"POST {_SESSION}/pre-request", "told"),
+    Operation("cancel_all", give.CancelAll, delegate.cancel_all, SHAPES["canceled"], "POST", f"{_SESSION}/cancel", "destroy"),
     Operation("ask_user", cmd.AskUser, _asked, shape(interaction_id={"type": "string"}), audience="agents"),
     Operation("notify_user", cmd.NotifyUser, _succeeded, SHAPES["success"], audience="agents"),
 )

@@ -56,6 +56,18 @@ def first_message(task: Task) -> str:
     return task.instructions if context is None else f"{task.instructions}\n\nContext:\n{json.dumps(context, ensure_ascii=False)}"
 
 
+def assignment(task: Task, guides: Iterable[str]) -> str:
+    """What an outside session is told with its first request; what was changed before is in it already, but for what was said."""
+    lines = [f"[Task Assignment: {task.title}]", f"Instructions: {first_message(task)}"]
+    if task.acceptance:
+        lines += ["Acceptance Criteria:", *(f"- [ ] {criterion.text}" for criterion in task.acceptance)]
+    lines += [f"Required Outputs: {outline(task.outputs)}"] if task.outputs else []
+    titles = ", ".join(guides)
+    lines += [f"Troubleshooting: {titles}"] if titles else []
+    said = news(update for update in task.queued if update.type == "message")
+    return "\n".join(lines) + (f"\n\n{said}" if said else "")
+
+
 def news(updates: Iterable[Update]) -> str:
     """What has changed since the agent last heard, each under its heading."""
     return "\n\n".join(f"[Task Update: {_KINDS[update.type]}]\n{update.content}" for update in updates)

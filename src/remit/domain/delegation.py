@@ -80,6 +80,13 @@ class CancelAll:
     session_id: Annotated[SessionId, "The session."]
 
 
+@record
+class PreRequest:
+    """Get what an outside session must be told before its next request: its assignment first, later each update once."""
+
+    session_id: Annotated[SessionId, "The session that is about to ask its model."]
+
+
 def reference(value: Any) -> Any:
     """A URL or a path as people write it, as a resource."""
     if not isinstance(value, str):

@@ -9,6 +9,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Generator, Iterable, Mapping
+from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from remit.domain import command as cmd
@@ -211,7 +212,7 @@ def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
             now = isinstance(command, cmd.RunTask) and task.state is State.PENDING
             return replace(_plan(task.id, {task.id: events}, frozenset({task.id})), wakes=frozenset({task.id}) if now else frozenset())
         case cmd.DeliverUpdates(session_id=str()) if task.state is State.PENDING and task.started_at is None:
-            if (yield from _blocked_by(task)):
+            if _early(task, context) or (yield from _blocked_by(task)):
                 decide(task, command, context)
                 return Plan(task_id=task.id, events={})
         case cmd.AwaitSubtask(child_id=ref):
@@ -487,10 +488,16 @@ def _must_be_ready(task: Task, context: Context, *, now: bool) -> Asking[None]:
         raise Conflict(f"Task {task.id} is worked on by session {task.session_id} and gets no run.", details={"session_id": task.session_id})
     if task.owner is None:
         raise Conflict(f"Task {task.id} has no owner.", hint="Give it one with update_task.")
-    if not now and task.schedule is not None and task.schedule.not_before is not None and task.schedule.not_before > context.now:
-        raise Conflict(f"Task {task.id} may not start before {task.schedule.not_before.isoformat()}.")
+    if not now and (early := _early(task, context)):
+        raise Conflict(f"Task {task.id} may not start before {early.isoformat()}.")
     if task.started_at is None and (blocked := (yield from _blocked_by(task))):
         raise Conflict(f"Task {task.id} waits for task {', '.join(blocked)}.", details={"blocked_by": blocked})
+
+
+def _early(task: Task, context: Context) -> datetime | None:
+    """When a task may start, if that is still to come."""
+    start = task.schedule.not_before if task.schedule is not None else None
+    return start if start is not None and start > context.now else None
 
 
 def _blocked_by(task: Task) -> Asking[list[str]]:

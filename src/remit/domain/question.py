@@ -34,6 +34,17 @@ class ListTasks:
 
 
 @record
+class ListSessionTasks:
+    """List the tasks that an outside session works on, or those that it has created; newest first, drafts and active ones unless told otherwise."""
+
+    session_id: Annotated[SessionId, "The session."]
+    role: Annotated[Literal["assigned", "created"], "assigned: it works on them; created: it has handed them out."] = "assigned"
+    status: Annotated[StateName, "Only this status; a state is understood too."] | None = None
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+@record
 class ListHistory:
     """List ended tasks, the latest first."""
 

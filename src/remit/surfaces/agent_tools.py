@@ -6,7 +6,7 @@ from typing import Any, cast
 from remit.catalog import OPERATIONS, Caller, Core, Operation, call
 from remit.domain.command import CreateTask
 from remit.domain.delegation import DelegateParallel, DelegateTask, LaunchSubtask, LaunchTask, Work
-from remit.domain.schema import record_schema
+from remit.domain.schema import field_schema, record_schema
 from remit.domain.shape import parse
 from remit.domain.tool import ToolOutcome, ToolSpec
 from remit.domain.value import plain_id
@@ -17,7 +17,7 @@ OWN = ("update_steps", "update_step", "complete_task", "ask_user", "notify_user"
 """What an agent does to its own task; which one that is, is not its to say."""
 ALWAYS = ("get_task", "get_guide", *OWN)
 FOR_CHILDREN = ("task_output", "send_message", "update_task", "cancel_task", "create_subtask")
-NOT_FOR_AGENTS = ("task", "task_parallel", "Task", "cancel_all", "respond", "waive_criterion", "mark_task_complete", "run_task")
+NOT_FOR_AGENTS = ("task", "task_parallel", "Task", "cancel_all", "pre_request", "respond", "waive_criterion", "mark_task_complete", "run_task")
 TERMS = frozenset({"acceptance", "outputs", "limits"})
 """What the work of a task is held to."""
 HIDDEN = frozenset({"call_id"})
@@ -129,7 +129,7 @@ def delegation_specs(agents: Mapping[str, str], default: str | None) -> list[Too
     many = several | {"properties": {"tasks": {"type": "array", "items": one, "description": "The pieces of work."}}}
     launched = record_schema(LaunchTask)
     launch = launched | {"properties": launched["properties"] | {"subagent_type": choice}}
-    properties: dict[str, Any] = single["properties"] | {"subagent_type": choice, "wait": record_schema(DelegateTask)["properties"]["wait"]}
+    properties: dict[str, Any] = single["properties"] | {"subagent_type": meant, "wait": field_schema(DelegateTask, "wait")}
     specs = [
         ToolSpec("task", f"{Work.__doc__} Who can do it:\n{listed}", one | {"properties": properties}, effects=True, repeatable=False),
         ToolSpec("task_parallel", str(DelegateParallel.__doc__), many, effects=True, repeatable=False),

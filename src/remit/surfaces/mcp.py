@@ -3,9 +3,10 @@
 Importing this costs most of a second (the SDK builds its models then), so whoever offers MCP imports it when it is wanted.
 """
 
+import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -15,17 +16,20 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, call
+from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, attend, call
 from remit.domain.record import MEGABYTE
 from remit.domain.schema import record_schema
 from remit.domain.shape import describe
 from remit.domain.wire import dumps
 from remit.errors import Internal, NotFound, RemitError, Unavailable, invalid
+from remit.surfaces.mcp_progress import REPORT, HttpReport, Report, reported, total_of
+from remit.surfaces.sse import gone
 
 MAX_MESSAGE = 8 * MEGABYTE
 INSTRUCTIONS = """\
@@ -56,10 +60,15 @@ def mcp_server(core: Core, caller: Caller, version: str) -> Server[Any]:
             raise MCPError(wire.INVALID_PARAMS, "There is no such cursor: all tools are on the first page.")
         return tools
 
-    async def call_tool(_: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
-        if params.name not in FOR_EVERYONE:
+    async def call_tool(context: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
+        operation = FOR_EVERYONE.get(params.name)
+        if operation is None:
             raise _unknown_tool(params.name)
-        return await _result(core, params.name, params.arguments or {}, caller)
+        fields = params.arguments or {}
+        report = _report(context) if operation.stream is not None else None
+        if report is None:
+            return await _result(operation.name, call(core, operation.name, fields, caller))
+        return await _result(operation.name, reported(attend(core, operation.name, fields, caller), report, total_of(fields)))
 
     return Server(
         "remit",
@@ -77,8 +86,8 @@ def mcp_server(core: Core, caller: Caller, version: str) -> Server[Any]:
 class McpHttp:
     """MCP over streamable HTTP, an ASGI app that answers while `run` is entered.
 
-    Modern clients need no session; older ones get one. Every answer is JSON and no stream is ever held open, so that
-    nothing stands in the way of a shutdown: remit has nothing to say unasked.
+    Modern clients need no session; older ones get one. Every answer is JSON, but for calls that wait and whose clients want to hear
+    of their progress: they get a stream that ends with the answer. No other stream is ever held open: remit has nothing to say unasked.
     """
 
     def __init__(self, server: Server[Any]) -> None:
@@ -121,7 +130,34 @@ class McpHttp:
         async def replay() -> Message:
             return pending.pop() if pending else await receive()
 
-        await self._sessions.handle_request(scope, replay, send)
+        token = _token(message) if _accepts_stream(scope) else None
+        if token is None:
+            await self._sessions.handle_request(scope, replay, send)
+        else:
+            await self._reporting(HttpReport(token, send, encoded), scope, replay, receive)
+
+    async def _reporting(self, answer: HttpReport, scope: Scope, replay: Receive, receive: Receive) -> None:
+        """Answer with progress on the way. The SDK would have to answer everything with streams for that, so it is told to answer with
+        JSON here too, and what comes before the answer is sent past it."""
+        async with asyncio.TaskGroup() as group:
+            answering = self._sessions.handle_request({**scope, REPORT: answer.report}, replay, answer.send)
+            parts = [group.create_task(answering), group.create_task(gone(receive))]
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            answer.close()
+            for part in parts:
+                part.cancel()
+
+
+def _token(message: wire.JSONRPCRequest | wire.JSONRPCNotification | None) -> str | int | None:
+    """What a client wants the progress of a call to be called, if the call may wait and the client wants to know."""
+    if not isinstance(message, wire.JSONRPCRequest) or message.method != "tools/call":
+        return None
+    operation = FOR_EVERYONE.get(str((message.params or {}).get("name")))
+    return progress_token_from_params(message.params) if operation is not None and operation.stream is not None else None
+
+
+def _accepts_stream(scope: Scope) -> bool:
+    return any(name == b"accept" and b"text/event-stream" in value for name, value in scope["headers"])
 
 
 def mcp_http(server: Server[Any]) -> McpHttp:
@@ -189,9 +225,18 @@ def _tool(operation: Operation) -> wire.Tool:
     )
 
 
-async def _result(core: Core, name: str, fields: Mapping[str, Any], caller: Caller) -> wire.CallToolResult:
+def _report(context: Context) -> Report | None:
+    """How to tell a client of the progress of its call; nothing if it gave no token for it."""
+    if context.meta is None or context.meta.get("progress_token") is None:
+        return None
+    scope: Mapping[str, Any] = getattr(context.request, "scope", {})
+    report: Report = scope.get(REPORT, context.session.report_progress)
+    return report
+
+
+async def _result(name: str, work: Awaitable[dict[str, Any]]) -> wire.CallToolResult:
     try:
-        found = await call(core, name, fields, caller)
+        found = await work
     except RemitError as error:
         return _failure(error)
     except Exception:  # noqa: BLE001 - the edge: the caller learns nothing of what is inside, the log all of it

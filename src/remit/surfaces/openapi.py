@@ -27,6 +27,9 @@ ERRORS: tuple[type[RemitError], ...] = (
 AT_THE_EDGE = {413: "The body is larger than 1,000,000 bytes.", 415: "The body is not JSON.", 421: "The Host header names another server."}
 """Refusals that only HTTP has; their code is INVALID_PARAM."""
 
+SHORTER: dict[str, dict[str, str]] = {"task_output": {"wait": "wait_seconds"}}
+"""Names that the query of an operation takes beside those of its fields."""
+
 TAGS = {
     "tasks": ("Tasks", "Units of work: create, follow, change and end them."),
     "delegate": ("Delegation", "Hand work to sub-agents and get what comes of it."),
@@ -46,6 +49,8 @@ def document(version: str) -> dict[str, Any]:
     for operation in FOR_EVERYONE.values():
         if operation.path and not operation.alias_of:
             paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+        if operation.stream is not None:
+            _add_progress(paths[operation.path][operation.method.lower()])
     _add_stream(paths[FOR_EVERYONE["get_events"].path]["get"])
     # A copy, since its parts are shared with the catalogue: whoever gets the document may change it.
     return deepcopy(
@@ -79,7 +84,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
     required = [name for name in schema.get("required", ()) if name in rest]
     has_body = operation.method not in ("GET", "DELETE")
     path_parameters = [_parameter("path", name, schema["properties"][name], required=True) for name in in_path]
-    query_parameters = [] if has_body else [_parameter("query", name, field, required=name in required) for name, field in rest.items()]
+    query = rest | {name: rest[field] | {"description": f"The same as {field}."} for name, field in SHORTER.get(operation.name, {}).items()}
+    query_parameters = [] if has_body else [_parameter("query", name, field, required=name in required) for name, field in query.items()]
     found: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.description.partition("\n")[0],
@@ -183,12 +189,29 @@ def _add_stream(operation: dict[str, Any]) -> None:
     operation["responses"]["200"]["content"] |= _stream_content()
 
 
+def _add_progress(operation: dict[str, Any]) -> None:
+    """What may wait can be listened to while it does."""
+    operation["description"] += (
+        "\n\nWith `Accept: text/event-stream` what goes on while it waits comes as server-sent events: `task_started`, `task_progress` and"
+        " `task_updated` for the tasks it waits for and those below them, `result` (index, task_id, result) for each piece of work as it"
+        " settles, `error` if the wait breaks, and last `end`, whose answer is what the plain call returns. What is refused is answered"
+        " as ever. Who stops listening ends the wait and nothing else."
+    )
+    names = ["task_started", "task_progress", "task_updated", "result", "error", "end"]
+    shown = example(SHAPES["progress"]) | {"type": "task_started"}
+    sample = f"event: {shown['type']}\ndata: {dumps(shown)}\n\n"
+    operation["responses"]["200"]["content"] |= _streamed({"event": {"type": "string", "enum": names}}, "Progress", sample)
+
+
 def _stream_content() -> dict[str, Any]:
-    text: Schema = {"type": "string"}
-    data: Schema = text | {"contentMediaType": "application/json", "contentSchema": {"$ref": "#/components/schemas/Event"}}
-    item: Schema = {"type": "object", "properties": {"id": text, "event": text, "data": data}, "required": ["id", "event", "data"]}
     event = example(_NAMED["Event"])
     sample = f"id: {event['position']}\nevent: {event['type']}\ndata: {dumps(event)}\n\n"
+    return _streamed({"id": {"type": "string"}, "event": {"type": "string"}}, "Event", sample)
+
+
+def _streamed(fields: Schema, name: str, sample: str) -> dict[str, Any]:
+    data: Schema = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"$ref": f"#/components/schemas/{name}"}}
+    item: Schema = {"type": "object", "properties": {**fields, "data": data}, "required": [*fields, "data"]}
     return {"text/event-stream": {"itemSchema": item, "example": sample}}
 
 
@@ -235,6 +258,7 @@ _NAMED: dict[str, Schema] = {
     "CreatedTask": SHAPES["created"],
     "ChangedTask": SHAPES["changed"],
     "Event": _item("events", "events"),
+    "Progress": SHAPES["progress"],
     "Update": _item("updates", "updates"),
     "Interaction": _item("interactions", "interactions"),
     "Notification": _item("notifications", "notifications"),

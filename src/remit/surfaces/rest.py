@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import cache
 from importlib.metadata import version
 from typing import Any, cast
@@ -16,14 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, call, fleet, task_counts
+from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, attend, call, fleet, task_counts
 from remit.domain.record import fields
 from remit.domain.schema import field_schema
 from remit.domain.shape import describe
 from remit.domain.wire import dumps
 from remit.errors import Internal, InvalidParam, NotFound, RemitError, Unavailable, invalid
-from remit.surfaces.openapi import document
-from remit.surfaces.sse import HEARTBEAT, EventStream, position
+from remit.surfaces.openapi import SHORTER, document
+from remit.surfaces.sse import HEARTBEAT, EventStream, attended, followed, position
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -46,8 +46,9 @@ def rest_app(core: Core, *, caller: Caller, stopping: asyncio.Event, heartbeat: 
 def rest_routes(core: Core, caller: Caller, *, stopping: asyncio.Event | None = None, heartbeat: float = HEARTBEAT) -> list[Route]:
     """A route for each operation that everyone is offered, and those that only HTTP has."""
     streams = _Streams(core, caller, stopping or asyncio.Event(), heartbeat)
-    handlers: dict[str, Handler] = {operation.name: _Call(core, caller, operation) for operation in _with_route()}
-    handlers["get_events"] = streams.or_else(handlers["get_events"])
+    calls = {operation.name: _Call(core, caller, operation) for operation in _with_route()}
+    waiting = {name: streams.or_else(call, streams.progress(call)) for name, call in calls.items() if FOR_EVERYONE[name].stream is not None}
+    handlers: dict[str, Handler] = {**calls, **waiting, "get_events": streams.or_else(calls["get_events"], streams.one_task)}
     return [
         *(_route(operation.path, handlers[operation.name], operation.method, operation.name) for operation in _with_route()),
         _route("/api/events", streams.all_tasks),
@@ -94,14 +95,15 @@ class _Call:
     """Turns a request into a call of an operation, and its result into the answer."""
 
     def __init__(self, core: Core, caller: Caller, operation: Operation) -> None:
-        self._core, self._caller, self._name = core, caller, operation.name
+        self._core, self._caller, self.name = core, caller, operation.name
         self._has_body = operation.method not in ("GET", "DELETE")
         self._types: dict[str, str] = {name: field_schema(operation.input, name).get("type", "") for name in fields(operation.input)}
 
     async def __call__(self, request: Request) -> Response:
-        return _json(await call(self._core, self._name, await self._fields(request), self._caller))
+        return _json(await call(self._core, self.name, await self.fields(request), self._caller))
 
-    async def _fields(self, request: Request) -> dict[str, Any]:
+    async def fields(self, request: Request) -> dict[str, Any]:
+        """What was sent: in the path, and in the query or the body."""
         query = _query(request)
         if self._has_body:
             if query:
@@ -109,13 +111,22 @@ class _Call:
             sent = _body(await request.body())
         else:
             _must_have_no_body(request)
-            sent = {name: self._converted(name, text) for name, text in query.items()}
+            sent = {name: self._converted(name, text) for name, text in self._named(query).items()}
         for name, text in request.path_params.items():
             value = self._converted(name, text)
             if sent.get(name) is not None and str(sent[name]) != str(value):
                 raise invalid(name, f"is {describe(sent[name])}, but {describe(value)} in the path", "it in the path alone")
             sent[name] = value
         return sent
+
+    def _named(self, query: dict[str, str]) -> dict[str, str]:
+        """The query in the names of the operation's fields."""
+        for short, name in SHORTER.get(self.name, {}).items():
+            if short in query:
+                if name in query:
+                    raise invalid(short, f"is there beside {name}, which means the same", "one of them")
+                query[name] = query.pop(short)
+        return query
 
     def _converted(self, name: str, text: str) -> Any:
         convert = _CONVERT.get(self._types.get(name, ""))
@@ -197,7 +208,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 class _Streams:
-    """The event streams, for all tasks and for one."""
+    """What is streamed: the events of all tasks or of one, and what goes on while an operation waits."""
 
     def __init__(self, core: Core, caller: Caller, stopping: asyncio.Event, heartbeat: float) -> None:
         self._core, self._caller = core, caller
@@ -206,23 +217,33 @@ class _Streams:
     async def all_tasks(self, request: Request) -> ASGIApp:
         """Events of every task; `after` is a position."""
         after = _after(request)
-        return self._stream(await position(self._core, _resumed(request) or after), None)
+        return self._stream(followed(self._core, await position(self._core, _resumed(request) or after), None))
 
-    def or_else(self, handler: Handler) -> Handler:
-        """Events of one task for whoever asks for a stream; for others the operation."""
+    def or_else(self, handler: Handler, streamed: Handler) -> Handler:
+        """A stream for whoever asks for one, for others the plain answer."""
 
         async def negotiated(request: Request) -> ASGIApp:
             accepted = [kind.partition(";")[0].strip() for kind in request.headers.get("accept", "").split(",")]
-            return await (self._one_task(request) if "text/event-stream" in accepted else handler(request))
+            return await (streamed(request) if "text/event-stream" in accepted else handler(request))
 
         return negotiated
 
-    async def _one_task(self, request: Request) -> ASGIApp:
+    def progress(self, call: _Call) -> Handler:
+        """A call whose caller hears what goes on while it waits; what is refused is refused before the stream begins."""
+
+        async def streamed(request: Request) -> ASGIApp:
+            items = attend(self._core, call.name, await call.fields(request), self._caller)
+            return self._stream(attended(await anext(items), items))
+
+        return streamed
+
+    async def one_task(self, request: Request) -> ASGIApp:
+        """Events of one task; there `after` is a version."""
         after, resumed, task_id = _after(request), _resumed(request), request.path_params["task_id"]
         task = await call(self._core, "get_task", {"task_id": task_id}, self._caller)
         known = resumed is not None or after is None
         start = await position(self._core, resumed) if known else await self._of_version(task["id"], _whole("after", str(after)))
-        return self._stream(start, task["id"])
+        return self._stream(followed(self._core, start, task["id"]))
 
     async def _of_version(self, task_id: str, version: int) -> str:
         """Where an event of a task is: on a task `after` is a version, as in the operation."""
@@ -233,8 +254,8 @@ class _Streams:
         page = await call(self._core, "get_events", {"task_id": task_id, "after": version - 1, "limit": 1}, self._caller)
         return page["events"][0]["position"] if page["events"] else await position(self._core, None)
 
-    def _stream(self, start: str, task_id: str | None) -> ASGIApp:
-        return EventStream(self._core, start, task_id, stopping=self._stopping, heartbeat=self._heartbeat)
+    def _stream(self, blocks: AsyncGenerator[str, None]) -> ASGIApp:
+        return EventStream(blocks, stopping=self._stopping, heartbeat=self._heartbeat)
 
 
 def _after(request: Request) -> str | None:

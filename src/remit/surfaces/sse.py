@@ -1,4 +1,4 @@
-"""Events as they happen, as server-sent events: resumable, never a gap, gone at once when the server stops."""
+"""What happens, as it happens, as server-sent events; events of tasks are resumable, without a gap."""
 
 import asyncio
 import logging
@@ -9,16 +9,14 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from remit.catalog import Core, follow_events
+from remit.catalog import BEGINNING, Core, follow_events
 from remit.domain.shape import describe
 from remit.domain.wire import dumps
-from remit.errors import invalid
+from remit.errors import Internal, RemitError, invalid
 
 HEARTBEAT = 15.0
 """Seconds between the comments that keep an idle stream alive."""
 RETRY_MS = 1000
-BEGINNING = "0"
-"""Before the first event, in every store."""
 
 _POSITION = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?")
 _HEADERS = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
@@ -42,41 +40,32 @@ async def position(core: Core, given: str | None) -> str:
 
 
 class EventStream:
-    """The answer to one listener: events after a position, of all tasks or of one."""
+    """The answer to one listener: blocks of text as they come, and comments between them; gone when the server stops."""
 
-    def __init__(self, core: Core, after: str, task_id: str | None, *, stopping: asyncio.Event, heartbeat: float = HEARTBEAT) -> None:
-        self._core, self._after, self._task_id = core, after, task_id
+    def __init__(self, blocks: AsyncGenerator[str, None], *, stopping: asyncio.Event, heartbeat: float = HEARTBEAT) -> None:
+        self._blocks = blocks
         self._stopping, self._heartbeat = stopping, heartbeat
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the listener goes away or the server stops."""
+        """Send until there is no more, the listener goes away or the server stops."""
         await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
         if scope["method"] != "HEAD":
-            # The id comes first so that whoever loses the connection before the first event resumes from here.
-            await _write(send, f"retry: {RETRY_MS}\nid: {self._after or BEGINNING}\n\n")
             await self._serve(receive, send)
         await send({"type": "http.response.body", "body": b""})
 
     async def _serve(self, receive: Receive, send: Send) -> None:
         async with asyncio.TaskGroup() as group:
-            work = (self._events(send), self._beat(send), _gone(receive), self._stopped())
+            work = (self._write_all(send), self._beat(send), gone(receive), self._stopped())
             parts = [group.create_task(part) for part in work]
             await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in parts:
                 part.cancel()
 
-    async def _events(self, send: Send) -> None:
-        """One page at a time, read only once the last was taken: a slow listener holds back nobody but itself."""
-        try:
-            async with aclosing(self._pages()) as pages:
-                async for page in pages:
-                    if page:
-                        await _write(send, _rendered(page))
-        except Exception:
-            log.exception("An event stream ended early; its listener will resume.")
-
-    def _pages(self) -> AsyncGenerator[list[dict[str, Any]], None]:
-        return follow_events(self._core, self._after, self._task_id)
+    async def _write_all(self, send: Send) -> None:
+        """One block at a time, made only once the last was taken: a slow listener holds back nobody but itself."""
+        async with aclosing(self._blocks) as blocks:
+            async for block in blocks:
+                await _write(send, block)
 
     async def _beat(self, send: Send) -> None:
         while True:
@@ -87,7 +76,39 @@ class EventStream:
         await self._stopping.wait()
 
 
-async def _gone(receive: Receive) -> None:
+async def followed(core: Core, after: str, task_id: str | None) -> AsyncGenerator[str, None]:
+    """Events after a position, of all tasks or of one."""
+    # The id comes first so that whoever loses the connection before the first event resumes from here.
+    yield f"retry: {RETRY_MS}\nid: {after or BEGINNING}\n\n"
+    try:
+        async with aclosing(follow_events(core, after, task_id)) as pages:
+            async for page in pages:
+                if page:
+                    yield _rendered(page)
+    except Exception:
+        log.exception("An event stream ended early; its listener will resume.")
+
+
+async def attended(first: dict[str, Any], items: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[str, None]:
+    """What goes on while an operation waits, from an item that has come already to the end; what goes wrong meanwhile is told too."""
+    yield _item(first)
+    try:
+        async with aclosing(items) as rest:
+            async for item in rest:
+                yield _item(item)
+    except RemitError as error:
+        yield _item({"type": "error", **error.wire()})
+    except Exception:
+        log.exception("A wait ended early.")
+        yield _item({"type": "error", **Internal("Something went wrong inside remit.", hint="The server's log says more.").wire()})
+
+
+def _item(item: dict[str, Any]) -> str:
+    return f"event: {item['type']}\ndata: {dumps(item)}\n\n"
+
+
+async def gone(receive: Receive) -> None:
+    """Return once the client has hung up."""
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -56,9 +56,9 @@ def run_task(session: Session, fields: dict[str, Any]) -> Result:
     from remit.surfaces.cli.progress import Progress
 
     answer = session.call("run_task", **fields)
-    progress = Progress(answer["task"])
+    progress = Progress()
     for item in session.host.attend(answer["task"]["id"]):
-        progress.take(item["event"])
+        progress.take(item)
     return answer | {"task": session.call("get_task", task_id=answer["task"]["id"])}
 
 
@@ -89,11 +89,11 @@ def _delegated(session: Session, operation: str, fields: dict[str, Any]) -> Resu
 
     progress = Progress()
     for item in session.host.delegate(operation, fields):
-        if "result" in item:
+        if item["type"] == "end":
             progress.end()
-            result: Result = item["result"]
-            return result
-        progress.take(item["event"])
+            answer: Result = item["answer"]
+            return answer
+        progress.take(item)
     raise Conflict("The work ended without a result.")
 
 

@@ -19,11 +19,11 @@ class Host(Protocol):
         ...
 
     def delegate(self, operation: str, fields: Mapping[str, Any]) -> Iterator[Result]:
-        """Hand out work and wait: `{event}` for each event of its tasks, then `{result}`; a worker is started where none is alive."""
+        """Hand out work and wait: items as `attend` of the catalogue gives them; a worker is started where none is alive."""
         ...
 
     def attend(self, task_id: str) -> Iterator[Result]:
-        """Work on a task until it rests, where no worker is alive that would: `{event}` for each event."""
+        """Work on a task until it rests, where no worker is alive that would: how it and those below stand, whenever that changes."""
         ...
 
     def init(self) -> Result:

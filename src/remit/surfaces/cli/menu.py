@@ -2,6 +2,7 @@
 
 from remit.surfaces.cli import act, page, read, show
 from remit.surfaces.cli.command import Argument, Command
+from remit.surfaces.cli.hook import hook
 
 Arguments = tuple[Argument, ...]
 
@@ -15,7 +16,7 @@ GROUPS = {
     "task": "Tasks: create, look at, change, end.",
     "task resource": "The URLs and files of a task.",
     "guide": "Troubleshooting guides that tasks link to.",
-    "session": "Outside conversations that hand out work.",
+    "session": "Outside conversations that hand out or work on tasks.",
     "schedule": "When tasks that wait for their turn get it.",
     "agents": "Who can be given work.",
     "interact": "Questions of agents to people.",
@@ -32,6 +33,7 @@ COMMON: Arguments = (
 JSON = Argument("--json", "json", "print JSON: exactly what the operation returns", switch=True)
 
 _TASK = Argument("TASK", "task_id", "the task: 42, #42 or its uid")
+_SESSION = Argument("SESSION", "session_id", "the session")
 _PAGE = (
     Argument("--limit", "limit", "how many at most", read.number, "N"),
     Argument("--cursor", "cursor", "go on where the page before ended", metavar="CURSOR"),
@@ -383,11 +385,38 @@ _OTHERS = (
         data=False,
     ),
     Command(
+        "session tasks",
+        "List the tasks that a session works on, or has created.",
+        "list_session_tasks",
+        show.tasks("This session has no such task. Give it one with: remit task assign TASK SESSION"),
+        (
+            _SESSION,
+            Argument("--role", "role", "assigned: it works on them; created: it handed them out", metavar="ROLE", choices=("assigned", "created")),
+            Argument("--status", "status", "only these", metavar="STATUS", choices=STATUSES),
+            *_PAGE,
+        ),
+    ),
+    Command(
+        "session pre-request",
+        "Print what a session must be told before its next request: its assignment first, later each update once.",
+        "pre_request",
+        show.lines("context"),
+        (_SESSION,),
+    ),
+    Command(
+        "hook",
+        "Do the same for the session that a hook of another agent program names on standard input; never fails.",
+        hook,
+        show.nothing,
+        example='echo \'{"session_id": "s1"}\' | remit hook',
+        data=False,
+    ),
+    Command(
         "session cancel",
         "Cancel every task that a session has handed out, and wait until they have stopped.",
         "cancel_all",
         page.canceled_all,
-        (Argument("SESSION", "session_id", "the session"),),
+        (_SESSION,),
     ),
     Command("schedule show", "Show when tasks that wait for their turn get it.", act.schedule, page.schedule),
     Command("schedule tick", "Give every task that waits for its turn one now.", act.tick, page.ticked),

@@ -1,0 +1,268 @@
+"""Whoever waits for delegated work hears what goes on: the same items over REST, the client, the library and the command line."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.app.progress import watched
+from remit.bootstrap.api import Remit
+from remit.bootstrap.host import WorkspaceHost
+from remit.catalog import Caller
+from remit.client import RemitClient
+from remit.domain.message import Request
+from remit.domain.value import State
+from remit.errors import InvalidParam, RemitError, Unavailable
+from tests.agents.stage import Gate, Stage, calls, results, says, stage
+from tests.agents.test_interruption import reached
+from tests.engine.fleet import ANN, PATIENCE_SECONDS
+from tests.surfaces.http import TOKEN, Silent, Site, site
+from tests.surfaces.test_sse import Block, listening
+
+SLOW_AND_QUICK = ["Be slow", "Be quick", {"objective": "x", "subagent_type": "nobody"}]
+
+
+class Play(Stage):
+    """A stage with a server, and a model that looks into the folder and then waits wherever it is told to be slow."""
+
+    served: Site
+    gate: Gate
+
+
+@asynccontextmanager
+async def play(url: str, folder: Path, heartbeat: float = 15.0) -> AsyncIterator[Play]:
+    """A stage on the store that a URL names, and a server on the same."""
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        told = request.messages[0].text
+        if "Ask" in told and not results(request):
+            return calls(("ask_user", {"question": "Which one?", "options": ["a", "b"]}))
+        if "Delegate" in told and not results(request):
+            return calls(("task", {"objective": "Be slow below", "subagent_type": "explore"}))
+        if "slow" in told and not results(request):
+            return calls(("LS", {"path": str(folder)}))
+        return gate.then(says("Slow.")) if "slow" in told else says("Quick.")
+
+    async with asyncio.timeout(PATIENCE_SECONDS * 2), stage(url, folder, rule) as at, site(at.team.core.store, heartbeat=heartbeat) as served:
+        found = Play(at.team, at.folder, at.script)
+        found.served, found.gate = served, gate
+        yield found
+
+
+async def until(blocks: AsyncGenerator[Block, None], seen: list[Any], **wanted: Any) -> dict[str, Any]:
+    """Read on until an item has these values; it and what came before is remembered."""
+    async for block in blocks:
+        if block.data:
+            assert block.json["type"] == block.event
+            seen.append(block.json)
+            if all(block.json.get(name) == value for name, value in wanted.items()):
+                return dict(block.json)
+    raise AssertionError(f"It ended without {wanted}: {seen}")
+
+
+async def test_results_come_as_they_settle_with_what_goes_on_between(any_url: str, tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    async with play(any_url, tmp_path) as at, listening(at.served, "/api/delegate/parallel", body={"tasks": SLOW_AND_QUICK}) as blocks:
+        refused = await until(blocks, seen, type="result")
+        assert (refused["index"], refused["task_id"], refused["result"]["error"]["code"]) == (2, None, "INVALID_PARAM")
+        quick = await until(blocks, seen, type="result")
+        assert (quick["index"], quick["task_id"], quick["result"]["data"]["result"]) == (1, "2", "Quick.")
+        working = seen if any(item.get("tool") == "LS" for item in seen) else [await until(blocks, seen, tool="LS")]
+        tool = next(item for item in working if item.get("tool") == "LS")
+        assert (tool["index"], tool["task_id"], tool["state"], tool["tool_calls"], tool["tokens"]) == (0, "1", "running", 1, 15)
+        at.gate.open.set()
+        slow = await until(blocks, seen, type="result")
+        assert (slow["index"], slow["task_id"], slow["result"]["data"]["result"]) == (0, "1", "Slow.")
+        end = await until(blocks, seen, type="end")
+        assert end == {"type": "end", "answer": {"results": [slow["result"], quick["result"], refused["result"]]}}
+        with pytest.raises(StopAsyncIteration):
+            await anext(blocks)
+    assert [item["task_id"] for item in seen if item["type"] == "task_started"] == ["1", "2"]
+    assert {item["type"] for item in seen} <= {"task_started", "task_progress", "task_updated", "result", "end"}
+    states = [item["state"] for item in seen if item.get("task_id") == "1" and "state" in item]
+    assert states[-1] == "done"
+    assert "running" in states
+
+
+async def test_one_piece_of_work_is_followed_to_its_end(any_url: str, tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    async with play(any_url, tmp_path) as at, listening(at.served, "/api/delegate", body={"objective": "Be quick"}) as blocks:
+        end = await until(blocks, seen, type="end")
+        assert end["answer"]["data"]["result"] == "Quick."
+        assert seen[-2] == {"type": "result", "index": 0, "task_id": "1", "result": end["answer"]}
+
+
+async def test_a_question_reaches_whoever_waits(any_url: str, tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    async with play(any_url, tmp_path) as at, listening(at.served, "/api/delegate", body={"objective": "Ask"}) as blocks:
+        asking = await until(blocks, seen, questions=[{"id": "1-q1", "question": "Which one?", "options": ["a", "b"]}])
+        assert asking["type"] in ("task_updated", "task_started")
+        if asking["state"] != "waiting":
+            await until(blocks, seen, state="waiting")
+        await at.call("respond", interaction_id="1-q1", answer="a")
+        await until(blocks, seen, type="end")
+    assert next(item for item in reversed(seen) if item.get("task_id") == "1" and "questions" in item)["questions"] == []
+
+
+async def test_what_is_handed_on_is_heard_of_too(any_url: str, tmp_path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    async with play(any_url, tmp_path) as at:
+        works = {"tasks": ["Be quick", {"objective": "Delegate", "subagent_type": "build"}]}
+        async with listening(at.served, "/api/delegate/parallel", body=works) as blocks:
+            child = await until(blocks, seen, parent_id="2", tool="LS")
+            assert (child["index"], child["owner"], child["state"]) == (1, "explore", "running")
+            at.gate.open.set()
+            await until(blocks, seen, type="end")
+    assert [item["parent_id"] for item in seen if item["type"] == "task_started"] == [None, None, "2"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("/api/delegate", {"objective": "x", "subagent_type": "nobody"}, 422, "INVALID_PARAM"),
+        ("/api/delegate", {}, 422, "INVALID_PARAM"),
+        ("/api/delegate/parallel", {"tasks": "x"}, 422, "INVALID_PARAM"),
+        ("/api/delegate/launch", {"description": "x", "prompt": "x", "subagent_type": "explore", "model": "huge"}, 422, "INVALID_PARAM"),
+        ("/api/tasks/9/subtasks", {"title": "x", "owner": "explore"}, 404, "NOT_FOUND"),
+    ],
+)
+async def test_what_is_refused_is_no_stream(tmp_path: Path, path: str, body: Any, status: int, code: str) -> None:
+    async with play("memory:", tmp_path) as at:
+        answer = await at.served.ask("POST", path, body, Accept="text/event-stream")
+        assert (answer.status, answer.code) == (status, code)
+
+
+async def test_where_nobody_works_nobody_waits(tmp_path: Path) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS), stage("memory:", tmp_path, [], workers=0) as at, site(at.team.core.store) as served:
+        for path, body in (("/api/delegate", {"objective": "x"}), ("/api/delegate/parallel", {"tasks": ["x"]})):
+            answer = await served.ask("POST", path, body, Accept="text/event-stream")
+            assert (answer.status, answer.code) == (503, "UNAVAILABLE")
+        parent = await served.create()
+        fields = {"title": "Below", "owner": "explore", "wait": "block"}
+        assert (await served.ask("POST", f"/api/tasks/{parent}/subtasks", fields)).code == "UNAVAILABLE"
+
+
+async def test_who_stops_listening_cancels_nothing(any_url: str, tmp_path: Path) -> None:
+    async with play(any_url, tmp_path) as at:
+        async with listening(at.served, "/api/delegate", body={"objective": "Be slow"}) as blocks:
+            await until(blocks, [], tool="LS")
+            await reached(at.gate)
+        at.gate.open.set()
+        assert (await at.team.ended("1")).state is State.DONE
+        assert "TaskCanceled" not in await at.team.events("1")
+
+
+async def test_comments_keep_a_silent_stream_alive(tmp_path: Path) -> None:
+    async with play("memory:", tmp_path, heartbeat=0.02) as at, listening(at.served, "/api/delegate", body={"objective": "Be slow"}) as blocks:
+        await until(blocks, [], tool="LS")
+        while not (await anext(blocks)).comment:
+            pass
+        at.gate.open.set()
+        await until(blocks, [], type="end")
+
+
+async def test_a_server_that_stops_ends_the_stream_and_not_the_work(tmp_path: Path) -> None:
+    async with play("memory:", tmp_path) as at, RemitClient(at.served.url, TOKEN) as client:
+        items = client.stream("task", objective="Be slow")
+        while (await anext(items)).get("tool") != "LS":
+            pass
+        await at.served.stop()
+        with pytest.raises(Unavailable, match="task_output"):
+            await _drained(items)
+        at.gate.open.set()
+        assert (await at.team.ended("1")).state is State.DONE
+
+
+async def test_what_goes_wrong_while_somebody_waits_is_told(tmp_path: Path) -> None:
+    async with play("memory:", tmp_path) as at, RemitClient(at.served.url, TOKEN) as client:
+        for error, expected in ((Unavailable("The database is gone."), "database is gone"), (RuntimeError("secret"), "went wrong inside")):
+            async with aclosing(client.stream("task_output", task_id=await at.served.create(), wait_seconds=20)) as items:
+                await anext(items)
+                working, at.served.core.store = at.served.core.store, Silent(error)
+                broken = asyncio.ensure_future(_drained(items))
+                await at.call("create_task", title="Rings the bell")
+                with pytest.raises(RemitError, match=expected):
+                    await broken
+                at.served.core.store = working
+
+
+async def _drained(items: AsyncGenerator[Any, None]) -> list[Any]:
+    return [item async for item in items]
+
+
+async def test_the_client_and_the_library_get_the_same_items(any_url: str, tmp_path: Path) -> None:
+    async with play(any_url, tmp_path) as at, RemitClient(at.served.url, TOKEN) as client:
+        at.gate.open.set()
+        library = Remit(at.team.core, Caller(actor=ANN))
+        shapes: list[Any] = []
+        for remit in (client, library):
+            items = await _drained(remit.stream("task_parallel", tasks=SLOW_AND_QUICK, format="flat"))
+            assert [result["status"] for result in items[-1]["answer"]["results"][:2]] == ["completed", "completed"]
+            shapes.append({item["type"]: item.keys() for item in items if item["type"] in ("task_started", "result", "end")})
+            results = await _drained(remit.stream_parallel(["Be quick", "Be slow"], timeout_seconds=30))
+            assert sorted(item["index"] for item in results) == [0, 1]
+            assert all(item["result"]["data"]["task_id"] == item["task_id"] for item in results)
+            with pytest.raises(InvalidParam, match="no known agent"):
+                await _drained(remit.stream("task", objective="x", subagent_type="nobody"))
+            with pytest.raises(InvalidParam, match="get_task, which never waits; expected one of"):
+                await _drained(remit.stream("get_task", task_id="1"))
+        assert shapes[0] == shapes[1]
+
+
+async def test_a_command_that_goes_through_a_server_hears_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with play("memory:", tmp_path) as at:
+        at.gate.open.set()
+        monkeypatch.setenv("REMIT_TOKEN", TOKEN)
+        host = WorkspaceHost({"workspace": str(tmp_path), "url": at.served.url})
+        items = await asyncio.to_thread(lambda: list(host.delegate("task", {"objective": "Be slow", "model": None})))
+    assert (items[0]["type"], items[-2]["type"], items[-1]["type"]) == ("task_started", "result", "end")
+    assert items[-1]["answer"]["data"]["result"] == "Slow."
+    assert items[-3]["tool"] == "LS"
+
+
+async def test_events_are_followed_from_the_beginning_by_both(any_url: str, tmp_path: Path) -> None:
+    async with play(any_url, tmp_path) as at, RemitClient(at.served.url, TOKEN) as client:
+        await at.create()
+        expected = (await at.call("get_events", task_id="1"))["events"][0]
+        for remit in (client, Remit(at.team.core, Caller(actor=ANN))):
+            for start in ("", "0"):
+                async with aclosing(remit.events(after=start)) as events:
+                    assert await anext(events) == expected
+
+
+async def test_a_result_is_waited_for_with_progress_and_not_longer_than_asked(any_url: str, tmp_path: Path) -> None:
+    async with play(any_url, tmp_path) as at:
+        task = (await at.call("task", objective="Be slow", wait=False))["data"]["task_id"]
+        await reached(at.gate)
+        seen: list[dict[str, Any]] = []
+        async with listening(at.served, f"/api/tasks/{task}/result?wait=0.2") as blocks:
+            end = await until(blocks, seen, type="end")
+        assert (end["answer"]["data"]["status"], seen[0]["type"], seen[0]["tool"]) == ("running", "task_started", "LS")
+        async with listening(at.served, f"/api/tasks/{task}/result?wait=30") as blocks:
+            await until(blocks, seen, type="task_started")
+            at.gate.open.set()
+            assert (await until(blocks, seen, type="end"))["answer"]["data"]["result"] == "Slow."
+
+
+async def test_whoever_makes_a_blocking_subtask_from_outside_waits_for_it(any_url: str, tmp_path: Path) -> None:
+    async with play(any_url, tmp_path) as at:
+        parent = await at.create(owner=None)
+        made = asyncio.create_task(at.call("create_subtask", task_id=parent, title="Be slow", owner="explore", wait="block"))
+        await reached(at.gate)
+        assert not made.done()
+        assert (await at.team.task(parent)).state is State.PENDING
+        at.gate.open.set()
+        answer = await made
+        assert (answer["task"]["state"], answer["task"]["final_message"]) == ("done", "Slow.")
+
+
+async def test_a_long_silence_is_broken_with_how_things_stand(tmp_path: Path) -> None:
+    async with play("memory:", tmp_path) as at:
+        task = await at.create(title="Silent", owner=None)
+        async with aclosing(watched(at.team.core, {task: 0}, still_seconds=0.02)) as items:
+            first, again = await anext(items), await anext(items)
+            assert again == first | {"type": "task_progress"}

@@ -1,0 +1,181 @@
+"""Outside sessions: another agent program works on a task and is told of it, each thing once, before its requests."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from remit.bootstrap import open_core
+from remit.catalog import Caller, Core, call
+from remit.domain.command import StartRun
+from remit.errors import Conflict
+from tests.people import ANN
+
+ASSIGNMENT = """\
+[Task Assignment: Write the report]
+Instructions: Two pages, in English.
+Acceptance Criteria:
+- [ ] It is short.
+- [ ] It is true.
+Required Outputs: report, data (json)
+Troubleshooting: Flaky network, Disk is full"""
+TASK: dict[str, Any] = {
+    "title": "Write the report",
+    "instructions": "Two pages, in English.",
+    "acceptance": ["It is short.", "It is true."],
+    "outputs": ["report", {"name": "data", "kind": "json"}],
+}
+
+
+class Outside:
+    """A store as outside programs see it."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    async def do(self, name: str, **fields: Any) -> dict[str, Any]:
+        """Carry out an operation."""
+        return await call(self.core, name, fields, Caller(actor=ANN))
+
+    async def create(self, **fields: Any) -> str:
+        """The id of a new task."""
+        return str((await self.do("create_task", **{"title": "Write it", **fields}))["task_id"])
+
+    async def told(self, session: str = "s1") -> str:
+        """What a session is told before its next request."""
+        return str((await self.do("pre_request", session_id=session))["context"])
+
+    async def events(self, task_id: str) -> list[str]:
+        """The names of a task's events."""
+        return [event["type"] for event in (await self.do("get_events", task_id=task_id))["events"]]
+
+
+@asynccontextmanager
+async def outside(url: str) -> AsyncIterator[Outside]:
+    """A store that a URL names."""
+    async with open_core(url) as core:
+        yield Outside(core)
+
+
+async def test_a_session_gets_its_assignment_then_each_update_once_and_completes(any_url: str) -> None:
+    async with outside(any_url) as at:
+        for title in ("Flaky network", "Disk is full"):
+            await at.do("create_guide", title=title, body="Retry.")
+        task = await at.create(**TASK, tsgs=["flaky-network", "disk-is-full"])
+        assert await at.told() == ""
+        await at.do("assign_task", task_id=task, subagent_session_id="s1")
+        assert (await at.do("get_task", task_id=task))["state"] == "pending"
+
+        first = await at.do("pre_request", session_id="s1")
+        assert first == {"context": ASSIGNMENT, "task_ids": [task], "update_ids": []}
+        assert (await at.do("get_task", task_id=task))["state"] == "running"
+        assert await at.told() == ""
+
+        await at.do("update_task", task_id=task, instructions="One page.", acceptance=["It is short."], outputs=["report"])
+        await at.do("send_message", task_id=task, message="Hurry.")
+        later = await at.do("pre_request", session_id="s1")
+        assert later["update_ids"] == [f"{task}-u{number}" for number in (1, 2, 3, 4)]
+        assert later["context"] == (
+            "[Task Update: Instructions Modified]\nOne page.\n\n[Task Update: Acceptance Modified]\n- [ ] It is short.\n\n"
+            "[Task Update: Outputs Modified]\nreport\n\n[Task Update: Message]\nHurry."
+        )
+        assert {update["status"] for update in (await at.do("list_updates", task_id=task))["updates"]} == {"delivered"}
+        assert await at.do("pre_request", session_id="s1") == {"context": "", "task_ids": [], "update_ids": []}
+
+        await at.do("complete_task", task_id=task, outputs={"report": "..."}, summary="Written.")
+        assert await at.told() == ""
+        assert (await at.events(task)).count("TaskStarted") == 1
+
+
+async def test_what_was_changed_before_the_first_request_is_in_the_assignment(any_url: str) -> None:
+    async with outside(any_url) as at:
+        task = await at.create(session_id="s1", instructions="Two pages.")
+        await at.do("update_task", task_id=task, instructions="One page.")
+        await at.do("send_message", task_id=task, message="It is for the board.")
+        told = await at.do("pre_request", session_id="s1")
+        assert told["context"] == "[Task Assignment: Write it]\nInstructions: One page.\n\n[Task Update: Message]\nIt is for the board."
+        assert told["update_ids"] == [f"{task}-u1", f"{task}-u2"]
+        assert await at.told() == ""
+
+
+async def test_a_newly_assigned_session_gets_the_assignment_again(any_url: str) -> None:
+    async with outside(any_url) as at:
+        task = await at.create(session_id="s1")
+        await at.told("s1")
+        await at.do("assign_task", task_id=task, subagent_session_id="s2")
+        await at.do("update_task", task_id=task, instructions="In English.")
+        assert await at.told("s1") == ""
+        assert await at.told("s2") == "[Task Assignment: Write it]\nInstructions: In English."
+        assert await at.told("s2") == ""
+        assert (await at.events(task)).count("TaskStarted") == 1
+
+
+async def test_several_tasks_of_a_session_are_told_in_their_order(any_url: str) -> None:
+    async with outside(any_url) as at:
+        first, second = [await at.create(title=title, session_id="s1") for title in ("One", "Two")]
+        told = await at.do("pre_request", session_id="s1")
+        assert told["context"] == "[Task Assignment: One]\nInstructions: One\n\n[Task Assignment: Two]\nInstructions: Two"
+        assert told["task_ids"] == [first, second]
+
+
+async def test_nothing_is_told_of_what_cannot_be_begun(any_url: str) -> None:
+    async with outside(any_url) as at:
+        needed = await at.create(title="First")
+        blocked = await at.create(title="Blocked", session_id="s1", depends_on=[needed])
+        await at.create(title="Draft", session_id="s1", status="draft")
+        paused = await at.create(title="Paused", session_id="s1")
+        await at.do("pause_task", task_id=paused)
+        early = await at.create(title="Early", session_id="s1", schedule={"not_before": "2999-01-01T00:00:00Z"})
+        assert await at.told() == ""
+        assert (await at.do("get_task", task_id=early))["started_at"] is None
+        await at.do("complete_task", task_id=needed)
+        assert await at.told() == "[Task Assignment: Blocked]\nInstructions: Blocked"
+        await at.do("resume_task", task_id=paused)
+        assert await at.told() == "[Task Assignment: Paused]\nInstructions: Paused"
+        assert (await at.do("get_task", task_id=blocked))["state"] == "running"
+
+
+async def test_two_requests_at_once_are_told_everything_once(durable_url: str) -> None:
+    async with outside(durable_url) as here, outside(durable_url) as there:
+        tasks = [await here.create(title=f"Task {number}", session_id="s1") for number in range(10)]
+
+        async def both() -> list[str]:
+            told = await asyncio.gather(*(at.told() for at in (here, there) * 3))
+            return [part for text in told for part in text.split("\n\n") if part]
+
+        assert sorted(await both()) == sorted(f"[Task Assignment: Task {number}]\nInstructions: Task {number}" for number in range(10))
+        for number, task in enumerate(tasks):
+            await here.do("update_task", task_id=task, instructions=f"Change {number}")
+        assert sorted(await both()) == sorted(f"[Task Update: Instructions Modified]\nChange {number}" for number in range(10))
+        assert await both() == []
+        for task in tasks:
+            assert (await here.events(task)).count("TaskStarted") == 1
+
+
+async def test_the_tasks_of_a_session_are_listed_and_canceled(any_url: str) -> None:
+    async with outside(any_url) as at:
+        theirs = [await at.create(title=f"Work {number}", session_id="s1") for number in range(3)]
+        made = await at.create(title="Handed out", parent_session="s1")
+        await at.create(title="Another's", session_id="s2")
+
+        async def ids(**fields: Any) -> list[str]:
+            return [task["id"] for task in (await at.do("list_session_tasks", session_id="s1", **fields))["tasks"]]
+
+        assert await ids() == theirs[::-1]
+        assert await ids(role="created") == [made]
+        page = await at.do("list_session_tasks", session_id="s1", limit=2)
+        assert await ids(limit=2, cursor=page["next_cursor"]) == theirs[:1]
+        assert (await at.do("cancel_all", session_id="s1"))["canceled"] == [made]
+        await at.do("complete_task", task_id=theirs[0])
+        assert (await ids(), await ids(status="done")) == (theirs[:0:-1], theirs[:1])
+
+
+async def test_a_task_in_flight_is_not_given_to_a_session(any_url: str) -> None:
+    async with outside(any_url) as at:
+        task = await at.create(owner="general")
+        await at.core.service.execute(StartRun(task_id=task, worker="w1"), "system:engine")
+        with pytest.raises(Conflict, match="in flight"):
+            await at.do("assign_task", task_id=task, subagent_session_id="s1")
+        assert await at.told() == ""
