@@ -14,7 +14,7 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from remit.catalog import FOR_EVERYONE, Operation
+from remit.catalog import FOR_EVERYONE, Operation, enveloped
 from remit.domain.record import MISSING, fields
 from remit.domain.shape import parse
 from remit.domain.wire import instant
@@ -159,7 +159,8 @@ _STREAM = {"Accept": "text/event-stream"}
 def _request(operation: Operation, given: Mapping[str, Any]) -> tuple[str, str, bytes | None]:
     """The method, target and body of a call."""
     # Checked on this side as well: a query cannot tell text from numbers, and a path cannot leave a field out.
-    read = parse(operation.input, given)
+    with enveloped(operation.name, given):
+        read = parse(operation.input, given)
     in_path = re.findall(r"{(\w+)}", operation.path)
     path = operation.path.format(**{name: _text(getattr(read, name)) for name in in_path})
     rest = {name: value for name, value in given.items() if name not in in_path}
@@ -202,6 +203,7 @@ def _error(status: int, answer: Result | None) -> RemitError:
     # Made without its own constructor: the message and the details are already what that would make of them.
     made = kind.__new__(kind)
     RemitError.__init__(made, told.get("message", ""), details=told.get("details"))
+    made.around = {name: value for name, value in (answer or {}).items() if name not in ("type", "error")}
     return made
 
 

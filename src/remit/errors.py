@@ -34,6 +34,8 @@ class RemitError(Exception):
         self.message = message
         self.hint = hint
         self.details = dict(details or {})
+        self.around: Mapping[str, Any] = {}
+        """What an answer holds beside the error, where its operation promises a shape also for what it refuses."""
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()
@@ -43,7 +45,7 @@ class RemitError(Exception):
         error: dict[str, Any] = {"code": self.code, "message": str(self)}
         if self.details:
             error["details"] = self.details
-        return {"error": error}
+        return {**self.around, "error": error}
 
 
 class Problem(NamedTuple):

@@ -134,6 +134,10 @@ async def test_what_is_refused_is_no_stream(tmp_path: Path, path: str, body: Any
     async with play("memory:", tmp_path) as at:
         answer = await at.served.ask("POST", path, body, Accept="text/event-stream")
         assert (answer.status, answer.code) == (status, code)
+        if "delegate" in path:
+            told = answer.json
+            assert (told["status"], told["data"]["status"], told["data"]["task_id"]) == ("error", "failed", None)
+            assert told["context"]["params_input"] == body
 
 
 async def test_where_nobody_works_nobody_waits(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ class Answer(NamedTuple):
         """The code of an error, whose shape is checked on the way."""
         assert self.headers["content-type"] == "application/json"
         error = self.json["error"]
-        assert self.json.keys() == {"error"}
+        assert self.json.keys() in ({"error"}, {"status", "data", "text", "stats", "context", "error"})
         assert error.keys() <= {"code", "message", "details"}
         assert error["message"]
         return str(error["code"])

@@ -239,6 +239,9 @@ def refusal(error: RemitError, params: Mapping[str, Any]) -> Result:
 async def _begin(core: Core, piece: Piece, caller: Caller, cache: ResultCache, waiting: Mapping[str, Sequence[Piece]]) -> Piece:
     """Find the result of a piece of work, or whoever does the same for this caller already, or make a task of it."""
     command = _command(piece.work)
+    if core.agents.find(command.owner or "") is None:
+        everybody = ", ".join(sorted(core.agents.ids()))
+        raise invalid("subagent_type", f"is {command.owner!r}, which is no known agent", f"one of {everybody}")
     if not piece.work.cache:
         return piece._replace(task_id=(await core.do(command, caller)).task_id)
     _must_be_cacheable(piece.work)

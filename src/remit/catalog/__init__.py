@@ -2,7 +2,7 @@
 
 from remit.app.core import Caller, Core
 from remit.catalog.stream import BEGINNING, fleet, follow_events, task_counts
-from remit.catalog.table import FOR_EVERYONE, OPERATIONS, Operation, attend, call
+from remit.catalog.table import FOR_EVERYONE, OPERATIONS, Operation, attend, call, enveloped
 
 __all__ = [
     "BEGINNING",
@@ -13,6 +13,7 @@ __all__ = [
     "Operation",
     "attend",
     "call",
+    "enveloped",
     "fleet",
     "follow_events",
     "task_counts",

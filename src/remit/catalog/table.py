@@ -1,7 +1,7 @@
 """The one table of operations: every surface follows from it."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import aclosing, contextmanager
 from typing import Any, Literal, NamedTuple, cast
 
 from remit.app import delegate, query, session
@@ -17,13 +17,14 @@ from remit.domain.policy import agent_of
 from remit.domain.record import fields
 from remit.domain.shape import parse
 from remit.domain.wire import plain
-from remit.errors import NotFound, invalid
+from remit.errors import NotFound, RemitError, invalid
 
 Result = dict[str, Any]
 Handler = Callable[[Core, Any, Caller], Awaitable[Result]]
 Stream = Callable[[Core, Any, Caller, bool], AsyncGenerator[Result, None]]
 Effect = Literal["read", "write", "destroy"]
 Audience = Literal["everyone", "agents"]
+ENVELOPED = ("task", "task_parallel", "Task")
 
 
 class Operation(NamedTuple):
@@ -51,7 +52,8 @@ class Operation(NamedTuple):
 async def call(core: Core, name: str, fields: Mapping[str, Any], caller: Caller) -> Result:
     """Check what was sent and carry out an operation; the one way in for every surface."""
     operation = _operation(name)
-    return await operation.handler(core, parse(operation.input, fields), caller)
+    with enveloped(name, fields):
+        return await operation.handler(core, parse(operation.input, fields), caller)
 
 
 async def attend(core: Core, name: str, fields: Mapping[str, Any], caller: Caller) -> AsyncGenerator[Result, None]:
@@ -63,9 +65,21 @@ async def attend(core: Core, name: str, fields: Mapping[str, Any], caller: Calle
     if operation.stream is None:
         waiting = ", ".join(name for name, operation in OPERATIONS.items() if operation.stream is not None)
         raise invalid("operation", f"is {name}, which never waits", f"one of {waiting}")
-    async with aclosing(operation.stream(core, parse(operation.input, fields), caller, True)) as items:
-        async for item in items:
-            yield item
+    with enveloped(name, fields):
+        async with aclosing(operation.stream(core, parse(operation.input, fields), caller, True)) as items:
+            async for item in items:
+                yield item
+
+
+@contextmanager
+def enveloped(name: str, fields: Mapping[str, Any]) -> Generator[None, None, None]:
+    """A delegation that is refused is told in the envelope of every delegation."""
+    try:
+        yield
+    except RemitError as refused:
+        if name in ENVELOPED:
+            refused.around = delegate.refusal(refused, fields)
+        raise
 
 
 def _operation(name: str) -> Operation:

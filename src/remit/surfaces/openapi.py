@@ -127,7 +127,7 @@ def _tag(path: str) -> str:
 
 _ERROR: Schema = {
     "type": "object",
-    "description": "What went wrong, and what would be right.",
+    "description": "What went wrong, and what would be right; for a delegation, in the envelope that its result would have.",
     "properties": {
         "error": {
             "type": "object",
@@ -141,7 +141,6 @@ _ERROR: Schema = {
         }
     },
     "required": ["error"],
-    "additionalProperties": False,
 }
 
 
