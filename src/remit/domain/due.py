@@ -14,7 +14,7 @@ from remit.domain.wire import instant
 SIGNALS = "signals"
 """The queue of jobs that are no runs; it needs no slot."""
 AGENT = "agent/"
-RUN, TELL, RELEASE, TIMER, CRON, TICK = "run/", "tell/", "release/", "timer/", "cron/", "tick"
+RUN, TELL, RELEASE, CHECK, TIMER, CRON, TICK = "run/", "tell/", "release/", "check/", "timer/", "cron/", "tick"
 MAX_DELAY_SECONDS = 60.0
 
 
@@ -75,10 +75,12 @@ def waits_for_slot(before: Task | None, after: Task) -> str | None:
 
 
 def others(before: Task | None, after: Task, events: Iterable[Any]) -> tuple[Job, ...]:
-    """Whom to tell: the parent and the dependents of a task that ended; and the timers it set."""
+    """Whom to tell: the parent and the dependents of a task that ended; the timers it set; and that its claim must be checked."""
     jobs = [Job(key=TIMER + event.timer_id, at=instant(event.due_at)) for event in events if isinstance(event, ev.TimerSet)]
     if after.state.terminal and not (before is not None and before.state.terminal):
         jobs.append(Job(key=RELEASE + after.id, if_needed_by_others=int(after.id)))
         if after.parent_id is not None:
             jobs.append(Job(key=TELL + after.parent_id))
+    if after.state is State.VERIFYING:
+        jobs.append(Job(key=CHECK + after.id))
     return tuple(jobs)
