@@ -17,6 +17,7 @@ from remit.domain import plan as ask
 from remit.domain.create import NewIds
 from remit.domain.decide import Context
 from remit.domain.evolve import evolve
+from remit.domain.output import Seen
 from remit.domain.record import MISSING, Coerce, Items, Matches, Range, Text, fields, is_record
 from remit.domain.value import Criterion, Resource, Schedule, Step, Task, Usage
 from remit.domain.wire import plain
@@ -88,7 +89,7 @@ def _created(task_id: str = "1", **more: Any) -> ev.TaskCreated:
         instructions="What",
         owner="build",
         root_id="1",
-        acceptance=(Criterion(id="c1", text="The tests pass", check="pytest"),),
+        acceptance=(Criterion(id="c1", text="The tests pass", check={"file": "report.md"}),),
         steps=(Step(title="First", done=True),),
         resources=(Resource(type="url", value="https://example.org/"),),
         **more,
@@ -125,12 +126,13 @@ STATES: Mapping[str, tuple[ev.Event, ...]] = {
 
 
 class Sample(NamedTuple):
-    """A canonical command, who says it, and what must have happened before for it to make sense."""
+    """A canonical command, who says it, what must have happened before for it to make sense, and whether files are found."""
 
     command: cmd.Command
     actor: str = "user:ann"
     fenced: bool = False
     before: tuple[ev.Event, ...] = ()
+    found: bool = True
 
 
 def _said(command: cmd.Command, *before: ev.Event) -> Sample:
@@ -156,8 +158,8 @@ GROUPS: Mapping[str, Mapping[str, Sample]] = {
         "fail_task": Sample(cmd.FailTask(task_id="1", message="No way")),
         "cancel_task": Sample(cmd.CancelTask(task_id="1")),
         "waive_criterion": Sample(cmd.WaiveCriterion(task_id="1", criterion_id="c1", reason="Not needed")),
-        "check_criterion (pass)": _engine(cmd.CheckCriterion(task_id="1", criterion_id="c1", status="pass")),
-        "check_criterion (fail)": _engine(cmd.CheckCriterion(task_id="1", criterion_id="c1", status="fail")),
+        "check_criteria (pass)": _engine(cmd.CheckCriteria(task_id="1")),
+        "check_criteria (fail)": Sample(cmd.CheckCriteria(task_id="1"), "system:engine", found=False),
         "abort_task": _engine(cmd.AbortTask(task_id="1", reason="timeout", message="Out of time")),
     },
     "Steering": {
@@ -230,7 +232,7 @@ def cell(state: str, label: str) -> str:
     task = sample_task(state, sample.before)
     run_id = (task.run.id if task.run else "1-r000009") if sample.fenced else None
     try:
-        decided = _drive(sample.command, Context(actor=sample.actor, now=NOW, run_id=run_id), task)
+        decided = _drive(sample.command, Context(actor=sample.actor, now=NOW, run_id=run_id), task, sample.found)
     except errors.RemitError as refusal:
         return refusal.code
     for event in decided.events.get(task.id, ()):
@@ -241,7 +243,7 @@ def cell(state: str, label: str) -> str:
     return "new task" if ev.TaskCreated in made else "new guide" if ev.GuideCreated in made else "no effect"
 
 
-def _drive(command: cmd.Command, context: Context, task: Task) -> ask.Plan:
+def _drive(command: cmd.Command, context: Context, task: Task, found: bool) -> ask.Plan:
     deciding = ask.plan(command, context)
     answer: Any = None
     while True:
@@ -249,10 +251,10 @@ def _drive(command: cmd.Command, context: Context, task: Task) -> ask.Plan:
             need = deciding.send(answer)
         except StopIteration as decided:
             return cast("ask.Plan", decided.value)
-        answer = _answer(need, task)
+        answer = _answer(need, task, found)
 
 
-def _answer(need: ask.Need, task: Task) -> Any:
+def _answer(need: ask.Need, task: Task, found: bool) -> Any:
     match need:
         case ask.Load(refs=refs):
             child = evolve(None, ev.Entry(id="", stream="2", version=1, at=NOW, actor="user:ann", event=_created("2", parent_id="1")))
@@ -267,6 +269,8 @@ def _answer(need: ask.Need, task: Task) -> Any:
             return NewIds(id="3", uid="00000000-0000-7000-8000-000000000003", thread_id="thread-3")
         case ask.ClaimedKey():
             return None
+        case ask.SeenFiles(files=files):
+            return {wanted: Seen(found) for wanted in files}
         case _:
             return ()
 

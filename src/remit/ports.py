@@ -13,6 +13,7 @@ from remit.domain.value import Tools
 
 if TYPE_CHECKING:  # only who runs agents pays for it
     from remit.domain.message import OnPart, Request, Response
+    from remit.domain.output import Files, Sought
     from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 
 Row = tuple[Any, ...]
@@ -300,6 +301,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "runless": (("after", "limit"), ("id", "run_id", "worker")),
     "untold": (("after", "limit"), ("id",)),
     "unreleased": (("after", "limit"), ("id",)),
+    "unchecked": (("after", "limit"), ("id",)),
     "jobs": (("limit",), ("id", "key", "queue", "priority", "at", "worker", "tries")),
     "job_count": ((), ("queue", "queued", "claimed")),
     "budget": (("id",), ("tokens", "cost")),
@@ -380,8 +382,8 @@ class ToolHost(Protocol):
         """Do one call, if it is granted; whatever goes wrong is an outcome for the model. Nothing of it runs on afterwards."""
         ...
 
-    async def look_for(self, paths: Sequence[str]) -> Mapping[str, str]:
-        """Why these are no files that its tools can read, by path; those that are, are left out."""
+    async def look_for(self, files: Sequence["Sought"]) -> "Files":
+        """What is seen of these where its tools can read; folders are not files."""
         ...
 
     async def fingerprint(self) -> str | None:

@@ -100,7 +100,7 @@ async def test_a_file_that_is_handed_over_must_be_there(any_url: str, tmp_path: 
         task = await at.run(outputs=[{"name": "report", "kind": "file"}], tools={"allow": ["Write"]})
         assert (task.state, task.completion_outputs, task.output_asks) == (State.DONE, {"report": "out.md"}, 1)
         (refused,) = results(at.script.asked[1])
-        assert refused.startswith("outputs.report: is 'out.md': 'out.md' does not exist; expected the path of a file in the workspace.")
+        assert refused.startswith("outputs.report: is 'out.md': does not exist; expected the path of a file in the workspace.")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from remit.adapters.tools import WorkspaceTools
 from remit.adapters.tools.search import TAKEN_LITERALLY, ripgrep_words
+from remit.domain.output import Sought
 from remit.domain.tool import MAX_OUTPUT, Grep, ToolCallRequest
 from remit.ports import ToolHost
 from tests.toolbox import ALL, BOXES, RG, Toolbox
@@ -423,3 +424,36 @@ async def test_a_workspace_with_too_many_files_has_no_fingerprint(call: Toolbox,
     assert await call.host.fingerprint() is not None
     monkeypatch.setattr("remit.adapters.tools.paths.MAX_ENTRIES", 3)
     assert await call.host.fingerprint() is None
+
+
+# Looking for files on somebody else's behalf.
+
+
+async def test_files_are_looked_for_as_the_tools_see_them(workspace: Path) -> None:
+    host = WorkspaceTools(workspace)
+    os.mkfifo(workspace / "pipe")
+    (workspace / "loop").symlink_to("loop")
+    wanted: dict[Sought, tuple[bool | None, str]] = {
+        Sought("README.md"): (True, ""),
+        Sought(str(workspace / "README.md"), "hello"): (True, ""),
+        Sought("README.md", "Hello"): (False, "does not contain 'Hello'"),
+        Sought("missing", "x"): (False, "does not exist"),
+        Sought("README.md/below"): (False, "is not a folder, or goes through a file"),
+        Sought("src"): (False, "is a folder"),
+        Sought("src", "x"): (False, "is a folder"),
+        Sought("pipe"): (False, "is a device, pipe or socket"),
+        Sought("../elsewhere"): (None, "is outside of the workspace"),
+        Sought(".remit/notes.py", "hello"): (None, "belongs to remit itself"),
+        Sought("loop"): (None, "is outside of the workspace"),
+    }
+    assert await host.look_for(list(wanted)) == wanted
+    await host.close()
+
+
+async def test_what_cannot_be_read_or_takes_too_long_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = WorkspaceTools(Path("/proc/self"))
+    memory = Sought("mem", "x")
+    assert await host.look_for([memory]) == {memory: (None, "cannot be read (Input/output error)")}
+    monkeypatch.setattr("remit.adapters.tools.host.SEARCH_SECONDS", 0.0)
+    assert await host.look_for([memory]) == {memory: (None, "could not be looked at within 0 seconds")}
+    await host.close()

@@ -73,3 +73,20 @@ async def test_news_that_were_not_told_are_told(any_url: str) -> None:
         assert (await team.ended(waiting)).reason == "dependency"
         told = await team.until(parent, lambda task: task.children[0].settled is not None)
         assert told.children[0].settled == "done"
+
+
+async def test_a_claim_whose_check_was_lost_is_checked(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        check = {"output": "answer", "equals": 42}
+        claimed = await team.create(owner=None, acceptance=[{"text": "Right", "check": check}])
+        held = await team.create(owner=None, acceptance=[{"text": "Right", "check": check}])
+        for task_id in (claimed, held):
+            await team.do("CompleteTask", task_id=task_id, outputs={"answer": 42})
+        await team.do("PauseTask", task_id=held)
+        recovery = await without_jobs(team)
+        assert (await recovery.examine()).claims_without_check == (claimed,)
+        await recovery.repair()
+        assert await team.jobs() == [f"check/{claimed}"]
+        assert (await recovery.examine()).total == 0
+        await team.hire()
+        assert (await team.ended(claimed)).verification == "verified"

@@ -294,6 +294,22 @@ def test_a_worker_is_started_for_some_agents_and_a_server_without_one() -> None:
         assert at.host.served == [("worker", ["general", "plan"]), ("serve", (False, False))]
 
 
+def test_a_claim_that_must_be_checked_says_who_does_it() -> None:
+    with shop() as at:
+        task = at.create("Report", "--accept", '{"text": "It is there", "check": {"output": "report"}}', "--accept", "It is short.")
+        said = at("task", "complete", task, "--output", "report=Two pages.", "--summary", "Written.")
+        assert (said.code, said.out) == (0, "Being verified: #1 Report (verifying)\n")
+        assert "A worker checks its criteria: at once if one is running, else when one starts (remit worker, or remit serve)." in said.err
+        at.host.wait(at.host.core.store.commit(Unit((), (), drops=("check/1",))))
+        found = at("doctor")
+        assert (found.code, "#1 claim to be done and nobody will check it" in found.out) == (1, True)
+        assert at("doctor", "--fix").code == 0
+        assert at("doctor").code == 0
+        wrong = at("task", "create", "Report", "--accept", '{"text": "It is there", "check": {"output": 7}}')
+        assert (wrong.code, "acceptance[0].check.output: is a number; expected text." in wrong.err) == (2, True)
+        assert at("task", "create", "Report", "--accept", "{no JSON").code == 2
+
+
 def test_the_schedule_says_what_comes_next_and_who_waits() -> None:
     with shop() as at:
         said = at("schedule", "show")

@@ -64,7 +64,7 @@ def _fitting(task: Task) -> tuple[type[Any], ...]:
         case State.PAUSED:
             return (cmd.ResumeTask, cmd.ResumeTask, cmd.YieldRun, cmd.ReleaseRun, cmd.LoseRun, cmd.Respond, cmd.FireTimer, cmd.WaiveCriterion)
         case State.VERIFYING:
-            return (cmd.CheckCriterion, cmd.CheckCriterion, cmd.WaiveCriterion, cmd.PauseTask, cmd.UpdateTask)
+            return (cmd.CheckCriteria, cmd.CheckCriteria, cmd.WaiveCriterion, cmd.PauseTask, cmd.UpdateTask)
         case _:
             return (cmd.RerunTask, cmd.CreateTask)
 
@@ -82,8 +82,11 @@ def _maybe(random: Random, value: Any, often: float = 0.3) -> Any:
     return value if random.random() < often else None
 
 
+CHECKS = ("pytest", {"command": "pytest"}, {"file": "green"}, {"output": "a"}, {"output": "a", "equals": "y"}, {"output": "u", "contains": "org"})
+
+
 def _criteria(random: Random) -> tuple[cmd.NewCriterion, ...]:
-    return _many(random, lambda: cmd.NewCriterion(text=random.choice(WORDS), check=_maybe(random, "pytest", 0.6)))
+    return _many(random, lambda: cmd.NewCriterion(text=random.choice(WORDS), check=_maybe(random, random.choice(CHECKS), 0.6)))
 
 
 def _outputs(random: Random) -> tuple[Output, ...]:
@@ -212,9 +215,7 @@ FIELDS: dict[type[Any], Callable[[Random, World, Task], cmd.Command]] = {
     cmd.FireTimer: lambda r, _, t: cmd.FireTimer(task_id=t.id, timer_id=_waited(r, t, "timer", f"{t.id}-t1")),
     cmd.Tick: lambda _, __, t: cmd.Tick(task_id=t.id),
     cmd.SettleSubtask: lambda _, __, t: cmd.SettleSubtask(task_id=t.id, child_id="99", state="done"),
-    cmd.CheckCriterion: lambda r, _, t: cmd.CheckCriterion(
-        task_id=t.id, criterion_id=_criterion(r, t), status=r.choice(("pass", "fail", "unverified"))
-    ),
+    cmd.CheckCriteria: lambda _, __, t: cmd.CheckCriteria(task_id=t.id),
     cmd.AbortTask: lambda r, _, t: cmd.AbortTask(task_id=t.id, reason=r.choice(("timeout", "budget")), message="Too much"),
     cmd.ChangeSchedule: lambda _, __, t: cmd.ChangeSchedule(task_id=t.id, schedule=Schedule(not_before=NOW)),
     cmd.ReserveBudget: lambda r, _, t: cmd.ReserveBudget(task_id=t.id, reservation_id=r.choice(("b1", "b2")), tokens=r.randint(0, 9)),

@@ -9,9 +9,11 @@ from remit.app.agents import AgentRegistry
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain import plan as ask
+from remit.domain.check import sought
 from remit.domain.create import NewIds
 from remit.domain.decide import Context, TaskCommand, decide
-from remit.domain.evolve import evolve
+from remit.domain.evolve import evolve, foreseen
+from remit.domain.output import Seen
 from remit.domain.value import Child, Criterion, State, Step, Task
 
 NOW = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
@@ -53,7 +55,7 @@ QUESTION = ev.UserInteractionRequested(interaction_id="1-q1", question="Which on
 CHILD = ev.SubtaskLinked(child_id="2")
 AWAITED = ev.SubtaskAwaited(child_id="2", call_id="call-2")
 TIMER = ev.TimerSet(timer_id="1-t1", due_at=NOW + timedelta(hours=1))
-CHECKED = Criterion(id="c1", text="The tests pass", check="pytest")
+CHECKED = Criterion(id="c1", text="The tests pass", check={"file": "green"})
 STATED = Criterion(id="c2", text="It reads well")
 
 DRAFT = (created(draft=True),)
@@ -117,6 +119,13 @@ def then(task: Task, *commands: TaskCommand, actor: str = ANN, run_id: str | Non
             at = NOW + timedelta(seconds=seconds)
             task = evolve(task, ev.Entry(id="", stream=task.id, version=task.version + 1, at=at, actor=actor, event=event))
     return task
+
+
+def judged(task: Task, *found: bool | None, why: str = "2 failed") -> Task:
+    """The task after its criteria were checked: the files that are looked for are there, or not, or nobody can tell."""
+    files = {wanted: Seen(there, "" if there else why) for wanted, there in zip(sought(task), found, strict=True)}
+    checked = decide(task, cmd.CheckCriteria(task_id=task.id), Context(actor=SCHEDULER, now=NOW, files=files))
+    return foreseen(task, checked, SCHEDULER, NOW)
 
 
 def by_run(task: Task, *commands: TaskCommand, seconds: float = 0) -> Task:
@@ -257,8 +266,8 @@ def _answer(need: ask.Need, world: World) -> Any:
             return world.keys.get(stream)
         case ask.Answer(interaction_id=interaction_id):
             return world.answers.get(interaction_id)
-        case ask.SeenFiles(paths=paths):
-            return {path: world.lost[path] for path in paths if path in world.lost}
+        case ask.SeenFiles(files=files):
+            return {wanted: Seen(wanted.path not in world.lost, world.lost.get(wanted.path, "")) for wanted in files}
         case ask.Fresh():
             return _fresh(world)
         case ask.FreshMany(count=count):

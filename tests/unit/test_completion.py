@@ -17,6 +17,7 @@ from tests.unit.given import (
     LIVE,
     PLAN,
     RUNNING,
+    SCHEDULER,
     STARTED_RUN,
     STATED,
     WAITING_TICK,
@@ -26,6 +27,7 @@ from tests.unit.given import (
     events,
     finish,
     given,
+    judged,
     only,
     plan_of,
     run_once,
@@ -34,10 +36,6 @@ from tests.unit.given import (
 
 COMPLETE = cmd.CompleteTask(task_id="1")
 REPORT = (Output(name="report"), Output(name="data", kind="json"), Output(name="extra", required=False))
-
-
-def checked(status: str, evidence: str | None = None, criterion: str = "c1") -> cmd.CheckCriterion:
-    return cmd.CheckCriterion(task_id="1", criterion_id=criterion, status=status, evidence=evidence)  # type: ignore[arg-type]  # a literal
 
 
 def running(**fields: Any) -> Task:
@@ -142,11 +140,11 @@ def test_a_file_that_somebody_looked_for_in_vain_is_wrong() -> None:
 @pytest.mark.parametrize("how", ["claims", "ends", "says done"])
 def test_a_file_that_was_there_is_looked_for_again(how: str) -> None:
     world = World()
-    task_id = world.add(outputs=(Output(name="report", kind="file"),), acceptance=(cmd.NewCriterion(text="The tests pass", check="pytest"),))
+    task_id = world.add(outputs=(Output(name="report", kind="file"),), acceptance=(cmd.NewCriterion(text="The tests pass", check={"file": "green"}),))
     world.start(task_id)
     world.by_run(cmd.CompleteTask(task_id=task_id, outputs={"report": "report.md"}))
-    world.do(cmd.CheckCriterion(task_id=task_id, criterion_id="c1", status="fail"))
-    world.lost["report.md"] = "does not exist"
+    world.lost |= {"green": "does not exist", "report.md": "does not exist"}
+    world.do(cmd.CheckCriteria(task_id=task_id))
     if how == "says done":
         with pytest.raises(InvalidParam, match="does not exist"):
             world.do(cmd.UpdateTask(task_id=task_id, status="done"))
@@ -186,8 +184,8 @@ def test_a_schema_from_before_they_were_checked_stands_in_nobodys_way() -> None:
 
 
 def test_outputs_given_with_a_rejected_claim_need_not_be_given_again() -> None:
-    task = then(running(outputs=REPORT[:1], acceptance=(CHECKED,)), cmd.CompleteTask(task_id="1", outputs={"report": "x"}), checked("fail"))
-    assert then(task, COMPLETE, checked("pass")).completion_outputs == {"report": "x"}
+    task = judged(then(running(outputs=REPORT[:1], acceptance=(CHECKED,)), cmd.CompleteTask(task_id="1", outputs={"report": "x"})), False)
+    assert judged(then(task, COMPLETE), True).completion_outputs == {"report": "x"}
 
 
 def test_status_done_checks_the_outputs_too() -> None:
@@ -327,58 +325,58 @@ def test_without_a_word_it_is_unverified() -> None:
 def test_a_claim_with_checks_waits_for_them() -> None:
     task = by_run(running(acceptance=(CHECKED, STATED)), finish())
     assert (task.state, task.run, task.verification) == (State.VERIFYING, None, "none")
-    assert [item.status for item in task.acceptance] == ["unchecked", "unchecked"]
+    assert [(item.status, item.by) for item in task.acceptance] == [("unchecked", None), ("attested", BUILD)]
 
 
 @pytest.mark.parametrize(
-    ("acceptance", "status", "verification"),
-    [((CHECKED,), "pass", "verified"), ((CHECKED,), "unverified", "unverified"), ((CHECKED, STATED), "pass", "unverified")],
+    ("acceptance", "found", "verification"),
+    [((CHECKED,), True, "verified"), ((CHECKED,), None, "unverified"), ((CHECKED, STATED), True, "unverified")],
 )
-def test_verification_says_what_stands_behind_done(acceptance: tuple[Criterion, ...], status: str, verification: str) -> None:
-    done = then(by_run(running(acceptance=acceptance), finish()), checked(status, "42 passed"))
-    assert (done.state, done.verification, done.acceptance[0].evidence) == (State.DONE, verification, "42 passed")
+def test_verification_says_what_stands_behind_done(acceptance: tuple[Criterion, ...], found: bool | None, verification: str) -> None:
+    done = judged(by_run(running(acceptance=acceptance), finish()), found)
+    assert (done.state, done.verification, done.acceptance[0].by) == (State.DONE, verification, SCHEDULER)
 
 
-def test_all_checks_are_awaited_before_the_verdict() -> None:
-    other = Criterion(id="c3", text="It is fast", check="bench")
-    task = then(by_run(running(acceptance=(CHECKED, other)), finish()), checked("fail", "2 failed"))
-    assert task.state is State.VERIFYING
-    task = then(task, checked("pass", criterion="c3"))
-    assert (task.state, task.queued[-1].content) == (State.PENDING, "- The tests pass (2 failed)")
+def test_one_failing_check_among_others_rejects_the_claim() -> None:
+    other = Criterion(id="c3", text="It is fast", check={"file": "fast"})
+    task = judged(by_run(running(acceptance=(CHECKED, other)), finish()), False, True)
+    assert (task.state, task.queued[-1].content) == (State.PENDING, "- The tests pass (green: 2 failed)")
+    assert [item.status for item in task.acceptance] == ["fail", "pass"]
 
 
 def test_a_rejected_claim_reaches_the_agent_as_an_update() -> None:
     claimed = by_run(running(acceptance=(CHECKED,)), finish())
-    assert events(claimed, checked("fail", "2 failed"))[-1] == ev.AcceptanceRejected(update_id="1-u1", gaps=("The tests pass (2 failed)",))
-    task = then(claimed, checked("fail", "2 failed"))
+    task = judged(claimed, False)
     assert (task.state, task.rounds, task.queued[0].type) == (State.PENDING, 1, "acceptance")
+    assert (task.queued[0].update_id, task.queued[0].content) == ("1-u1", "- The tests pass (green: 2 failed)")
 
 
 def test_after_two_rejected_rounds_the_task_fails() -> None:
     task = running(acceptance=(CHECKED,))
     for _ in range(2):
-        task = then(by_run(task, finish()), checked("fail", "2 failed"))
+        task = judged(by_run(task, finish()), False)
         assert task.state is State.PENDING
         task = run_once(task, cmd.DeliverUpdates(task_id="1"))
-    task = then(by_run(task, finish()), checked("fail", "2 failed"))
+    task = judged(by_run(task, finish()), False)
     assert (task.state, task.reason) == (State.FAILED, "acceptance")
-    assert "The tests pass (2 failed)" in (task.failure_reason or "")
+    assert "The tests pass (green: 2 failed)" in (task.failure_reason or "")
 
 
 def test_each_claim_is_checked_afresh() -> None:
-    task = then(by_run(running(acceptance=(CHECKED,)), finish()), checked("fail", "2 failed"))
+    task = judged(by_run(running(acceptance=(CHECKED,)), finish()), False)
     task = run_once(task, cmd.DeliverUpdates(task_id="1"), finish())
     assert (task.state, task.acceptance) == (State.VERIFYING, (CHECKED,))
 
 
-def test_only_a_claimed_task_is_checked() -> None:
-    with pytest.raises(Conflict, match="is running, not verifying"):
-        events(running(acceptance=(CHECKED,)), checked("pass"))
+@pytest.mark.parametrize("state", [*LIVE, *ENDED])
+def test_only_a_claimed_task_is_checked(state: str) -> None:
+    found = events(given(*({**LIVE, **ENDED}[state])), cmd.CheckCriteria(task_id="1"), SCHEDULER)
+    assert bool(found) is (state == "verifying")
 
 
 def test_an_unknown_criterion_is_not_found_with_the_known_ones() -> None:
     with pytest.raises(NotFound, match=r"no criterion 'c9'.*c1, c2"):
-        events(running(acceptance=(CHECKED, STATED)), checked("pass", criterion="c9"))
+        events(running(acceptance=(CHECKED, STATED)), cmd.WaiveCriterion(task_id="1", criterion_id="c9", reason="Not needed"))
 
 
 def test_a_claim_whose_last_check_is_taken_away_concludes() -> None:
@@ -398,7 +396,7 @@ def test_only_a_person_waives() -> None:
 
 def test_a_waiver_says_who_and_why_and_outlives_the_claim() -> None:
     task = then(running(acceptance=(CHECKED, STATED)), WAIVE)
-    assert task.acceptance[0] == Criterion(id="c1", text="The tests pass", check="pytest", status="waived", evidence="Not needed", by=ANN)
+    assert task.acceptance[0] == Criterion(id="c1", text="The tests pass", check={"file": "green"}, status="waived", evidence="Not needed", by=ANN)
     done = by_run(task, finish())
     assert (done.state, [item.status for item in done.acceptance]) == (State.DONE, ["waived", "attested"])
 
@@ -409,9 +407,9 @@ def test_waiving_the_last_open_check_concludes_the_claim() -> None:
 
 
 def test_passing_and_waived_criteria_together_are_verified() -> None:
-    other = Criterion(id="c3", text="It is fast", check="bench")
+    other = Criterion(id="c3", text="It is fast", check={"file": "fast"})
     task = then(by_run(running(acceptance=(CHECKED, other)), finish()), WAIVE)
-    assert then(task, checked("pass", criterion="c3")).verification == "verified"
+    assert judged(task, True).verification == "verified"
 
 
 def test_a_run_that_ends_without_a_claim_is_not_picked_up_at_once() -> None:

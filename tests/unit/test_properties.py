@@ -32,7 +32,7 @@ def seeded() -> World:
     world = World()
     world.add(steps=(cmd.NewStep(title="Look"),))
     world.add(under="1", step_index=0)
-    world.add(acceptance=(cmd.NewCriterion(text="Green", check="pytest"),))
+    world.add(acceptance=(cmd.NewCriterion(text="Green", check={"file": "green"}),))
     return world
 
 

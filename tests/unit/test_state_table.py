@@ -29,24 +29,24 @@ done              new task     new guide     CONFLICT        new task
 failed            new task     new guide     CONFLICT        new task
 canceled          new task     new guide     CONFLICT        new task
 
-state             complete_task  fail_task  cancel_task  waive_criterion  check_criterion (pass)  check_criterion (fail)  abort_task
-draft             verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-pending           verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-pending, session  verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-running, run      verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-running, session  verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-waiting, person   verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-waiting, call     verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-waiting, tick     verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-waiting, timer    verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-waiting, wake     verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-paused, pending   verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-paused, run       verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-paused, person    verifying      failed     canceled     stays            CONFLICT                CONFLICT                failed
-verifying         verifying      failed     canceled     done             done                    pending                 failed
-done              CONFLICT       CONFLICT   CONFLICT     CONFLICT         CONFLICT                CONFLICT                no effect
-failed            CONFLICT       CONFLICT   CONFLICT     CONFLICT         CONFLICT                CONFLICT                no effect
-canceled          CONFLICT       CONFLICT   CONFLICT     CONFLICT         CONFLICT                CONFLICT                no effect
+state             complete_task  fail_task  cancel_task  waive_criterion  check_criteria (pass)  check_criteria (fail)  abort_task
+draft             verifying      failed     canceled     stays            no effect              no effect              failed
+pending           verifying      failed     canceled     stays            no effect              no effect              failed
+pending, session  verifying      failed     canceled     stays            no effect              no effect              failed
+running, run      verifying      failed     canceled     stays            no effect              no effect              failed
+running, session  verifying      failed     canceled     stays            no effect              no effect              failed
+waiting, person   verifying      failed     canceled     stays            no effect              no effect              failed
+waiting, call     verifying      failed     canceled     stays            no effect              no effect              failed
+waiting, tick     verifying      failed     canceled     stays            no effect              no effect              failed
+waiting, timer    verifying      failed     canceled     stays            no effect              no effect              failed
+waiting, wake     verifying      failed     canceled     stays            no effect              no effect              failed
+paused, pending   verifying      failed     canceled     stays            no effect              no effect              failed
+paused, run       verifying      failed     canceled     stays            no effect              no effect              failed
+paused, person    verifying      failed     canceled     stays            no effect              no effect              failed
+verifying         verifying      failed     canceled     done             done                   pending                failed
+done              CONFLICT       CONFLICT   CONFLICT     CONFLICT         no effect              no effect              no effect
+failed            CONFLICT       CONFLICT   CONFLICT     CONFLICT         no effect              no effect              no effect
+canceled          CONFLICT       CONFLICT   CONFLICT     CONFLICT         no effect              no effect              no effect
 
 state             pause_task  resume_task  run_task   assign_task  change_schedule  tick       fire_timer
 draft             CONFLICT    CONFLICT     CONFLICT   CONFLICT     stays            no effect  no effect

@@ -202,6 +202,7 @@ class MemoryEventStore:
             ),
             "untold": lambda _: self._untold(),
             "unreleased": lambda _: self._unreleased(),
+            "unchecked": lambda _: (r for r in self._records("task") if r["state"] == "verifying" and not self._jobs.has(f"check/{r['id']}")),
             "jobs": lambda _: (job._asdict() for job in self._jobs.jobs.values()),
             "job_count": lambda _: self._jobs.count(),
             "budget": lambda p: [dict(zip(("tokens", "cost"), self._budgets[p["id"]], strict=True))] if p["id"] in self._budgets else [],

@@ -93,6 +93,8 @@ SELECT: Mapping[str, str] = {
     "unreleased": """SELECT DISTINCT p.id FROM task p JOIN task_dependency d ON d.needs = p.id JOIN task t ON t.id = d.task_id
         WHERE p.id > :after AND p.archived_at IS NOT NULL AND p.state <> 'done' AND d.rule = 'done' AND t.archived_at IS NULL AND t.started_at IS NULL
         AND NOT EXISTS (SELECT 1 FROM job j WHERE j.key = 'release/' || p.id) ORDER BY p.id LIMIT :limit""",
+    "unchecked": """SELECT t.id FROM task t WHERE t.archived_at IS NULL AND t.state = 'verifying' AND t.id > :after
+        AND NOT EXISTS (SELECT 1 FROM job j WHERE j.key = 'check/' || t.id) ORDER BY t.id LIMIT :limit""",
     "jobs": "SELECT id, key, queue, priority, at, worker, tries FROM job ORDER BY id LIMIT :limit",
     "job_count": """SELECT queue, SUM(CASE WHEN worker IS NULL THEN 1 ELSE 0 END), SUM(CASE WHEN worker IS NULL THEN 0 ELSE 1 END)
         FROM job GROUP BY queue ORDER BY queue""",

@@ -1,6 +1,6 @@
 """What every operation works with: the writer, the reader, the registry and the clock, on one store."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
@@ -8,6 +8,7 @@ from remit.app.agents import AgentRegistry
 from remit.app.query import Asking, ask, get_task
 from remit.app.service import Held, Outcome, Service
 from remit.domain.command import Command
+from remit.domain.output import Files, Sought
 from remit.domain.project import Change
 from remit.domain.record import record
 from remit.domain.wire import instant
@@ -49,16 +50,19 @@ class Core:
         """A whole task as callers see it."""
         return await self.ask(get_task(ref, now=self.now()))
 
-    async def look_for(self, paths: Sequence[str]) -> Mapping[str, str]:
-        """Why files of the workspace are not there, by path; nothing where nobody can look."""
+    async def look_for(self, files: Sequence[Sought]) -> Files:
+        """What is seen of files of the workspace; nothing where nobody can look."""
         if self.equipment is None:
             return {}
-        async with self.equipment() as (_, tools):
-            host = tools()
-            try:
-                return await host.look_for(paths)
-            finally:
-                await host.close()
+        try:
+            async with self.equipment() as (_, tools):
+                host = tools()
+                try:
+                    return await host.look_for(files)
+                finally:
+                    await host.close()
+        except OSError:  # there is no such workspace on this machine, or nobody may open it
+            return {}
 
     def now(self) -> str:
         """This instant as it is stored."""

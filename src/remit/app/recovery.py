@@ -7,7 +7,7 @@ from remit.app.service import Service
 from remit.codec import opened, task_of
 from remit.domain import command as cmd
 from remit.domain import event as ev
-from remit.domain.due import RELEASE, TELL, TIMER, Job
+from remit.domain.due import CHECK, RELEASE, TELL, TIMER, Job
 from remit.domain.wire import instant
 from remit.errors import Conflict
 from remit.ports import Store
@@ -25,6 +25,7 @@ class Findings(NamedTuple):
     dependents_not_told: tuple[str, ...] = ()
     undelivered_updates: tuple[str, ...] = ()
     waiting_without_alarm: tuple[str, ...] = ()
+    claims_without_check: tuple[str, ...] = ()
     budgets_below_use: tuple[str, ...] = ()
     """Trees whose ledger says less than their tasks have used. Nothing puts that right; more is what lost calls were given."""
 
@@ -56,6 +57,7 @@ class Recovery:
                 await self._service.execute(cmd.LoseRun(task_id=task_id, run_id=task.run.id), SYSTEM)
         await self._service.put(*(Job(key=TELL + task_id) for task_id in found.parents_not_told))
         await self._service.put(*(Job(key=RELEASE + task_id) for task_id in found.dependents_not_told))
+        await self._service.put(*(Job(key=CHECK + task_id) for task_id in found.claims_without_check))
         for task_id in found.undelivered_updates:
             await self._wake(task_id)
         for task_id in found.waiting_without_alarm:
@@ -76,6 +78,7 @@ class Recovery:
             dependents_not_told=tuple([str(row[0]) async for row in self._rows("unreleased")]),
             undelivered_updates=tuple([str(row[0]) async for row in self._rows("ticking") if await self._has_updates(str(row[0]))]),
             waiting_without_alarm=tuple([str(row[0]) async for row in self._rows("alarmed") if await self._alarms(str(row[0]))]),
+            claims_without_check=tuple([str(row[0]) async for row in self._rows("unchecked")]),
             budgets_below_use=tuple([str(row[0]) async for row in self._rows("budgets") if row[1] < await self._used(row[0])]),
         )
 

@@ -15,6 +15,7 @@ from remit.domain.create import NewIds
 from remit.domain.decide import Context
 from remit.domain.due import CRON, LIMIT, RUN, Job, backoff, can_run, changes_run, earliest, ends_at, others, run_job, silenced, waits_for_slot
 from remit.domain.evolve import evolve
+from remit.domain.output import Files, Sought
 from remit.domain.plan import met
 from remit.domain.project import Change, guide_row, rows
 from remit.domain.run import fenced
@@ -33,8 +34,8 @@ RESENDS = 6
 """How often a commit whose answer got lost is sent again."""
 
 
-LookFor = Callable[[Sequence[str]], Awaitable[Mapping[str, str]]]
-"""Looks for files of the workspace: why each is not there, by path."""
+LookFor = Callable[[Sequence[Sought]], Awaitable[Files]]
+"""Looks for files of the workspace."""
 
 
 class Outcome(NamedTuple):
@@ -284,8 +285,8 @@ class Service:
         match need:
             case ask.Load(refs=refs):
                 return await self._load(refs, seen)
-            case ask.SeenFiles(paths=paths):
-                return await self._files(paths) if self._files else {}
+            case ask.SeenFiles(files=files):
+                return await self._files(files) if self._files else {}
             case ask.Dependents(task_id=task_id):
                 return await self._dependents(task_id, seen)
             case ask.EndedChildren(task_id=task_id):

@@ -1,4 +1,4 @@
-"""What a worker does with a job: activate a task, or carry a piece of news from one task to another."""
+"""What a worker does with a job: activate a task, check a claim, or carry a piece of news from one task to another."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from remit.app.activation import Activation
 from remit.app.scheduler import Scheduler
 from remit.app.service import Held, Service
 from remit.domain import command as cmd
-from remit.domain.due import CRON, LIMIT, RELEASE, RUN, TELL, TICK, TIMER
+from remit.domain.due import CHECK, CRON, LIMIT, RELEASE, RUN, TELL, TICK, TIMER
 from remit.domain.model import storable
 from remit.domain.value import State, Task
 from remit.domain.wire import instant
@@ -167,6 +167,7 @@ class Worker:
 _NEWS: dict[str, Callable[[str], cmd.Command]] = {
     TELL: lambda ref: cmd.SettleSubtasks(task_id=ref),
     RELEASE: lambda ref: cmd.ReleaseDependents(task_id=ref),
+    CHECK: lambda ref: cmd.CheckCriteria(task_id=ref),
     TIMER: lambda ref: cmd.FireTimer(task_id=ref.rpartition("-t")[0], timer_id=ref),
 }
 

@@ -34,13 +34,18 @@ from remit.domain.value import (
     Words,
 )
 
+CHECK = (
+    'How code decides it: {"file": path, "contains"?: text} in the workspace, or {"output": name, "equals"?: value, "contains"?: text} '
+    "of what was handed over. A check of another kind is kept and called unverified."
+)
+
 
 @record
 class NewCriterion:
     """An acceptance criterion as it is given."""
 
     text: Words
-    check: Json = None
+    check: Annotated[Json, CHECK] = None
 
 
 @record
@@ -477,13 +482,10 @@ class EndTime:
 
 
 @record
-class CheckCriterion:
-    """Record what a check of a criterion found."""
+class CheckCriteria:
+    """Decide every criterion of a claimed task that code decides, and conclude."""
 
     task_id: TaskId
-    criterion_id: Line
-    status: Literal["pass", "fail", "unverified"]
-    evidence: Body | None = None
 
 
 @record
@@ -566,7 +568,7 @@ Signal = (
     | FireTimer
     | Tick
     | SettleSubtask
-    | CheckCriterion
+    | CheckCriteria
     | AbortTask
     | ChangeSchedule
     | ReserveBudget

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain.check import known
 from remit.domain.output import usable
 from remit.domain.policy import agent_of, max_children, max_depth, must_own, narrowed
 from remit.domain.record import record, replace
@@ -111,15 +112,16 @@ def successor(task: Task, ids: NewIds, owner: str | None, parent: Task | None) -
 
 
 def criteria(given: Iterable[cmd.NewCriterion], task: Task | None) -> tuple[Criterion, ...]:
-    """Criteria with ids; one that stays as it is keeps its id and what is known of it."""
+    """Criteria with ids, if their checks can be read; one that stays as it is keeps its id and what is known of it."""
     kept = {(item.text, repr(item.check)): item for item in reversed(task.acceptance if task else ())}
     number = task.counts.criteria if task else 0
     made: list[Criterion] = []
-    for item in given:
-        if (known := kept.pop((item.text, repr(item.check)), None)) is None:
+    for index, item in enumerate(given):
+        if (same := kept.pop((item.text, repr(item.check)), None)) is None:
+            known(item.check, f"acceptance[{index}].check")
             number += 1
-            known = Criterion(id=f"c{number}", text=item.text, check=item.check)
-        made.append(known)
+            same = Criterion(id=f"c{number}", text=item.text, check=item.check)
+        made.append(same)
     return tuple(made)
 
 

@@ -8,8 +8,9 @@ from typing import TypeVar, assert_never
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain.check import judge
 from remit.domain.create import criteria, resource
-from remit.domain.evolve import evolve
+from remit.domain.evolve import foreseen
 from remit.domain.output import Files, gaps, usable
 from remit.domain.policy import must_answer_for, must_be_person, must_live
 from remit.domain.record import record, replace
@@ -21,7 +22,7 @@ from remit.errors import Conflict, NotFound, invalid
 V = TypeVar("V")
 Events = list[ev.Event]
 
-LATE = cmd.LoseRun | cmd.FireTimer | cmd.Tick | cmd.SettleSubtask | cmd.AbortTask
+LATE = cmd.LoseRun | cmd.FireTimer | cmd.Tick | cmd.SettleSubtask | cmd.CheckCriteria | cmd.AbortTask
 """Signals that may find the task already gone on, which is no error."""
 
 
@@ -79,8 +80,8 @@ def decide(task: Task, command: TaskCommand, context: Context) -> Events:
             return abort(command, context.run_id)
         case cmd.WaiveCriterion():
             return _waive(task, command, context)
-        case cmd.CheckCriterion():
-            return _check(task, command, context)
+        case cmd.CheckCriteria():
+            return _check(task, context)
         case cmd.CancelTask(message=message):
             return [ev.TaskCanceled(reason="user", message=message)]
         case cmd.PauseTask():
@@ -122,9 +123,7 @@ def update_id(task: Task, ahead: int = 1) -> str:
 
 def fold(task: Task, events: Events, context: Context) -> Task:
     """The task as it will be once the events are stored."""
-    for event in events:
-        task = evolve(task, ev.Entry(id="", stream=task.id, version=task.version + 1, at=context.now, actor=context.actor, event=event))
-    return task
+    return foreseen(task, events, context.actor, context.now)
 
 
 def _refuse_if(wrong: bool, task: Task, what: str) -> Events:
@@ -222,22 +221,23 @@ def _instruct(task: Task, command: cmd.UpdateTask) -> Events:
 
 def _waive(task: Task, command: cmd.WaiveCriterion, context: Context) -> Events:
     must_be_person(context.actor, "waive a criterion")
-    _must_have_criterion(task, command.criterion_id)
+    known = [criterion.id for criterion in task.acceptance]
+    if command.criterion_id not in known:
+        raise NotFound(f"Task {task.id} has no criterion {command.criterion_id!r}.", hint=f"It has: {', '.join(known) or 'none'}.")
     waived: Events = [ev.CriterionWaived(criterion_id=command.criterion_id, reason=command.reason)]
     return waived + conclude(fold(task, waived, context))
 
 
-def _check(task: Task, command: cmd.CheckCriterion, context: Context) -> Events:
-    _must_have_criterion(task, command.criterion_id)
-    _refuse_if(task.state is not State.VERIFYING, task, f"is {task.state.value}, not verifying")
-    checked: Events = [ev.CriterionChecked(criterion_id=command.criterion_id, status=command.status, evidence=command.evidence)]
+def _check(task: Task, context: Context) -> Events:
+    """The verdicts of code and what follows from them; nothing for a claim that is held, decided or gone by now."""
+    if task.state is not State.VERIFYING:
+        return []
+    checked: Events = []
+    for criterion in task.acceptance:
+        if not criterion.decided:
+            verdict = judge(criterion.check, task, context.files)
+            checked.append(ev.CriterionChecked(criterion_id=criterion.id, status=verdict.status, evidence=verdict.evidence))
     return checked + conclude(fold(task, checked, context))
-
-
-def _must_have_criterion(task: Task, criterion_id: str) -> None:
-    known = [criterion.id for criterion in task.acceptance]
-    if criterion_id not in known:
-        raise NotFound(f"Task {task.id} has no criterion {criterion_id!r}.", hint=f"It has: {', '.join(known) or 'none'}.")
 
 
 def _assign(task: Task, session_id: str) -> Events:

@@ -15,7 +15,7 @@ from remit.domain.wire import instant
 SIGNALS = "signals"
 """The queue of jobs that are no runs; it needs no slot."""
 AGENT = "agent/"
-RUN, TELL, RELEASE, TIMER, LIMIT, CRON, TICK = "run/", "tell/", "release/", "timer/", "limit/", "cron/", "tick"
+RUN, TELL, RELEASE, CHECK, TIMER, LIMIT, CRON, TICK = "run/", "tell/", "release/", "check/", "timer/", "limit/", "cron/", "tick"
 MAX_DELAY_SECONDS = 60.0
 
 
@@ -93,7 +93,9 @@ def ends_at(task: Task, seconds: float | None) -> datetime | None:
 
 
 def others(before: Task | None, after: Task, events: Iterable[Any]) -> tuple[Job, ...]:
-    """Whom to tell: the parent and the dependents of a task that ended; the parent, too, of one that a person holds up; and the timers it set."""
+    """Whom to tell: the parent and the dependents of a task that ended; the parent, too, of one that a person holds up; the timers it set; and
+    that its claim must be checked.
+    """
     jobs = [Job(key=TIMER + event.timer_id, at=instant(event.due_at)) for event in events if isinstance(event, ev.TimerSet)]
     if after.state.terminal and not (before is not None and before.state.terminal):
         jobs.append(Job(key=RELEASE + after.id, if_needed_by_others=int(after.id)))
@@ -103,4 +105,6 @@ def others(before: Task | None, after: Task, events: Iterable[Any]) -> tuple[Job
         jobs.append(Job(key=TELL + after.parent_id))
     if before is not None and before.run is None and before.clock_since is None and after.state is State.WAITING and after.clock_since is not None:
         jobs.append(Job(key=TELL + after.id))  # whom it waits for may be held up since before it did
+    if after.state is State.VERIFYING:
+        jobs.append(Job(key=CHECK + after.id))
     return tuple(jobs)

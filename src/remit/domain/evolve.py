@@ -1,6 +1,7 @@
 """How a task follows from its events: `evolve(task, entry) -> task`, a pure fold."""
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, assert_never
 
 from remit.domain import event as ev
@@ -216,6 +217,13 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return replace(task, reserved=(*task.reserved, Reservation(id=reservation_id, tokens=tokens, cost=cost)))
         case _:
             assert_never(event)
+
+
+def foreseen(task: Task, events: Iterable[ev.Event], actor: str, now: datetime) -> Task:
+    """The task as it will be once the events are stored."""
+    for event in events:
+        task = evolve(task, ev.Entry(id="", stream=task.id, version=task.version + 1, at=now, actor=actor, event=event))
+    return task
 
 
 def _stamped(task: Task, entry: ev.Entry) -> Task:

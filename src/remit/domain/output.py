@@ -10,8 +10,23 @@ from remit.domain.shape import check, describe
 from remit.domain.value import Json, Output, Task
 from remit.errors import InvalidParam, Problem, invalid
 
-Files = Mapping[str, str]
-"""Paths that somebody has looked for, each with why it is not there, or nothing if it is; others could not be looked for."""
+
+class Sought(NamedTuple):
+    """A file that is looked for, and a text that is looked for in it."""
+
+    path: str
+    text: str | None = None
+
+
+class Seen(NamedTuple):
+    """Whether it was found, or nothing where that cannot be told; if not, why."""
+
+    found: bool | None
+    why: str = ""
+
+
+Files = Mapping[Sought, Seen]
+"""What somebody has looked for, and what was seen of it; what is not there could not be looked for."""
 
 EXPECTED = {"text": "text", "json": "a JSON value", "file": "the path of a file in the workspace", "url": "an absolute URL"}
 
@@ -65,10 +80,10 @@ def refusal(task: Task, found: Sequence[Gap]) -> InvalidParam:
     return InvalidParam([*problems, *(problem for gap in found for problem in gap.problems)], details={"missing": missing, "wrong": wrong})
 
 
-def paths(task: Task, given: Mapping[str, Json] | None) -> tuple[str, ...]:
+def handed_files(task: Task, given: Mapping[str, Json] | None) -> tuple[Sought, ...]:
     """The files that must be looked for before it can be said what is wrong."""
     there = handed(task, given)
-    return tuple(there[output.name] for output in task.outputs if output.kind == "file" and isinstance(there.get(output.name), str))
+    return tuple(Sought(there[output.name]) for output in task.outputs if output.kind == "file" and isinstance(there.get(output.name), str))
 
 
 def _wrong(output: Output, value: Json, files: Files) -> tuple[Problem, ...]:
@@ -79,8 +94,8 @@ def _wrong(output: Output, value: Json, files: Files) -> tuple[Problem, ...]:
         return (Problem(field, "is not text", f"{EXPECTED[output.kind]}, since its kind is {output.kind}"),)
     if output.kind == "url" and not _is_url(value):
         return (Problem(field, f"is {describe(value)}", EXPECTED["url"]),)
-    if output.kind == "file" and (why := files.get(value)):
-        return (Problem(field, f"is {describe(value)}: {why}", EXPECTED["file"]),)
+    if output.kind == "file" and (seen := files.get(Sought(value))) is not None and not seen.found:
+        return (Problem(field, f"is {describe(value)}: {seen.why}", EXPECTED["file"]),)
     return ()
 
 

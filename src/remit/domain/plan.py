@@ -15,10 +15,11 @@ from typing import Any, TypeVar, cast
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.agent import matching
+from remit.domain.check import sought
 from remit.domain.create import NewIds, created, must_take_subtask, successor
 from remit.domain.decide import Context, Events, TaskCommand, decide, fold
 from remit.domain.due import ends_at
-from remit.domain.output import gaps, paths, refusal
+from remit.domain.output import Files, Sought, gaps, handed_files, refusal
 from remit.domain.policy import must_live, waits_for_person
 from remit.domain.record import record, replace
 from remit.domain.run import fenced
@@ -88,9 +89,9 @@ class Answer:
 
 @record
 class SeenFiles:
-    """Why files of the workspace are not there, by path; those that are have nothing said of them, and so has what nobody could look for."""
+    """What is seen of files of the workspace; nothing of what nobody could look for."""
 
-    paths: tuple[str, ...]
+    files: tuple[Sought, ...]
 
 
 @record
@@ -234,17 +235,19 @@ def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
 
 
 def _with_files(task: Task, command: TaskCommand, context: Context) -> Asking[Context]:
-    """Have the files looked for that a claim of completion hands over."""
+    """Have the files looked for that a claim of completion hands over, or that its criteria are about."""
     match command:
         case cmd.CompleteTask(outputs=given) | cmd.FinishRun(outputs=given):
-            wanted = paths(task, given)
+            wanted = handed_files(task, given)
         case cmd.UpdateTask(status="done", outputs=outputs):
-            wanted = paths(task if outputs is None else replace(task, outputs=outputs), None)
+            wanted = handed_files(task if outputs is None else replace(task, outputs=outputs), None)
+        case cmd.CheckCriteria() if task.state is State.VERIFYING:
+            wanted = sought(task)
         case _:
             return context
     if not wanted:
         return context
-    found: Mapping[str, str] = yield SeenFiles(paths=wanted)
+    found: Files = yield SeenFiles(files=wanted)
     return replace(context, files=found)
 
 

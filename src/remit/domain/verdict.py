@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from remit.domain import event as ev
-from remit.domain.evolve import evolve
+from remit.domain.evolve import foreseen
 from remit.domain.output import Files, Gap, gaps, handed, refusal
 from remit.domain.policy import MAX_OUTPUT_ASKS, MAX_ROUNDS, must_answer_for
 from remit.domain.value import Criterion, CriterionStatus, Json, State, Task, ToolCount, Verification
@@ -33,8 +33,10 @@ def claim(
         everything = handed(task, outputs)
         outputs = {name: everything[name] for name in outputs}
     claimed = ev.CompletionClaimed(run_id=run_id, outputs=outputs, summary=summary, final_message=final_message, tool_summary=tool_summary)
-    after = evolve(task, ev.Entry(id="", stream=task.id, version=task.version + 1, at=now, actor=actor, event=claimed))
-    return [claimed, *conclude(after)]
+    after = foreseen(task, [claimed], actor, now)
+    # Now, since it is the claimer who says so: the checks are concluded by somebody else.
+    attested = [_attested(item, after) for item in after.acceptance if item.check is None and item.status == "unchecked"]
+    return [claimed, *attested, *conclude(foreseen(after, attested, actor, now))]
 
 
 def tell_gaps(task: Task, found: Sequence[Gap], *, told: bool = False) -> Events:

@@ -9,6 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from remit.adapters.tools.stop import Halted
+from remit.domain.output import Files, Sought
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec, clip
 from remit.errors import invalid
 from remit.ports import ToolHost
@@ -86,9 +87,9 @@ class WithFunctions:
             return ToolOutcome(f"{call.tool} failed: {type(error).__name__}: {error}", is_error=True)
         return clip(found if isinstance(found, str) else _text(found), "Ask for less.")
 
-    async def look_for(self, paths: Sequence[str]) -> Mapping[str, str]:
-        """Why these are no files of the host."""
-        return await self._host.look_for(paths)
+    async def look_for(self, files: Sequence[Sought]) -> Files:
+        """What the host sees of files."""
+        return await self._host.look_for(files)
 
     async def fingerprint(self) -> str | None:
         """All files that the host's tools can see; what functions look at is nobody's to know."""

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from remit.adapters.tools.files import Files
-from remit.adapters.tools.paths import Workspace
+from remit.adapters.tools.paths import NotThere, Workspace
 from remit.adapters.tools.process import Runner
 from remit.adapters.tools.search import Search
 from remit.adapters.tools.shell import Shell, first_program
 from remit.adapters.tools.stop import Halted, Stop
 from remit.domain import tool as t
+from remit.domain.output import Seen, Sought
 from remit.domain.schema import record_schema
-from remit.domain.shape import parse
+from remit.domain.shape import describe, parse
 from remit.domain.tool import Todo, TodoWrite, ToolCallRequest, ToolOutcome, ToolSpec
 from remit.errors import InvalidParam, RemitError
 
@@ -93,16 +94,29 @@ class WorkspaceTools:
         except OSError as failed:  # a full disk and the like: the model cannot mend it, but must know
             return _error(f"{call.tool} failed: {failed.strerror or type(failed).__name__}.")
 
-    async def look_for(self, paths: Sequence[str]) -> Mapping[str, str]:
-        """Why these are no files that the tools can read, by path; those that are, are left out."""
-        stop = Stop(FILE_SECONDS, asyncio.Event())
-        return await stop.in_thread(lambda: {path: why for path in paths if (why := self._why_not(path))})
+    async def look_for(self, files: Sequence[Sought]) -> Mapping[Sought, Seen]:
+        """What is seen of these, as the tools read files; after a while the rest is not looked at any more."""
+        stop = Stop(SEARCH_SECONDS, asyncio.Event())
+        return await stop.in_thread(lambda: {wanted: self._seen(wanted, stop) for wanted in files})
 
-    def _why_not(self, path: str) -> str:
+    def _seen(self, wanted: Sought, stop: Stop) -> Seen:
         try:
-            return "is a folder" if self._workspace.find(path, "path")[1] else ""
+            stop.check()
+            return self._found(wanted)
         except InvalidParam as refused:
-            return str(refused.details["fields"][0]["problem"])
+            problem = str(refused.details["fields"][0]["problem"])
+            return Seen(False if isinstance(refused, NotThere) else None, problem.removeprefix(f"{describe(wanted.path)} "))
+        except Halted:
+            return Seen(None, f"could not be looked at within {stop.seconds:g} seconds")
+        except OSError as failed:
+            return Seen(None, f"cannot be read ({failed.strerror or type(failed).__name__})")
+
+    def _found(self, wanted: Sought) -> Seen:
+        if wanted.text is None:
+            return Seen(False, "is a folder") if self._workspace.find(wanted.path, "path")[1] else Seen(True)
+        if wanted.text.encode() in self._workspace.read(wanted.path, "path").data:
+            return Seen(True)
+        return Seen(False, f"does not contain {describe(wanted.text)}")
 
     async def fingerprint(self) -> str | None:
         """All files that the tools can see, in one word; nothing if they are too many to look at in time."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from remit.adapters.tools.openat import PASS_THROUGH, Opener, best_opener
 from remit.domain.shape import describe
-from remit.errors import InvalidParam, invalid
+from remit.errors import InvalidParam, Problem, invalid
 
 HIDDEN = ".remit"
 NOT_WRITTEN = frozenset({HIDDEN, ".git"})
@@ -28,6 +28,10 @@ READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 FOLDER = os.O_RDONLY | os.O_DIRECTORY
 
 Check = Callable[[], None]
+
+
+class NotThere(InvalidParam):
+    """At the end of the path there is no file."""
 
 
 class Stamp(NamedTuple):
@@ -345,13 +349,13 @@ def _must_be_visible(parts: Sequence[str], field: str, path: str) -> None:
 
 def _must_be_file(status: os.stat_result, field: str, path: str) -> None:
     if stat.S_ISDIR(status.st_mode):
-        raise invalid(field, f"{describe(path)} is a folder", "a file; LS shows what is in a folder")
+        raise NotThere([Problem(field, f"{describe(path)} is a folder", "a file; LS shows what is in a folder")])
     if not stat.S_ISREG(status.st_mode):
         raise _special(field, path)
 
 
 def _special(field: str, path: str) -> InvalidParam:
-    return invalid(field, f"{describe(path)} is a device, pipe or socket", "a regular file")
+    return NotThere([Problem(field, f"{describe(path)} is a device, pipe or socket", "a regular file")])
 
 
 def _outside(field: str, path: str) -> InvalidParam:
@@ -360,7 +364,8 @@ def _outside(field: str, path: str) -> InvalidParam:
 
 def _refusal(error: OSError, field: str, path: str) -> InvalidParam:
     problem, expected = _SAID.get(error.errno or 0, (f"cannot be opened ({error.strerror})", "another path"))
-    return invalid(field, f"{describe(path)} {problem}", expected)
+    kind = NotThere if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV) else InvalidParam
+    return kind([Problem(field, f"{describe(path)} {problem}", expected)])
 
 
 _SAID = {

@@ -41,7 +41,7 @@ _PAGE = (
 _WORDS = (
     Argument("--instructions", "instructions", f"what to do: {TEXT}", read.text, "TEXT"),
     Argument("--description", "description", f"why, and the context: {TEXT}", read.text, "TEXT"),
-    Argument("--accept", "acceptance", "what must be true at the end; repeat it for more", read.text, "TEXT", many="list"),
+    Argument("--accept", "acceptance", "what must be true at the end; {JSON} can have a check; repeatable", read.criterion, "TEXT", many="list"),
     Argument(
         "--output", "outputs", "an output to hand over: NAME, NAME:json|file|url, NAME? if optional; repeatable", read.output, "NAME", many="list"
     ),
@@ -120,7 +120,7 @@ _TASKS = (
         "task complete",
         "Say that a task is done, and hand over its outputs.",
         "complete_task",
-        show.changed("Completed"),
+        show.completed,
         (
             _TASK,
             Argument("--output", "outputs", "NAME=TEXT, NAME=@FILE or NAME:=JSON; repeatable", read.handed_over, "NAME=VALUE", many="map"),

@@ -305,6 +305,7 @@ _LEFT = {
     "dependents_not_told": "ended without telling who depends on them",
     "undelivered_updates": "wait although there is an update for them",
     "waiting_without_alarm": "wait for a time that nobody will tell them",
+    "claims_without_check": "claim to be done and nobody will check it",
     "budgets_below_use": "have used more than their tree's ledger says",
 }
 

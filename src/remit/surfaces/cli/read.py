@@ -116,6 +116,12 @@ def handed_over(value: str, name: str) -> dict[str, Any]:
     return {key[:-1]: _json(found, name)} if key.endswith(":") else {key: text(found, name)}
 
 
+def criterion(value: str, name: str) -> Any:
+    """What must be true, as text; what begins with { is JSON and may have a check."""
+    found = text(value, name)
+    return _json(found, name) if found.startswith("{") else found
+
+
 def output(value: str, name: str) -> dict[str, Any]:
     """NAME, or NAME:KIND; a ? behind the name makes it optional."""
     title, colon, kind = value.rpartition(":")

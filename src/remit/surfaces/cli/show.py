@@ -211,6 +211,11 @@ def changed(verb: str) -> Show:
     return show
 
 
+def completed(answer: Result, screen: Screen) -> None:
+    """That a task is done, or that its claim to be has still to be checked."""
+    changed("Being verified:" if answer["task"]["state"] == "verifying" else "Completed")(answer, screen)
+
+
 def woken(answer: Result, screen: Screen) -> None:
     """What was woken, and what became of it where this command did the work."""
     changed("Ready to run:" if answer["task"]["state"] == "pending" else "Run:")(answer, screen)
@@ -225,6 +230,11 @@ def _what_follows(answer: Result, task: dict[str, Any], screen: Screen) -> None:
         screen.note(f"It takes the place of #{task['rerun_of']}.")
     if task["state"] == "pending" and not task["owner"] and not task["session_id"]:
         screen.note(f"Nobody will work on it yet. Give it to an agent with: remit task update {task['id']} --owner AGENT")
+    elif task["state"] == "verifying":
+        screen.note(
+            f"A worker checks its criteria: at once if one is running, else when one starts (remit worker, or remit serve). \
+Follow it with: remit task watch {task['id']}"
+        )
     elif task["state"] == "draft":
         screen.note(f"It is a draft. Start it with: remit task update {task['id']} --status active")
     elif task["blocked_by"]:

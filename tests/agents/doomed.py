@@ -1,0 +1,33 @@
+"""A worker process that is killed in the middle of a check: it has looked at nothing yet, and nobody else may have the job."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from remit.app.agents import AgentRegistry
+from remit.bootstrap.store import open_core
+from remit.bootstrap.worker import WorkerOptions, working
+from remit.ports import Equipment
+from remit.testing import Scripted
+
+
+@asynccontextmanager
+async def killed() -> AsyncIterator[Equipment]:
+    """The end, where files would be looked for."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield Equipment(None, None)  # type: ignore[arg-type]  # never reached
+
+
+async def main(url: str) -> None:
+    """Work until the first check."""
+    async with open_core(url, AgentRegistry(), "UTC", ".") as core:
+        core.equipment = killed
+        async with working(core, Scripted(), WorkerOptions(heartbeat_seconds=1.0)):
+            await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
