@@ -39,7 +39,10 @@ class Driven:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.kill()
+        if kind is not None:
+            self.kill()
+        elif self._process.poll() is None:
+            self._process.communicate(timeout=PATIENCE_SECONDS)  # no more jobs: it takes itself down
 
     def do(self, **order: Any) -> dict[str, Any]:
         """Have a job done; what it took."""
