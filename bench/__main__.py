@@ -14,6 +14,7 @@ from tests.postgres import PostgresForTests
 
 from bench.commits import Round, postgres_round, sqlite_round
 from bench.engine import engine_lines, sqlite_urls
+from bench.fanout import fanout_lines
 from bench.line import Line
 from bench.models import models
 from bench.reads import fill, medians
@@ -23,7 +24,7 @@ from remit.bootstrap import open_store
 ROUNDS = 5
 ENGINE_ROUNDS = 3
 COMMITS = {1: 400, 64: 6400}
-PARTS = ["sqlite", "postgres", "surfaces", "engine", "models"]
+PARTS = ["sqlite", "postgres", "surfaces", "engine", "models", "fanout"]
 
 
 async def commit_lines(name: str, round_: Round, rounds: int) -> list[Line]:
@@ -125,6 +126,8 @@ async def measure(rounds: int, size: int, parts: list[str]) -> list[Line]:
             lines += await read_lines("SQLite", f"sqlite:///{folder}/small.db", f"sqlite:///{folder}/large.db", size)
         if "models" in parts:
             lines += await model_lines(rounds)
+        if "fanout" in parts:
+            lines += await fanout_lines(Path(folder) / "fanout", rounds)
         if "surfaces" in parts:
             lines += surface_lines(Path(folder) / "workspace", rounds)
         if "postgres" in parts:

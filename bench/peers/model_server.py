@@ -1,42 +1,175 @@
-"""A stand-in for an endpoint that speaks chat completions: a tool call on each turn but the last, in a stream of small frames.
+"""A stand-in for an endpoint that speaks chat completions: what it answers follows from the request alone.
 
-It is written on the bare transport, so that what is measured beside it is the caller.
+Whoever may call `read_note` and is told `Job I: read K notes` reads K notes, one a turn, and then answers. Whoever is told
+`fan out N k=K` hands out N such jobs in one answer, through the tool that delegates, and sums up once it has the results. Answers
+come whole or in a stream of small frames, as they are asked for.
+
+`POST /rules` sets what is in `Rules` and forgets what was recorded; `GET /record` gives every call since then, and how many different
+results the summing up was given. It is written on the bare transport, so that what is measured beside it is the caller.
 """
 
 import asyncio
 import json
-from typing import Any, cast
+import re
+import time
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
 
-TURNS = 3
+LEAD = -1
+FAN_OUT = re.compile(r"fan out (\d+) k=(\d+)")
+JOB = re.compile(r"Job (\d+): read (\d+) notes")
+DONE = re.compile(r"job (\d+) is done")
+CALLED = re.compile(r"(^|_)(agent|member|subagent|type|name|id)(_|$)")
+"""Parameters of a tool that delegates which say to whom."""
+USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 
 
-def frame(delta: dict[str, Any], finish: str | None = None, usage: dict[str, int] | None = None) -> bytes:
-    choices = [] if usage else [{"index": 0, "delta": delta, "finish_reason": finish}]
-    value = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "bench", "choices": choices}
-    return b"data: " + json.dumps(value | ({"usage": usage} if usage else {})).encode() + b"\n\n"
+@dataclass
+class Rules:
+    """How it answers: seconds that each call takes, more of them for each next job, and how many jobs must be open before one goes on."""
+
+    latency: float = 0.0
+    stagger: float = 0.0
+    barrier: int = 0
+    delegate: str = ""
 
 
-def frames(number: int, results: int) -> list[bytes]:
-    """The same for everybody who asks for the same turn."""
-    last = results >= TURNS - 1
-    call = {"index": 0, "id": f"call_{number}", "type": "function", "function": {"name": "read_note", "arguments": ""}}
-    pieces = ['{"note_id": ', f'"{results}"}}']
-    said = (
-        [{"content": piece} for piece in ("The ", "notes ", "are ", "read.")]
-        if last
-        else [{"tool_calls": [call]}, *({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]} for piece in pieces)]
-    )
+@dataclass
+class Asked:
+    """One call: whose, on which turn, and when it was asked and answered."""
+
+    job: int
+    turn: int
+    asked_at: float = field(default_factory=time.monotonic)
+    answered_at: float | None = None
+
+
+class Answer(NamedTuple):
+    job: int
+    turn: int
+    text: str = ""
+    calls: tuple[tuple[str, str], ...] = ()
+    """Tools with their arguments."""
+    results: int | None = None
+    """How many different jobs the results given to the lead are of."""
+
+
+# What is answered.
+
+
+def answer(body: dict[str, Any], delegate: str) -> Answer:
+    tools = {tool["function"]["name"]: tool["function"] for tool in body["tools"]}
+    told = [_words(message) for message in body["messages"] if message["role"] in ("system", "user")]
+    results = [_words(message) for message in body["messages"] if message["role"] == "tool"]
+    if "read_note" in tools:
+        return _worker(*_numbers(JOB, told), len(results))
+    count, notes = _numbers(FAN_OUT, told)
+    if results:
+        return Answer(LEAD, 1, f"summary of {count} jobs", results=len({job for text in results for job in DONE.findall(text)}))
+    schema = tools[delegate]["parameters"]
+    return Answer(LEAD, 0, calls=tuple((delegate, _arguments(schema, f"Job {job}: read {notes} notes")) for job in range(count)))
+
+
+def _worker(job: int, notes: int, read: int) -> Answer:
+    if read < notes:
+        return Answer(job, read, calls=(("read_note", json.dumps({"note_id": f"{job}-{read}"})),))
+    return Answer(job, read, f"job {job} is done")
+
+
+def _numbers(pattern: re.Pattern[str], texts: list[str]) -> tuple[int, int]:
+    for text in texts:
+        if found := pattern.search(text):
+            return int(found[1]), int(found[2])
+    raise ValueError(f"nothing like {pattern.pattern!r} was said")
+
+
+def _words(message: dict[str, Any]) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else " ".join(part.get("text", "") for part in content)
+
+
+def _arguments(schema: dict[str, Any], job: str) -> str:
+    return json.dumps({name: "worker" if CALLED.search(name) else job for name in schema["required"]})
+
+
+# How it is said.
+
+
+def whole(number: int, said: Answer) -> bytes:
+    message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
+    if said.calls:
+        message["tool_calls"] = [_call(number, at, name, arguments) for at, (name, arguments) in enumerate(said.calls)]
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if said.calls else "stop"}
+    value = {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": 1, "model": "bench", "choices": [choice], "usage": USAGE}
+    return json.dumps(value).encode()
+
+
+def frames(number: int, said: Answer) -> list[bytes]:
+    """Words one by one, and arguments in two halves."""
+    deltas: list[dict[str, Any]] = [{"content": word} for word in re.findall(r"\S+\s*", said.text)]
+    for at, (name, arguments) in enumerate(said.calls):
+        half = len(arguments) // 2
+        deltas.append({"tool_calls": [{"index": at, **_call(number, at, name, "")}]})
+        deltas += ({"tool_calls": [{"index": at, "function": {"arguments": part}}]} for part in (arguments[:half], arguments[half:]))
     return [
-        frame({"role": "assistant", "content": ""}),
-        *map(frame, said),
-        frame({}, "stop" if last else "tool_calls"),
-        frame({}, usage={"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}),
+        _frame(number, {"role": "assistant", "content": ""}),
+        *(_frame(number, delta) for delta in deltas),
+        _frame(number, {}, "tool_calls" if said.calls else "stop"),
+        _frame(number, None),
         b"data: [DONE]\n\n",
     ]
 
 
-class Server(asyncio.Protocol):
+def _call(number: int, at: int, name: str, arguments: str) -> dict[str, Any]:
+    return {"id": f"call_{number}_{at}", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _frame(number: int, delta: dict[str, Any] | None, finish: str | None = None) -> bytes:
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
+    value = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 1, "model": "bench", "choices": choices}
+    return b"data: " + json.dumps(value | ({"usage": USAGE} if delta is None else {})).encode() + b"\n\n"
+
+
+# The service.
+
+
+class Desk:
+    """What all connections share: the rules, the record, and who is held at the barrier."""
+
     def __init__(self) -> None:
+        self.set({})
+
+    def set(self, rules: dict[str, Any]) -> None:
+        self.rules = Rules(**rules)
+        self.asked: list[Asked] = []
+        self.results = 0
+        self.held: list[tuple[Server, dict[str, Any], Answer, Asked]] = []
+
+    def record(self) -> dict[str, Any]:
+        return {"results": self.results, "calls": [[asked.job, asked.turn, asked.asked_at, asked.answered_at] for asked in self.asked]}
+
+    def take(self, server: "Server", body: dict[str, Any]) -> None:
+        said = answer(body, self.rules.delegate)
+        asked = Asked(said.job, said.turn)
+        self.asked.append(asked)
+        if said.results is not None:
+            self.results = said.results
+        if self.rules.barrier and said.job != LEAD and said.turn == 0:
+            self.held.append((server, body, said, asked))
+            if len(self.held) == self.rules.barrier:
+                for one in self.held:
+                    one[0].say(*one[1:])
+            return
+        delay = self.rules.latency + self.rules.stagger * max(said.job, 0)
+        if delay:
+            asyncio.get_running_loop().call_later(delay, server.say, body, said, asked)
+        else:
+            server.say(body, said, asked)
+
+
+class Server(asyncio.Protocol):
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
         self.buffer = b""
         self.number = 0
 
@@ -48,20 +181,45 @@ class Server(asyncio.Protocol):
         head, found, body = self.buffer.partition(b"\r\n\r\n")
         if not found:
             return
-        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
         if len(body) < length:
             return
         self.buffer = body[length:]
+        try:
+            self.handle(head.split(b" ", 2)[1].decode(), body[:length])
+        except (KeyError, TypeError, ValueError) as error:  # whoever asks wrongly has to see it
+            self.reply(json.dumps({"error": {"message": repr(error)}}).encode(), b"400 Bad Request")
+
+    def handle(self, path: str, body: bytes) -> None:
+        if path == "/rules":
+            self.desk.set(json.loads(body))
+            self.reply(b"{}")
+        elif path == "/record":
+            self.reply(json.dumps(self.desk.record()).encode())
+        else:
+            self.desk.take(self, json.loads(body))
+
+    def reply(self, body: bytes, status: bytes = b"200 OK") -> None:
+        self.transport.write(b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body))
+
+    def say(self, body: dict[str, Any], said: Answer, asked: Asked) -> None:
+        """Answer, unless the caller is gone: then the call stays unanswered in the record."""
+        if self.transport.is_closing():
+            return
+        asked.answered_at = time.monotonic()
         self.number += 1
-        results = sum(message["role"] == "tool" for message in json.loads(body[:length])["messages"])
+        if not body.get("stream"):
+            self.reply(whole(self.number, said))
+            return
         self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        for part in frames(self.number, results):
+        for part in frames(self.number, said):
             self.transport.write(b"%x\r\n%s\r\n" % (len(part), part))
         self.transport.write(b"0\r\n\r\n")
 
 
 async def main() -> None:
-    server = await asyncio.get_running_loop().create_server(Server, "127.0.0.1", 0, backlog=1024)
+    desk = Desk()
+    server = await asyncio.get_running_loop().create_server(lambda: Server(desk), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

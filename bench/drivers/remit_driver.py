@@ -1,0 +1,84 @@
+"""remit: the lead's model hands out the jobs with `Task`, and every step is in a SQLite file before the next one is taken."""
+
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from _common import PARENT_SYSTEM, WORKER_SYSTEM, note, parent_prompt
+
+from remit.adapters.tools.functions import repeatable
+from remit.bootstrap.api import Remit
+
+DELEGATE = "Task"
+LEAD = "lead"
+PATIENCE_SECONDS = 600
+AGENT = "---\nname: {name}\ndescription: {description}\ntools: {tools}\n---\n{prompt}\n"
+
+
+class State(NamedTuple):
+    remit: Remit
+    opened: AsyncExitStack
+
+
+@repeatable
+async def read_note(note_id: str) -> str:
+    """Read one note."""
+    return note(note_id)
+
+
+async def setup(cfg: dict[str, Any]) -> State:
+    """A workspace in the data folder, with its worker in this process; what a killed one left there is taken up at once."""
+    folder = Path(cfg["data_dir"])
+    os.environ.update(_settings(cfg))
+    _write(folder, "worker", "Reads notes.", "read_note", WORKER_SYSTEM)
+    _write(folder, LEAD, "Hands out jobs.", "Task(worker), read_note", PARENT_SYSTEM)
+    opened = AsyncExitStack()
+    return State(await opened.enter_async_context(Remit.open(folder, tools=[read_note])), opened)
+
+
+async def run(state: State, n: int, k: int) -> str:
+    made = await state.remit.create_task(
+        title="Hand out the jobs",
+        instructions=parent_prompt(n, k),
+        owner=LEAD,
+        limits={"max_children": n},
+        tools={"allow": ["Task", "read_note"], "offer": ["Task"]},  # it may pass on what it is not shown itself
+    )
+    return await _result(state, made["task_id"])
+
+
+async def resume(state: State) -> str:
+    """What comes of the newest job, which may have ended by now."""
+    found = (await state.remit.list_tasks(owner=LEAD, limit=1))["tasks"]
+    if not found:
+        found = [task for task in (await state.remit.list_history())["tasks"] if task["owner"] == LEAD]
+    return await _result(state, found[0]["id"])
+
+
+async def teardown(state: State) -> None:
+    await state.opened.aclose()
+
+
+async def _result(state: State, task_id: str) -> str:
+    output = await state.remit.task_output(task_id=task_id, wait_seconds=PATIENCE_SECONDS)
+    assert output["status"] == "success", output
+    return str(output["data"]["result"])
+
+
+def _settings(cfg: dict[str, Any]) -> dict[str, str]:
+    """The model, and room for a fan-out: by default a model may call 64 tools at once, and a process has 8 runs."""
+    return {
+        "LLM_MODEL_ID": cfg["model"],
+        "LLM_BASE_URL": cfg["base_url"],
+        "LLM_API_KEY": cfg["api_key"],
+        "LLM_STREAM": str(bool(cfg["stream"])).lower(),
+        "REMIT_TOOL_CALLS": "5000",
+        "REMIT_CONCURRENCY": str(cfg["max_n"] + 8),
+    }
+
+
+def _write(folder: Path, name: str, description: str, tools: str, prompt: str) -> None:
+    agents = folder / ".remit" / "agents"
+    agents.mkdir(parents=True, exist_ok=True)
+    (agents / f"{name}.md").write_text(AGENT.format(name=name, description=description, tools=tools, prompt=prompt))
