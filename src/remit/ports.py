@@ -109,6 +109,8 @@ class WorkerRow(NamedTuple):
     """How long ago it was last heard of, by the store's own clock."""
     place: str = ""
     """Which process it is, among all there ever were; nothing where that cannot be told."""
+    models: str = ""
+    """The model endpoints that it leaves alone for now, as JSON; nothing while all is well."""
 
 
 class Postponed(Exception):
@@ -336,6 +338,10 @@ class Models(Protocol):
 
     def resolve(self, model: str | None = None) -> "Chosen":
         """The gateway that answers for a name; an error says what is not set."""
+        ...
+
+    def trouble(self) -> list[dict[str, Any]]:
+        """The endpoints that are left alone or asked for a pause, and for which agent: nothing while all is well."""
         ...
 
 

@@ -52,6 +52,9 @@ class Script:
         self._rule = rule
         self.asked: list[Request] = []
 
+    def trouble(self) -> list[dict[str, Any]]:
+        return []
+
     def resolve(self, model: str | None = None) -> Chosen:
         """Itself, whatever is asked for."""
         return Chosen(self, model or "main", "scripted")

@@ -135,6 +135,9 @@ class Endpoints:
         self._urls = {name: f"http://127.0.0.1:{ports[name]}" if name in ports else url for name in known}
         self._known, self._made = known, dict[str, WireGateway]()
 
+    def trouble(self) -> list[dict[str, Any]]:
+        return []
+
     def resolve(self, model: str | None = None) -> Chosen:
         """The gateway of one fault."""
         name = (model or "").partition(":")[2] or "fine"

@@ -322,7 +322,9 @@ async def test_health_and_readiness(home: House) -> None:
 
 
 async def test_readiness_and_metrics_show_who_works_and_what_waits(home: House) -> None:
-    await home.store.beat(WorkerRow("w1", "host", 7, "0.1", "general,plan", 8, "2026-01-01T06:00:00.000000Z", 2), [])
+    trouble = {"endpoint": "http://model/v1", "agent": None, "circuit": "open", "failures": 10}
+    row = WorkerRow("w1", "host", 7, "0.1", "general,plan", 8, "2026-01-01T06:00:00.000000Z", 2, models=json.dumps([trouble]))
+    await home.store.beat(row, [])
     await home.store.commit(Unit((), (), jobs=(Job("run/1", "agent/general"), Job("tell/2"))))
     ready = (await home.ask("GET", "/readyz")).json
     (worker,) = ready["workers"]
@@ -337,11 +339,13 @@ async def test_readiness_and_metrics_show_who_works_and_what_waits(home: House) 
         "since": "2026-01-01T06:00:00.000000Z",
         "running": 2,
         "alive": True,
+        "models": [trouble],
     }
     assert ready["queues"] == [{"queue": "agent/general", "queued": 1, "claimed": 0}, {"queue": "signals", "queued": 1, "claimed": 0}]
     told = (await home.ask("GET", "/metrics")).body.decode()
     assert 'remit_jobs{queue="agent/general",state="queued"} 1' in told
     assert "remit_workers 1" in told
+    assert 'remit_model_trouble{worker="w1",endpoint="http://model/v1",agent="",circuit="open"} 1' in told
 
 
 async def test_a_store_that_is_gone_is_unavailable_and_says_when_to_come_back(home: House) -> None:

@@ -256,6 +256,8 @@ def _answer(need: ask.Need, world: World) -> Any:
             return tuple(task for task in tasks.values() if any(item.task_id == task_id for item in task.depends_on))
         case ask.EndedChildren(task_id=task_id):
             return frozenset(task.id for task in tasks.values() if task.parent_id == task_id and task.state.terminal)
+        case ask.Ends(ids=ended_ids):
+            return {task_id: ask.End(tasks[task_id].state, tasks[task_id].summary, tasks[task_id].failure_reason) for task_id in ended_ids}
         case ask.KnownGuides(ids=guide_ids):
             return frozenset(guide_ids) & world.guides
         case ask.KnownAgents():

@@ -52,8 +52,18 @@ class _Manager(QueueManager):
 class Engine:
     """One worker process's share of the queue: claims what it may, hands it to a handler, and keeps its leases."""
 
-    def __init__(self, store: Store, row: WorkerRow, handler: Handler, limits: Mapping[str, int], *, lease_seconds: float, fleet: int = 0) -> None:
-        self._store, self._row, self._handler, self._lease_seconds = store, row, handler, lease_seconds
+    def __init__(
+        self,
+        store: Store,
+        row: WorkerRow,
+        handler: Handler,
+        limits: Mapping[str, int],
+        *,
+        lease_seconds: float,
+        fleet: int = 0,
+        models: Callable[[], str] = str,
+    ) -> None:
+        self._store, self._row, self._handler, self._lease_seconds, self._models = store, row, handler, lease_seconds, models
         self._queue = _Queue(store, row, limits, lease_seconds, fleet)
         self._manager = _Manager(cast("RepositoryPort", self._queue), CHANNEL)  # of which it calls what is below
         self._manager.min_dequeue_poll_interval = timedelta(seconds=0.05)
@@ -92,21 +102,20 @@ class Engine:
     async def _dispatch(self, job: Job) -> None:
         current = asyncio.current_task()
         assert current is not None
-        taken = self._queue.taken[job.id]
-        self._queue.working[job.id] = current
+        key, tries = self._queue.taken[job.id].key, self._queue.taken[job.id].tries
         try:
-            await self._handler(taken)
+            await self._handler(self._queue.begin(job.id, current))
         except Postponed as later:
-            log.info("%s is put off: %s", taken.key, later)
+            log.info("%s is put off: %s", key, later)
             raise RetryRequested(timedelta(seconds=later.delay_seconds)) from None
         except asyncio.CancelledError as stopped:
             if stopped.args != (LOST,):
                 raise
-            log.warning("%s is another worker's by now", taken.key)
+            log.warning("%s is another worker's by now", key)
             current.uncancel()
         except Exception:
-            log.exception("%s failed in a way nobody foresaw", taken.key)
-            raise RetryRequested(timedelta(seconds=min(2.0**taken.tries, 60.0))) from None
+            log.exception("%s failed in a way nobody foresaw", key)
+            raise RetryRequested(timedelta(seconds=min(2.0**tries, 60.0))) from None
         finally:
             self._queue.over(job.id)
 
@@ -119,7 +128,7 @@ class Engine:
             asked = time.monotonic()
             try:
                 async with asyncio.timeout(self._lease_seconds / 2):
-                    lost = await self._store.beat(self._row._replace(running=self.running), jobs)
+                    lost = await self._store.beat(self._row._replace(running=self.running, models=self._models()), jobs)
                 last = asked
             except (RemitError, TimeoutError, OSError):
                 if time.monotonic() - last < self._lease_seconds * 0.9:
@@ -154,6 +163,13 @@ class _Queue:
     def room(self) -> int:
         """How many more runs may be claimed."""
         return max(0, self._row.concurrency - self.running)
+
+    def begin(self, job: int, working: asyncio.Task[object]) -> Taken:
+        """A claimed job, to be worked on; what it brought along is kept by nobody else."""
+        taken = self.taken[job]
+        self.taken[job] = taken._replace(head=None, document=None)
+        self.working[job] = working
+        return taken
 
     def over(self, job: int) -> None:
         """Forget a job; where every slot was taken, look for another one at once."""

@@ -23,7 +23,7 @@ from remit.domain.policy import MAX_TURNS
 from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 from remit.domain.value import FailReason, Task, ToolCount, Usage
-from remit.domain.wire import instant
+from remit.domain.wire import dumps, instant
 from remit.errors import RemitError
 from remit.ports import Chosen, Clock, EventStore, Models, OperationTools, ToolHost
 
@@ -74,6 +74,11 @@ class AgentRunner:
             tools = tuple(Tool(spec.name, spec.description, spec.parameters) for spec in (*files.values(), *operations.values()))
             found = self._sets[agent.id, offered] = Toolset(files, operations, tools)
         return found
+
+    def trouble(self) -> str:
+        """The models that are left alone for now, as others are told of them."""
+        found = self.models.trouble()
+        return dumps(found) if found else ""
 
     @property
     def store(self) -> EventStore:

@@ -30,6 +30,8 @@ RACES = 200
 KNOWN_ACTORS = 1000
 RECENT = 256
 """How many tasks are remembered as they were last written or read here; a row whose hash is the same need not be taken apart again."""
+AT_ONCE = 100
+"""How many tasks are read at once of which little is kept."""
 RESENDS = 6
 """How often a commit whose answer got lost is sent again."""
 
@@ -291,6 +293,8 @@ class Service:
                 return await self._dependents(task_id, seen)
             case ask.EndedChildren(task_id=task_id):
                 return frozenset(str(row[0]) for row in await self._store.select("ended_children", {"id": int(task_id)}))
+            case ask.Ends(ids=ids):
+                return await self._ends(ids)
             case ask.KnownGuides(ids=ids):
                 return frozenset(row[0] for row in await self._store.select("guide", {"names": list(ids)}))
             case ask.KnownAgents():
@@ -324,6 +328,15 @@ class Service:
                 seen[str(task_id)] = self.loaded(str(task_id), head, document)
                 known[uid] = str(task_id)
         return {ref: seen[known[ref]].task if known.get(ref) in seen else None for ref in refs}
+
+    async def _ends(self, ids: Sequence[str]) -> dict[str, ask.End]:
+        found: dict[str, ask.End] = {}
+        for start in range(0, len(ids), AT_ONCE):
+            wanted = [int(task_id) for task_id in ids[start : start + AT_ONCE]]
+            for task_id, head, document in await self._store.select("tasks", {"ids": wanted}):
+                task = self.loaded(str(task_id), head, document).task
+                found[task.id] = ask.End(task.state, task.summary, task.failure_reason)
+        return found
 
     async def _dependents(self, task_id: str, seen: dict[str, Loaded]) -> tuple[Task, ...]:
         found = await self._load([str(row[0]) for row in await self._store.select("dependents", {"id": int(task_id)})], seen)

@@ -152,4 +152,5 @@ def worker_view(row: Any, lease_seconds: float) -> dict[str, Any]:
         "running": row.running,
         "heartbeat_seconds_ago": round(row.age_seconds, 3),
         "alive": row.age_seconds < lease_seconds,
+        "models": json.loads(row.models) if row.models else [],
     }

@@ -43,9 +43,11 @@ class Worker:
 
     async def handle(self, job: Taken) -> None:
         """Carry out a job to the point where it is off the queue; Postponed if that must wait."""
-        lease = Lease(job.id, self.name)
+        lease, key, at = Lease(job.id, self.name), job.key, job.at
         try:
-            await self._handle(job, lease)
+            held = self._held(job, lease)
+            del job  # the task that it brought along will not stay what it is, and a run may last
+            await self._handle(key, at, held)
         except (StaleRun, NotFound):
             await self._service.acknowledge(lease)
         except asyncio.CancelledError as stopped:
@@ -55,36 +57,38 @@ class Worker:
             current.uncancel()
             await self._service.acknowledge(lease)
         except UnknownEvent as error:
-            raise Postponed(f"{job.key} was written by a newer remit: {error}", 5.0) from error
+            raise Postponed(f"{key} was written by a newer remit: {error}", 5.0) from error
         except (Unavailable, Unacknowledged) as error:
-            raise Postponed(f"{job.key}: {error}", 1.0) from error
+            raise Postponed(f"{key}: {error}", 1.0) from error
 
-    async def _handle(self, job: Taken, lease: Lease) -> None:
-        if job.key.startswith(RUN):
-            return await self._activate(self._held(job, lease))
-        if job.key == TICK:
-            return await self._scheduler.tick(lease, job.at, self.stopping)
-        if job.key.startswith(CRON):
-            return await self._scheduler.tick_one(job.key.removeprefix(CRON), lease)
-        if job.key.startswith(LIMIT):
-            return await self._end_time(job.key.removeprefix(LIMIT), lease)
-        await self._service.execute(_news(job.key), SYSTEM, held=Held(lease, ack=True))
+    async def _handle(self, key: str, at: str | None, held: Held) -> None:
+        if held.task_id:
+            return await self._activate(held)
+        if key == TICK:
+            return await self._scheduler.tick(held.lease, at, self.stopping)
+        if key.startswith(CRON):
+            return await self._scheduler.tick_one(key.removeprefix(CRON), held.lease)
+        if key.startswith(LIMIT):
+            return await self._end_time(key.removeprefix(LIMIT), held)
+        await self._service.execute(_news(key), SYSTEM, held=held)
         return None
 
     def _held(self, job: Taken, lease: Lease) -> Held:
-        """A job of a task, with the task as it was when the job was claimed."""
+        """A job: a run's with the task as it was when the job was claimed, a signal's to be done with whatever it leads to."""
+        if not job.key.startswith(RUN):
+            return Held(lease, ack=True)
         task_id = job.key.removeprefix(RUN)
         return Held(lease, task_id, seen=self._service.loaded(task_id, job.head, job.document) if job.document and job.head else None)
 
-    async def _end_time(self, task_id: str, lease: Lease) -> None:
+    async def _end_time(self, task_id: str, held: Held) -> None:
         """End a task whose time is up; clocks differ between machines, and by ours it may not be yet."""
         task = await self._service.load(task_id)
         coming, seconds = self._service.limit_job(task), self._service.seconds(task)
         if coming is None or seconds is None:
-            return await self._service.acknowledge(lease)
+            return await self._service.acknowledge(held.lease)
         if coming.at is not None and coming.at > instant(self._clock.now()):
-            return await self._service.put(coming, done=lease)
-        await self._service.execute(cmd.EndTime(task_id=task_id, seconds=seconds), SYSTEM, held=Held(lease, ack=True))
+            return await self._service.put(coming, done=held.lease)
+        await self._service.execute(cmd.EndTime(task_id=task_id, seconds=seconds), SYSTEM, held=held)
         return None
 
     async def _activate(self, held: Held) -> None:

@@ -61,7 +61,15 @@ class RunningWorker:
             place=place(),
         )
         limits = {f"{AGENT}{agent}": options.agent_limits.get(agent, 0) for agent in agents}
-        self._engine = Engine(core.store, self.row, self._worker.handle, limits, lease_seconds=options.heartbeat_seconds, fleet=options.fleet_limit)
+        self._engine = Engine(
+            core.store,
+            self.row,
+            self._worker.handle,
+            limits,
+            lease_seconds=options.heartbeat_seconds,
+            fleet=options.fleet_limit,
+            models=getattr(runner, "trouble", str),  # only remit's own knows of models
+        )
 
     async def run(self) -> None:
         """Work until stopped; runs under way then give their tasks back at their next boundary."""

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Generator, Iterable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
@@ -61,6 +61,21 @@ class KnownGuides:
 
 
 @record
+class Ends:
+    """How each of these tasks has ended; of thousands of them nothing else is worth holding."""
+
+    ids: tuple[str, ...]
+
+
+class End(NamedTuple):
+    """How a task has ended."""
+
+    state: State
+    summary: str | None
+    failure_reason: str | None
+
+
+@record
 class KnownAgents:
     """Which agents exist."""
 
@@ -106,7 +121,7 @@ class FreshMany:
     count: int
 
 
-Need = Load | Dependents | EndedChildren | KnownGuides | KnownAgents | Granted | ClaimedKey | Answer | SeenFiles | Fresh | FreshMany
+Need = Load | Dependents | EndedChildren | Ends | KnownGuides | KnownAgents | Granted | ClaimedKey | Answer | SeenFiles | Fresh | FreshMany
 
 
 @record
@@ -278,9 +293,9 @@ def _settle_all(command: cmd.SettleSubtasks, context: Context) -> Asking[Plan]:
         return Plan(task_id=parent.id, events={})
     ended: frozenset[str] = yield EndedChildren(task_id=parent.id)
     news = tuple(child.id for child in parent.children if child.settled is None and child.wait != "none" and child.id in ended)
-    found: Mapping[str, Task | None] = yield Load(refs=news)
-    told = [event for child in found.values() if child is not None for event in decide(parent, _settled(parent, child), context)]
-    if parent.wait is not None and any(item.ref not in found for item in parent.wait.on):
+    ends: Mapping[str, End] = yield Ends(ids=news)
+    told = [event for child_id, end in ends.items() for event in decide(parent, _settled(parent.id, child_id, end), context)]
+    if parent.wait is not None and any(item.ref not in ends for item in parent.wait.on):
         after = fold(parent, told, context)
         held = yield from _is_held(after)
         if held != after.held:
@@ -309,9 +324,9 @@ def _end_time(command: cmd.EndTime, context: Context) -> Asking[Plan]:
     return _plan(task.id, {task.id: decide(task, abort, context)})
 
 
-def _settled(parent: Task, child: Task) -> cmd.SettleSubtask:
-    state = cast("Any", child.state.value)
-    return cmd.SettleSubtask(task_id=parent.id, child_id=child.id, state=state, summary=child.summary, failure_reason=child.failure_reason)
+def _settled(parent_id: str, child_id: str, end: End) -> cmd.SettleSubtask:
+    state = cast("Any", end.state.value)
+    return cmd.SettleSubtask(task_id=parent_id, child_id=child_id, state=state, summary=end.summary, failure_reason=end.failure_reason)
 
 
 # New tasks.

@@ -300,7 +300,14 @@ class _Metrics:
             lines += [f'remit_jobs{{queue="{row["queue"]}",state="{state}"}} {row[state]}' for state in ("queued", "claimed")]
         lines += ["# HELP remit_workers How many workers are alive.", "# TYPE remit_workers gauge"]
         lines.append(f"remit_workers {sum(worker['alive'] for worker in found['workers'])}")
+        lines += ["# HELP remit_model_trouble Models that a worker leaves alone for now.", "# TYPE remit_model_trouble gauge"]
+        lines += [_trouble(worker, model) for worker in found["workers"] if worker["alive"] for model in worker["models"]]
         return Response("\n".join([*head, *lines, ""]), media_type="text/plain; version=0.0.4")
+
+
+def _trouble(worker: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    labels = {"worker": worker["worker"], "endpoint": model["endpoint"], "agent": model["agent"] or "", "circuit": model["circuit"]}
+    return f"remit_model_trouble{{{','.join(f'{name}={dumps(value)}' for name, value in labels.items())}}} 1"
 
 
 async def _healthy(_: Request) -> Response:

@@ -1,10 +1,11 @@
 """Which gateway a task's model means, and one of each for all who ask."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from remit.adapters.models import anthropic, wire
 from remit.adapters.models.answer import DEFAULTS, Limits
-from remit.adapters.models.endpoint import CONCURRENT, Endpoint, EndpointState, Ticks
+from remit.adapters.models.endpoint import CONCURRENT, BreakerState, Endpoint, EndpointState, Ticks
 from remit.adapters.models.offline import MODEL as OFFLINE
 from remit.adapters.models.offline import OfflineGateway
 from remit.adapters.models.price import Prices
@@ -44,6 +45,20 @@ class ModelDesk:
     def states(self) -> list[EndpointState]:
         """How each endpoint that was asked is doing."""
         return [endpoint.state() for endpoint in self._endpoints.values()]
+
+    def trouble(self) -> list[dict[str, Any]]:
+        """The endpoints that are left alone or asked for a pause, and for which agent: nothing while all is well."""
+        found: list[dict[str, Any]] = []
+        for state in self.states():
+            circuits: list[tuple[str | None, BreakerState]] = [(None, state.breaker), *state.agents.items()]
+            found += [
+                {"endpoint": state.name, "agent": agent, "circuit": circuit.state, "failures": circuit.failures}
+                for agent, circuit in circuits
+                if circuit.state != "closed"
+            ]
+            if state.cooling_seconds:
+                found.append({"endpoint": state.name, "agent": None, "circuit": "cooling", "seconds": round(state.cooling_seconds, 1)})
+        return found
 
     async def close(self) -> None:
         """Close every gateway."""

@@ -399,7 +399,10 @@ RESULTS: Migration = (
     ),
 )
 
-PLACES: Migration = ("ALTER TABLE worker ADD COLUMN place text NOT NULL DEFAULT ''",)
+PLACES: Migration = (
+    "ALTER TABLE worker ADD COLUMN place text NOT NULL DEFAULT ''",
+    "ALTER TABLE worker ADD COLUMN models text NOT NULL DEFAULT ''",
+)
 
 MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS, PLACES)
 

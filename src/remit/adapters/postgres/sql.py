@@ -31,9 +31,9 @@ COMMIT = "SELECT commit_units({})".format(
 CLAIM = """SELECT j.id, j.key, j.queue, j.tries, j.at, t.hash, t.doc FROM claim_jobs($1, $2, $3, $4, $5, $6, $7) AS j
     LEFT JOIN task t ON t.id = CASE WHEN j.key LIKE 'run/%' THEN substr(j.key, 5)::bigint END
     ORDER BY j.queue <> 'signals', j.priority, j.id"""
-HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat, place)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp(), $9)
-    ON CONFLICT (worker) DO UPDATE SET running = excluded.running, beat = excluded.beat, agents = excluded.agents"""
+HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat, place, models)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp(), $9, $10)
+    ON CONFLICT (worker) DO UPDATE SET running = excluded.running, beat = excluded.beat, agents = excluded.agents, models = excluded.models"""
 BEAT = """UPDATE job SET beat = clock_timestamp() WHERE worker = $1 AND id IN (SELECT id FROM job WHERE id = ANY($2) ORDER BY id FOR UPDATE)"""
 LOST = "SELECT id FROM job WHERE id = ANY($2) AND worker IS DISTINCT FROM $1"
 FORGET = "DELETE FROM worker WHERE beat < clock_timestamp() - interval '1 hour'"
@@ -45,8 +45,8 @@ RETURN = """UPDATE job SET worker = NULL, beat = NULL, later = ($3::float8 > 0):
 LEAVE = "DELETE FROM worker WHERE worker = $1"
 EXPIRE = """WITH expired AS (UPDATE job SET beat = 'epoch' WHERE worker = $1 RETURNING id)
     SELECT pg_notify('remit_job', '') WHERE EXISTS (SELECT 1 FROM expired)"""
-WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, running, EXTRACT(EPOCH FROM clock_timestamp() - beat)::float8, place
-    FROM worker ORDER BY since, worker"""
+WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, running, EXTRACT(EPOCH FROM clock_timestamp() - beat)::float8, place,
+    models FROM worker ORDER BY since, worker"""
 NEXT_IN = """SELECT CASE
     WHEN EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND later = 0 AND queue = ANY($1)
         AND NOT EXISTS (SELECT 1 FROM job held WHERE held.key = job.key AND held.worker IS NOT NULL)) THEN 0

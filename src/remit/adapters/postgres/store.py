@@ -130,7 +130,7 @@ class PostgresEventStore:
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
         """Say that a worker lives; those of its jobs that another has by now."""
-        await self._fetch(sql.HELLO, *row[:8], row.place)
+        await self._fetch(sql.HELLO, *row[:8], row.place, row.models)
         await self._fetch(sql.FORGET)
         if not jobs:
             return set()

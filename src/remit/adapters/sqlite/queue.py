@@ -67,7 +67,7 @@ def _runs(connection: Any, asked: Claim, room: int) -> list[Taken]:
 def beat(connection: Any, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
     """Renew a worker's leases; those that another has by now."""
     now = time.monotonic()
-    connection.execute(sql.HELLO, (*row[:8], now, row.place))
+    connection.execute(sql.HELLO, (*row[:8], now, row.place, row.models))
     connection.execute(sql.FORGET, {"now": now, "age": FORGET_SECONDS})
     named = {"now": now, "worker": row.worker, "jobs": json.dumps(list(jobs))}
     connection.execute(sql.BEAT, named)

@@ -136,7 +136,10 @@ RESULTS: Migration = (
     "CREATE INDEX task_result_key ON task_result (key, task_id)",
 )
 
-PLACES: Migration = ("ALTER TABLE worker ADD COLUMN place TEXT NOT NULL DEFAULT ''",)
+PLACES: Migration = (
+    "ALTER TABLE worker ADD COLUMN place TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE worker ADD COLUMN models TEXT NOT NULL DEFAULT ''",
+)
 
 MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS, PLACES)
 

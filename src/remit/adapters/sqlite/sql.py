@@ -41,13 +41,13 @@ BEAT = "UPDATE job SET beat = :now WHERE worker = :worker AND id IN (SELECT valu
 LOST = "SELECT id FROM job WHERE id IN (SELECT value FROM json_each(:jobs)) AND worker IS NOT :worker"
 GIVE_BACK = """UPDATE OR REPLACE job SET worker = NULL, beat = NULL, at = COALESCE(:at, at), later = :at IS NOT NULL
     WHERE id = :job AND worker = :worker"""
-HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat, place)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (worker) DO UPDATE SET running = excluded.running, beat = excluded.beat, agents = excluded.agents"""
+HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat, place, models)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (worker) DO UPDATE SET running = excluded.running, beat = excluded.beat, agents = excluded.agents, models = excluded.models"""
 FORGET = "DELETE FROM worker WHERE beat < :now - :age OR beat > :now + 1"
 LEAVE = "DELETE FROM worker WHERE worker = ?"
 EXPIRE = "UPDATE job SET beat = -1e9 WHERE worker = ?"
-WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, running, :now - beat, place FROM worker
+WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, running, :now - beat, place, models FROM worker
     WHERE beat <= :now + 1 ORDER BY since, worker"""
 READY = f"""SELECT EXISTS (SELECT 1 FROM job INDEXED BY job_ready_queue
     WHERE worker IS NULL AND later = 0 AND queue IN (SELECT value FROM json_each(:queues)) AND {_FREE})"""

@@ -287,11 +287,21 @@ def doctor(answer: Result, screen: Screen) -> None:
     if workers:
         screen.put()
         screen.table((Column("WORKER"), Column("SINCE"), Column("RUNNING"), Column("HEARD OF")), workers)
+        for row in answer["workers"]:
+            for model in row["models"]:
+                screen.put(Ink("model trouble ", "yellow"), text=f"{row['worker']} {_model_trouble(model)}")
     else:
         screen.note("No worker is running. Start one with: remit serve, or remit worker")
     _left_behind(answer, screen)
     if answer.get("verified"):
         _verified(answer["verified"], screen)
+
+
+def _model_trouble(model: dict[str, Any]) -> str:
+    whom = f" for {model['agent']}" if model["agent"] else ""
+    if model["circuit"] == "cooling":
+        return f"waits {model['seconds']:g} s for {model['endpoint']}, which asked for a pause"
+    return f"leaves {model['endpoint']} alone{whom} after {model['failures']} failures in a row ({model['circuit'].replace('_', ' ')})"
 
 
 def _pulse(row: dict[str, Any]) -> Part:
