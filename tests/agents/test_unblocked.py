@@ -177,6 +177,7 @@ async def test_a_call_from_outside_waits_itself(any_url: str, tmp_path: Path) ->
         fields = {"task_id": parent, "title": "Dig", "owner": "explore", "wait": "block"}
         left, waiting = (asyncio.create_task(at.call("create_subtask", **fields)) for _ in range(2))
         await reached(gate)
+        await at.team.until(parent, lambda task: len(task.children) == 2)
         left.cancel()
         await asyncio.wait({left})
         before = await at.team.task(parent)
