@@ -26,8 +26,8 @@ class Bell:
         self._seen = -1
         self._pipes: list[Path] = []
 
-    def ring(self) -> None:
-        """Tell every listener; costs one stat while nobody listens. Listeners come and go meanwhile, and that is no failure."""
+    def ring(self, but: "Listener | None" = None) -> None:
+        """Tell every listener but one's own; costs one stat while nobody listens. Listeners come and go meanwhile, and that is no failure."""
         with suppress(FileNotFoundError):
             changed = self._folder.stat().st_mtime_ns
             if changed != self._seen:
@@ -35,7 +35,8 @@ class Bell:
                 # Folders are stamped by a coarse clock: who joins within the same tick would never be seen.
                 self._seen = changed if time_ns() - changed > TICK_NS else -1
             for pipe in self._pipes:
-                _poke(pipe)
+                if but is None or pipe != but.pipe:
+                    _poke(pipe)
 
     def listen(self, heard: Callable[[], None]) -> "Listener":
         """Call back, from a thread of its own, after each ring."""
@@ -47,7 +48,7 @@ class Listener:
     """One listener; it must be closed."""
 
     def __init__(self, pipe: Path, heard: Callable[[], None]) -> None:
-        self._pipe, self._heard = pipe, heard
+        self.pipe, self._heard = pipe, heard
         # Opened under a name that nobody rings: a pipe without a reader is taken for one left by the dead, and removed.
         hidden = pipe.with_name(f".{pipe.name}")
         os.mkfifo(hidden, 0o600)
@@ -65,7 +66,7 @@ class Listener:
             os.write(self._fd, b"x")
         self._thread.join()
         with suppress(FileNotFoundError):
-            self._pipe.unlink()
+            self.pipe.unlink()
         os.close(self._fd)
 
     def _listen(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from remit.adapters.sqlite import driver, queue, sql
 from remit.adapters.sqlite.batch import Batch
-from remit.adapters.sqlite.bell import Bell
+from remit.adapters.sqlite.bell import Bell, Listener
 from remit.adapters.sqlite.driver import connect, sqlite3, translated
 from remit.adapters.sqlite.read import SqliteReader
 from remit.adapters.sqlite.schema import migrate
@@ -47,6 +47,8 @@ class SqliteEventStore:
         self._writer = Writer(self.path)
         self._reader = SqliteReader(self.path)
         self._bell = Bell(self.path)
+        self._watches: set[SqliteWatch] = set()
+        self._listener: Listener | None = None
         self._queue: SimpleQueue[_Request | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="remit-writer", daemon=True)
         self._thread.start()
@@ -74,7 +76,7 @@ class SqliteEventStore:
     async def give_back(self, lease: Lease, delay_seconds: float) -> None:
         """Put a claimed job back into the queue."""
         await self._ask(work=lambda connection: queue.give_back(connection, lease, delay_seconds))
-        self._bell.ring()
+        self._ring()
 
     async def leave(self, worker: str) -> None:
         """Take a worker off the list, and its leases."""
@@ -103,12 +105,20 @@ class SqliteEventStore:
 
     @asynccontextmanager
     async def watch(self, topic: Topic = "events") -> AsyncGenerator["SqliteWatch", None]:  # noqa: ARG002 - one bell for both
-        """Be told of commits of any process."""
+        """Be told of commits of any process; all who watch here share one ear for those of others."""
         watch = SqliteWatch(asyncio.get_running_loop())
-        listener = self._bell.listen(watch.heard)
+        if self._listener is None:
+            self._listener = self._bell.listen(self._heard)
+        self._watches.add(watch)
         try:
             yield watch
         finally:
+            self._watches.discard(watch)
+            await self._listen_no_longer()
+
+    async def _listen_no_longer(self) -> None:
+        if not self._watches and self._listener is not None:
+            listener, self._listener = self._listener, None
             await asyncio.to_thread(listener.close)
 
     async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
@@ -139,10 +149,24 @@ class SqliteEventStore:
             if batch:
                 answers = self._writer.answer(batch)
                 if any(request.unit for request in batch):
-                    with suppress(OSError):  # the commit stands; a watcher that is not rung looks for itself
-                        self._bell.ring()
+                    self._ring()
                 _tell(answers)
         self._writer.close()
+
+    def _ring(self) -> None:
+        """Tell everybody of a commit: those in this process directly."""
+        self._heard()
+        with suppress(OSError):  # the commit stands; a watcher that is not rung looks for itself
+            self._bell.ring(but=self._listener)
+
+    def _heard(self) -> None:
+        """Wake all who watch here, with one call into each event loop; called by any thread."""
+        loops: dict[asyncio.AbstractEventLoop, list[SqliteWatch]] = {}
+        for watch in tuple(self._watches):
+            loops.setdefault(watch.loop, []).append(watch)
+        for loop, watches in loops.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_wake, watches)
 
     def _take(self) -> tuple[list[_Request], bool]:
         """All that waits, up to a batch, and whether more may come."""
@@ -162,21 +186,22 @@ class SqliteWatch:
     """Wakes on a ring, and looks for itself now and then in case one was missed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._rung = asyncio.Event()
-
-    def heard(self) -> None:
-        """Called by the listener's thread."""
-        self._loop.call_soon_threadsafe(self._rung.set)
+        self.loop = loop
+        self.rung = asyncio.Event()
 
     async def wait(self) -> None:
         """Return after a ring, or after a short while."""
         try:
             async with asyncio.timeout(SAFETY_SECONDS):
-                await self._rung.wait()
+                await self.rung.wait()
         except TimeoutError:
             return
-        self._rung.clear()
+        self.rung.clear()
+
+
+def _wake(watches: Sequence[SqliteWatch]) -> None:
+    for watch in watches:
+        watch.rung.set()
 
 
 Answers = list[tuple["asyncio.Future[Any]", Any]]

@@ -112,9 +112,12 @@ async def _found(function: Function, call: ToolCallRequest) -> Any:
     before = _TOLD.set(told)
     thread = not inspect.iscoroutinefunction(function)
     work = asyncio.ensure_future(asyncio.to_thread(function, **call.arguments) if thread else function(**call.arguments))
-    stop = asyncio.ensure_future(call.cancel.wait())
+    stop: asyncio.Future[Any] | None = None
     try:
-        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0)
+        if not work.done():  # what takes no time needs nobody who could stop it
+            stop = asyncio.ensure_future(call.cancel.wait())
+            await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
         told.set()
         if thread or work.done():
             return await work
@@ -125,9 +128,11 @@ async def _found(function: Function, call: ToolCallRequest) -> Any:
         return work.result()
     finally:
         told.set()
-        stop.cancel()
-        work.cancel()
-        await asyncio.wait({work})
+        if stop is not None:
+            stop.cancel()
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work})
         _TOLD.reset(before)
 
 
