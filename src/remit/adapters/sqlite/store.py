@@ -157,7 +157,7 @@ class SqliteEventStore:
         """Tell everybody of a commit: those in this process directly."""
         self._heard()
         with suppress(OSError):  # the commit stands; a watcher that is not rung looks for itself
-            self._bell.ring(but=self._listener)
+            self._bell.ring(self._listener)
 
     def _heard(self) -> None:
         """Wake all who watch here, with one call into each event loop; called by any thread."""
