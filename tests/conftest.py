@@ -4,10 +4,15 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from remit.bootstrap import open_store
 from remit.ports import Store
 from tests.postgres import PostgresForTests
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("remit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("remit")
 
 
 @pytest.fixture(scope="session")
