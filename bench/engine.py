@@ -184,8 +184,9 @@ async def _takeover(url: str) -> Takeover:
         for _ in range(KILLS):
             heir = Crew(scripted, url, heartbeat_seconds=HEARTBEAT_SECONDS)
             await heir.ready()
+            known = await _workers(core)
             heir.go()
-            await _staffed(core, len(taken) + 2)
+            await _joined(core, known)
             at = doomed.kill()
             worker = await _next_worker(core, task_id, worker)
             taken.append(time.monotonic() - at)
@@ -197,10 +198,14 @@ async def _takeover(url: str) -> Takeover:
     return Takeover(max(taken), lost / KILLS)
 
 
-async def _staffed(core: Core, count: int) -> None:
-    """Return once so many workers were heard of; a heartbeat rings no bell."""
+async def _workers(core: Core) -> set[str]:
+    return {row.worker for row in await core.store.workers()}
+
+
+async def _joined(core: Core, known: set[str]) -> None:
+    """Return once somebody was heard of who was not known; a heartbeat rings no bell."""
     for _ in range(1000):
-        if len(await core.store.workers()) >= count:
+        if await _workers(core) - known:
             return
         await asyncio.sleep(0.02)
     raise AssertionError("a worker did not say that it is there")
