@@ -281,3 +281,14 @@ def test_listeners_that_come_and_go_never_disturb_one_who_rings(tmp_path: Path) 
             guest.join()
     assert errors == []
     assert pipes(path) == []
+
+
+async def test_a_bell_that_breaks_in_any_way_leaves_no_caller_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_bell: Bell, _but: object = None) -> NoReturn:
+        raise RuntimeError("no bell")
+
+    monkeypatch.setattr(Bell, "ring", broken)
+    async with open_store(f"sqlite:///{tmp_path / 'remit.db'}") as store, asyncio.timeout(DEADLINE):
+        for stream in ("x/1", "x/2"):
+            await store.commit(unit(stream))
+        assert len(await store.feed("", 10)) == 2

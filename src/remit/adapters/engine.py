@@ -44,7 +44,7 @@ class _Manager(QueueManager):
         job: Job,
         jbuff: JobStatusLogBuffer,
         hbuff: HeartbeatBuffer,
-        heartbeat_timeout: timedelta,  # noqa: ARG002
+        heartbeat_timeout: timedelta,  # noqa: ARG002 - zero goes on in its place: no heartbeat
     ) -> None:
         await super()._dispatch(job, jbuff, hbuff, timedelta(0))
 
@@ -185,8 +185,8 @@ class _Queue:
         batch_size: int,  # noqa: ARG002 - how much is claimed at once depends on the room there is
         entrypoints: Mapping[QueueEntrypoint, Any],  # noqa: ARG002 - the queues are our own, with their limits
         queue_manager_id: UUID,
-        global_concurrency_limit: int | None,  # noqa: ARG002
-        heartbeat_timeout: timedelta,  # noqa: ARG002
+        global_concurrency_limit: int | None,  # noqa: ARG002 - a claim carries the limit of the fleet
+        heartbeat_timeout: timedelta,  # noqa: ARG002 - a claim carries the lease
     ) -> list[Job]:
         """Claim what is due and fits; a look comes first, since most wakes of many workers find nothing."""
         self.driver.rung = False
@@ -218,19 +218,19 @@ class _Queue:
     def _queues(self) -> list[str]:
         return [SIGNALS, *(self._limits if self.room else ())]
 
-    async def eligible_queued_work(self, entrypoints: Sequence[QueueEntrypoint]) -> int:  # noqa: ARG002
+    async def eligible_queued_work(self, entrypoints: Sequence[QueueEntrypoint]) -> int:  # noqa: ARG002 - the queues are our own
         """More than nothing while something is due that limits of the fleet keep us from."""
         return int(self._next == 0.0)
 
-    async def queued_work(self, entrypoints: Sequence[QueueEntrypoint]) -> int:  # noqa: ARG002
+    async def queued_work(self, entrypoints: Sequence[QueueEntrypoint]) -> int:  # noqa: ARG002 - the queues are our own
         """Nothing: the look before the last claim has said it all."""
         return 0
 
-    async def next_deferred_eta(self, entrypoints: Sequence[QueueEntrypoint]) -> timedelta | None:  # noqa: ARG002
+    async def next_deferred_eta(self, entrypoints: Sequence[QueueEntrypoint]) -> timedelta | None:  # noqa: ARG002 - the queues are our own
         """How long until something is due."""
         return None if self._next is None else timedelta(seconds=self._next)
 
-    async def retry_job(self, job: Job, delay: timedelta, traceback_record: Any) -> None:  # noqa: ARG002
+    async def retry_job(self, job: Job, delay: timedelta, traceback_record: Any) -> None:  # noqa: ARG002 - the log has it
         """Put a job back."""
         await self._store.give_back(Lease(int(job.id), self._row.worker), delay.total_seconds())
 
@@ -244,19 +244,19 @@ class _Queue:
         """Answer at once: the store's own watch reconnects by itself."""
         self.driver.say(HealthCheckEvent(channel=CHANNEL, sent_at=datetime.now(UTC), type="health_check_event", id=health_check_event_id))
 
-    async def has_table(self, table: str) -> bool:  # noqa: ARG002
+    async def has_table(self, table: str) -> bool:  # noqa: ARG002 - none of PgQueuer's own tables is used
         """True: the store has brought its schema up to date before it was opened."""
         return True
 
-    async def table_has_column(self, table: str, column: str) -> bool:  # noqa: ARG002
+    async def table_has_column(self, table: str, column: str) -> bool:  # noqa: ARG002 - as above
         """True, as above."""
         return True
 
-    async def table_has_index(self, table: str, index: str) -> bool:  # noqa: ARG002
+    async def table_has_index(self, table: str, index: str) -> bool:  # noqa: ARG002 - as above
         """True, as above."""
         return True
 
-    async def has_user_defined_enum(self, key: str, enum: str) -> bool:  # noqa: ARG002
+    async def has_user_defined_enum(self, key: str, enum: str) -> bool:  # noqa: ARG002 - as above
         """True, as above."""
         return True
 
@@ -285,7 +285,7 @@ class _Driver:
         if self._ear is not None:
             self._ear(event.model_dump_json())
 
-    async def add_listener(self, channel: str, callback: Callable[[Any], None]) -> None:  # noqa: ARG002
+    async def add_listener(self, channel: str, callback: Callable[[Any], None]) -> None:  # noqa: ARG002 - there is one channel
         """Remember whom to tell."""
         self._ear = callback
 

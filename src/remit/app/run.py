@@ -344,13 +344,12 @@ class Stretch:
             if not self._activation.over:
                 await self._record([self._done(key, call, outcome)])
             return
-        outcome_box: list[ToolOutcome] = []
 
         async def action() -> str:
-            outcome_box.append(await self._do(call))
-            if outcome_box[0].is_error:
-                raise ToolFailed(outcome_box[0].text)
-            return outcome_box[0].text
+            outcome = await self._do(call)
+            if outcome.is_error:
+                raise ToolFailed(outcome.text)
+            return outcome.text
 
         self._talk.calls[key] = await self._activation.call(key, call.name, call.arguments, action, repeatable=False)
 

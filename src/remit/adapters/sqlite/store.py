@@ -1,10 +1,11 @@
 """The embedded store: one file, one writer thread that commits for all callers together."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.errors import Conflict, Unavailable
 from remit.ports import Claim, Lease, Recorded, Row, Taken, Topic, Unit, WorkerRow
+
+log = logging.getLogger("remit.sqlite")
 
 Work = Callable[[Any], Any]
 
@@ -155,9 +158,12 @@ class SqliteEventStore:
 
     def _ring(self) -> None:
         """Tell everybody of a commit: those in this process directly."""
-        self._heard()
-        with suppress(OSError):  # the commit stands; a watcher that is not rung looks for itself
+        try:
+            self._heard()
             self._bell.ring(self._listener)
+        except Exception:
+            # The commit stands, and a watcher that is not rung looks for itself; but whoever asked must be answered.
+            log.exception("nobody could be told of a commit to %s", self.path)
 
     def _heard(self) -> None:
         """Wake all who watch here, with one call into each event loop; called by any thread."""
