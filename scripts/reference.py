@@ -13,11 +13,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, cast, get_args, g
 from remit import errors
 from remit.domain import command as cmd
 from remit.domain import event as ev
-from remit.domain import plan as ask
+from remit.domain import need as ask
 from remit.domain.create import NewIds
 from remit.domain.decide import Context
 from remit.domain.evolve import evolve
 from remit.domain.output import Seen
+from remit.domain.plan import plan
 from remit.domain.record import MISSING, Coerce, Items, Matches, Range, Text, fields, is_record
 from remit.domain.value import Criterion, Resource, Schedule, Step, Task, Usage
 from remit.domain.wire import plain
@@ -244,7 +245,7 @@ def cell(state: str, label: str) -> str:
 
 
 def _drive(command: cmd.Command, context: Context, task: Task, found: bool) -> ask.Plan:
-    deciding = ask.plan(command, context)
+    deciding = plan(command, context)
     answer: Any = None
     while True:
         try:

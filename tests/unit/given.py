@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, TypeVar, assert_never, cast
 from remit.app.agents import AgentRegistry
 from remit.domain import command as cmd
 from remit.domain import event as ev
-from remit.domain import plan as ask
+from remit.domain import need as ask
 from remit.domain.check import sought
 from remit.domain.create import NewIds
 from remit.domain.decide import Context, TaskCommand, decide
 from remit.domain.evolve import evolve, foreseen
 from remit.domain.output import Seen
+from remit.domain.plan import plan
 from remit.domain.value import Child, Criterion, State, Step, Task
 
 NOW = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
@@ -236,7 +237,7 @@ class World:
 
 def asked(command: cmd.Command, context: Context, world: World) -> ask.Plan:
     """Drive `plan` to its end with what a world knows."""
-    deciding = ask.plan(command, context)
+    deciding = plan(command, context)
     answer: Any = None
     while True:
         try:

@@ -4,7 +4,7 @@ import pytest
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
-from remit.domain.plan import key_stream
+from remit.domain.grow import key_stream
 from remit.domain.record import replace
 from remit.domain.shape import parse
 from remit.domain.value import Criterion, Limits, Output, Resource, State, Step, Tools

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from remit.domain import command as cmd
-from remit.domain.plan import met
+from remit.domain.depend import met
 from remit.domain.shape import parse
 from remit.domain.value import Dependency, DependencyRule, Schedule, State
 from remit.errors import Conflict, InvalidParam

@@ -14,7 +14,7 @@ from remit.codec import GENESIS, opened, seal, task_of
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.evolve import replay
-from remit.domain.plan import Plan
+from remit.domain.need import Plan
 from remit.domain.value import State, Task
 from remit.domain.wire import dumps, plain
 from remit.errors import RemitError

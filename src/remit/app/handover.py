@@ -14,8 +14,8 @@ from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.delegation import LaunchSubtask, TaskOutput
 from remit.domain.envelope import result_of, status_of
+from remit.domain.grow import CALL
 from remit.domain.message import ToolCall
-from remit.domain.plan import CALL
 from remit.domain.record import replace
 from remit.domain.shape import parse
 from remit.domain.tool import ToolOutcome

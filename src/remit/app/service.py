@@ -5,18 +5,19 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple, assert_never, cast
 
 from remit.codec import GENESIS, opened, seal, task_of
 from remit.domain import command as cmd
 from remit.domain import event as ev
-from remit.domain import plan as ask
+from remit.domain import need as ask
 from remit.domain.create import NewIds
 from remit.domain.decide import Context
+from remit.domain.depend import met
 from remit.domain.due import CRON, LIMIT, RUN, Job, backoff, can_run, changes_run, earliest, ends_at, others, run_job, silenced, waits_for_slot
 from remit.domain.evolve import evolve
 from remit.domain.output import Files, Sought
-from remit.domain.plan import met
+from remit.domain.plan import plan
 from remit.domain.project import Change, guide_row, rows
 from remit.domain.run import fenced
 from remit.domain.shape import check, parse
@@ -273,14 +274,13 @@ class Service:
         return earliest(task, now)
 
     async def _decide(self, command: cmd.Command, context: Context, seen: dict[str, Loaded]) -> ask.Plan:
-        deciding = ask.plan(command, context)
+        deciding = plan(command, context)
         answer: Any = None
         while True:
             try:
                 need = deciding.send(answer)
             except StopIteration as decided:
-                plan: ask.Plan = decided.value
-                return plan
+                return cast("ask.Plan", decided.value)
             answer = await self._answer(need, seen)
 
     async def _answer(self, need: ask.Need, seen: dict[str, Loaded]) -> Any:

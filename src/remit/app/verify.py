@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from remit.codec import GENESIS, chained, opened
 from remit.domain import event as ev
 from remit.domain.evolve import evolve
-from remit.domain.plan import CALL, key_stream
+from remit.domain.grow import CALL, key_stream
 from remit.domain.project import Change, guide_row, rows
 from remit.domain.table import TABLES
 from remit.domain.value import Task
