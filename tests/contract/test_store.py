@@ -63,6 +63,20 @@ async def test_one_stale_unit_does_not_fail_those_committed_with_it(store: Event
     assert sorted(event.stream for event in await stored(store)) == sorted({f"x/{n}" for n in range(40)})
 
 
+async def test_units_of_one_stream_follow_one_another_however_many_are_under_way(store: EventStore) -> None:
+    lanes: list[list[Unit]] = []
+    for lane in range(3):
+        chain = [unit(f"x/{lane}")]
+        while len(chain) < 40:
+            assert chain[-1].appends[0].events
+            chain.append(unit(f"x/{lane}", len(chain), chain[-1].appends[0].events[0].hash))
+        lanes.append(chain)
+    await asyncio.gather(*(store.commit(one) for row in zip(*lanes, strict=True) for one in row))
+    found = await stored(store)
+    for lane, chain in enumerate(lanes):
+        assert [event for event in found if event.stream == f"x/{lane}"] == [one.first for one in chain]
+
+
 async def test_ids_ascend_and_are_given_once(store: EventStore) -> None:
     batches = await asyncio.gather(*(store.new_ids(1 + n % 3) for n in range(60)))
     numbers = [number for batch in batches for number in batch]

@@ -13,8 +13,8 @@ import pytest
 from tests.postgres import PostgresForTests
 from tests.torture.ordeal import Settings, on_postgres, on_sqlite
 
-SQLITE = Settings(seed=0, tasks=1250, kills=18, stops=2, lease_seconds=1.5)
-POSTGRES = Settings(seed=0, tasks=760, kills=12, stops=1, restarts=2, cuts=2, clients=1, lease_seconds=1.5)
+SQLITE = Settings(seed=0, tasks=1250, kills=18, stops=2, lease_seconds=2.5)
+POSTGRES = Settings(seed=0, tasks=760, kills=12, stops=1, restarts=2, cuts=2, clients=1, lease_seconds=2.5)
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ class _Queue:
         self.running = 0
         """How many runs were claimed and are not over."""
         self._next: float | None = None
-        self._busy = False
+        self._drained = False
 
     @property
     def room(self) -> int:
@@ -188,10 +188,10 @@ class _Queue:
         global_concurrency_limit: int | None,  # noqa: ARG002 - a claim carries the limit of the fleet
         heartbeat_timeout: timedelta,  # noqa: ARG002 - a claim carries the lease
     ) -> list[Job]:
-        """Claim what is due and fits; a look comes first, since most wakes of many workers find nothing."""
-        self.driver.rung = False
+        """Claim what is due and fits."""
+        told, self.driver.rung = self.driver.rung, False
         try:
-            jobs = await self._claimed()
+            jobs = await self._claimed(told=told)
         except RemitError as error:
             log.warning("the queue cannot be read: %s", error)
             self._next = DEQUEUE_SECONDS
@@ -202,18 +202,16 @@ class _Queue:
         now = datetime.now(UTC)
         return [_job(job, queue_manager_id, now) for job in fresh]
 
-    async def _claimed(self) -> list[Taken]:
-        """Where there was something, there is more; where there was nothing, a look is cheaper than a claim."""
+    async def _claimed(self, *, told: bool) -> list[Taken]:
+        """What there is, or else how long until there may be something; who has just left nothing need not ask again before the bell rings."""
         claim = Claim(self._row.worker, self._limits, self.room, SIGNALS_AT_ONCE, self._lease_seconds, self._fleet)
-        if self._busy and (jobs := await self._store.claim(claim)):
+        jobs = await self._store.claim(claim) if told or not self._drained else []
+        self._drained = len(jobs) < min(claim.room, SIGNALS_AT_ONCE)
+        if jobs:
+            self._next = 0.0
             return jobs
-        self._busy = False
         self._next = await self._store.next_in(self._queues(), self._lease_seconds)
-        if self._next != 0.0:
-            return []
-        jobs = await self._store.claim(claim)
-        self._busy = bool(jobs)
-        return jobs
+        return await self._store.claim(claim) if self._next == 0.0 and not told else []
 
     def _queues(self) -> list[str]:
         return [SIGNALS, *(self._limits if self.room else ())]

@@ -17,7 +17,6 @@ from remit.app.session import of_session
 from remit.domain import command as cmd
 from remit.domain import delegation as ask
 from remit.domain.envelope import envelope, flat
-from remit.domain.record import fields
 from remit.domain.shape import parse
 from remit.domain.value import TERMINAL, Task
 from remit.domain.wire import plain
@@ -89,7 +88,7 @@ async def output(core: Core, request: ask.TaskOutput, _: Caller, progress: bool)
         async with aclosing(_waited(core, task.id, progress, until)) as items:
             async for item in items:
                 yield item
-    yield _end(await shown(core, task.id, request.format, _given(request)))
+    yield _end(await shown(core, task.id, request.format, plain(request)))
 
 
 async def subtask(core: Core, command: cmd.CreateSubtask, caller: Caller, progress: bool) -> Items:
@@ -120,7 +119,7 @@ class _Group:
         except Unavailable:
             raise
         except RemitError as refused:
-            return _result(index, None, refusal(refused, _given(item) if isinstance(item, ask.DelegateTask) else dict(item)))
+            return _result(index, None, refusal(refused, plain(item) if isinstance(item, ask.DelegateTask) else dict(item)))
         if piece.cached:
             return await _result_of(self._core, piece)
         self.waiting.setdefault(piece.task_id, []).append(piece)
@@ -265,7 +264,7 @@ def _must_be_cacheable(work: ask.DelegateTask) -> None:
 
 async def _answer(core: Core, piece: Piece) -> Result:
     """What came of a piece of work; if a result from before was asked for, whether this is one."""
-    result = await shown(core, piece.task_id, piece.form, _given(piece.work))
+    result = await shown(core, piece.task_id, piece.form, plain(piece.work))
     if piece.work.cache:
         told = result if piece.form == "flat" else result["data"]
         told["cached"] = piece.cached
@@ -276,7 +275,7 @@ async def _answer(core: Core, piece: Piece) -> Result:
 
 def _command(work: ask.DelegateTask) -> cmd.CreateTask:
     own = {"session_id", "cache", "wait", "format", "idempotency_key"}
-    item = {name: value for name, value in _given(work).items() if name not in own}
+    item = {name: value for name, value in plain(work).items() if name not in own}
     brief = brief_of(item, seconds=work.timeout_seconds)
     asked = {**brief, "parent_session": work.session_id, "idempotency_key": work.idempotency_key}
     return parse(cmd.CreateTask, {name: value for name, value in asked.items() if value is not None})
@@ -288,12 +287,6 @@ def _item(item: Mapping[str, Any], number: int, request: ask.DelegateParallel) -
         return parse(ask.DelegateTask, {"session_id": request.session_id, **asked} if request.session_id else asked)
     except RemitError as refused:
         raise invalid(f"tasks[{number}]", f"is not understood: {refused.message}", "an object as `task` takes it") from refused
-
-
-def _given(request: Any) -> dict[str, Any]:
-    """What a caller sent, without what is at its default."""
-    mine: dict[str, Any] = request.__dict__
-    return {name: plain(mine[name]) for name, default in fields(request).items() if mine[name] != default}
 
 
 def _tier(core: Core, task: Task) -> str:

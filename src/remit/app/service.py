@@ -319,6 +319,8 @@ class Service:
     async def _load(self, refs: Iterable[str], seen: dict[str, Loaded]) -> dict[str, Task | None]:
         """Tasks by id or uid, each read once per attempt."""
         refs = tuple(refs)
+        if all(ref in seen for ref in refs):
+            return {ref: seen[ref].task for ref in refs}
         known: dict[str, str] = {ref: ref for ref in refs if re.fullmatch(TASK_ID, ref)}
         if ids := [int(ref) for ref in known if ref not in seen]:
             for task_id, head, document in await self._store.select("tasks", {"ids": ids}):

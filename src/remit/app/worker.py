@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 from remit.app.activation import Activation
 from remit.app.scheduler import Scheduler
@@ -99,16 +99,21 @@ class Worker:
             return await self._service.acknowledge(held.lease)
         run = Activation(self._service, self._store, self._clock, held, task, asyncio.Event())
         del task  # a run may last, and its task will not stay what it is
-        async with self._listed(run):
-            try:
-                await self._runner.run(run)
-                if not run.over:
-                    await run.do(cmd.FailRun(task_id=task_id, error="The runner returned without ending its run."))
-            except (StaleRun, Unavailable, Unacknowledged, UnknownEvent):
-                raise
-            except Exception as error:
-                log.exception("run %s failed", run.run_id)
-                await run.do(cmd.FailRun(task_id=task_id, error=storable(f"{type(error).__name__}: {error}"[:10_000])))
+        current = asyncio.current_task()
+        assert current is not None
+        self._live[run.run_id] = (run, current)
+        self._tell(run, paused=False)
+        try:
+            await self._runner.run(run)
+            if not run.over:
+                await run.do(cmd.FailRun(task_id=task_id, error="The runner returned without ending its run."))
+        except (StaleRun, Unavailable, Unacknowledged, UnknownEvent):
+            raise
+        except Exception as error:
+            log.exception("run %s failed", run.run_id)
+            await run.do(cmd.FailRun(task_id=task_id, error=storable(f"{type(error).__name__}: {error}"[:10_000])))
+        finally:
+            self._live.pop(run.run_id, None)
         return None
 
     async def _started(self, held: Held) -> Task | None:
@@ -124,17 +129,6 @@ class Worker:
         # One commit counts the lost run, takes this job off and puts the next one, so that there are never two for a task.
         await self._service.execute(cmd.LoseRun(task_id=task_id, run_id=left), SYSTEM, held=Held(held.lease, task_id))
         return None
-
-    @asynccontextmanager
-    async def _listed(self, run: Activation) -> AsyncGenerator[None, None]:
-        current = asyncio.current_task()
-        assert current is not None
-        self._live[run.run_id] = (run, current)
-        self._tell(run, paused=False)
-        try:
-            yield
-        finally:
-            self._live.pop(run.run_id, None)
 
     async def watch(self) -> None:
         """Stop, at once, every run that the store does not call live any more: its task was canceled, ended or taken over. Tell the paused."""

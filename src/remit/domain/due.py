@@ -61,7 +61,7 @@ def earliest(task: Task, now: datetime) -> datetime | None:
 
 def backoff(task: Task, events: Iterable[Any], now: datetime) -> datetime | None:
     """How long a task rests after a run that failed by itself, or was told when to come back; a lost worker is not its fault."""
-    failed = [event for event in events if isinstance(event, ev.RunFailed | ev.RunTimedOut)]
+    failed = [event for event in events if isinstance(event, (ev.RunFailed, ev.RunTimedOut))]
     if not failed:
         return None
     told = max((event.retry_seconds or 0.0 for event in failed if isinstance(event, ev.RunFailed)), default=0.0)

@@ -50,7 +50,7 @@ def evolve(task: Task | None, entry: ev.Entry) -> Task:
         assert task is None, f"task {event.id} is created twice"
         return _created(event, entry)
     assert task is not None, f"{type(event).__name__} before TaskCreated in stream {entry.stream}"
-    assert not isinstance(event, ev.GuideCreated | ev.KeyClaimed), f"{type(event).__name__} in the stream of task {task.id}"
+    assert not isinstance(event, (ev.GuideCreated, ev.KeyClaimed)), f"{type(event).__name__} in the stream of task {task.id}"
     after = _apply(task, event, entry)
     if task.vouched and not isinstance(event, VOUCHED):
         after = replace(after, vouched=False)
@@ -373,6 +373,8 @@ def _run_over(task: Task, tools: tuple[ToolCount, ...] = ()) -> Task:
 
 
 def _counted(task: Task, tools: tuple[ToolCount, ...]) -> Task:
+    if not tools:
+        return task
     counted = {item.tool: item.count for item in task.tool_summary}
     for item in tools:
         counted[item.tool] = counted.get(item.tool, 0) + item.count
@@ -383,6 +385,8 @@ def _counted(task: Task, tools: tuple[ToolCount, ...]) -> Task:
 
 def _spend_reserved(task: Task) -> Task:
     """What was set aside for a call whose end nobody saw counts as spent."""
+    if not task.reserved:
+        return task
     spent = Usage(input_tokens=sum(item.tokens for item in task.reserved), cost=sum(item.cost for item in task.reserved))
     return replace(task, reserved=(), usage=task.usage.plus(spent))
 

@@ -15,7 +15,8 @@ def record(cls: type[T]) -> type[T]:
 
     To a type checker this is a frozen dataclass. It is our own because there are more than a hundred of them: the
     standard one compiles five methods for each, which cost more at start-up than all else a short command does, and
-    sets fields one by one, which shows for a task with sixty of them.
+    sets fields one by one, which shows for a task with sixty of them. Here a value holds only what was given to it;
+    all else is read from its class.
     """
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
@@ -63,27 +64,28 @@ else:
         mine = copy.__dict__
         mine.update(value.__dict__)
         mine.update(changes)
-        if len(mine) != len(value.__fields__):
+        if not changes.keys() <= value.__fields__.keys():
             raise TypeError(f"{type(value).__name__} has no field {', '.join(changes.keys() - value.__fields__.keys())}")
         return copy
 
 
 def _init(self: Any, **values: Any) -> None:
-    mine = self.__dict__
-    mine.update(self.__defaults__)
-    mine.update(values)
-    # As many as there should be, and none of those that have no default left out: then they are the right ones.
-    if len(mine) != len(self.__fields__) or not values.keys() >= self.__required__:
-        unknown, missing = values.keys() - self.__fields__.keys(), self.__required__ - values.keys()
+    given = values.keys()
+    if not (given >= self.__required__ and given <= self.__fields__.keys()):
+        unknown, missing = given - self.__fields__.keys(), self.__required__ - given
         raise TypeError(f"{type(self).__name__}: unknown {sorted(unknown)}, missing {sorted(missing)}")
+    self.__dict__.update(values)
 
 
-def _eq(self: Any, other: object) -> bool:
-    return type(other) is type(self) and self.__dict__ == other.__dict__
+def _eq(self: Any, other: Any) -> bool:
+    if type(other) is not type(self):
+        return False
+    # Only one of two equal values may have been given what is the default anyway.
+    return bool(self.__dict__ == other.__dict__ or self.__defaults__ | self.__dict__ == self.__defaults__ | other.__dict__)
 
 
 def _hash(self: Any) -> int:
-    return hash(tuple(self.__dict__[name] for name in self.__fields__))
+    return hash(tuple(getattr(self, name) for name in self.__fields__))
 
 
 def _repr(self: Any) -> str:

@@ -22,9 +22,12 @@ def plain(value: Any) -> Any:
     if kind is tuple or kind is list:
         return [plain(item) for item in cast("list[Any]", value)]
     if kind in RECORDS:
-        mine: dict[str, Any] = value.__dict__
-        # Most fields of most records are at their default, and the very same object.
-        return {name: plain(item) for name, default in fields(kind).items() if (item := mine[name]) is not default and item != default}
+        given: dict[str, Any] = value.__dict__
+        return {
+            name: item if type(item) in _ATOMS else plain(item)
+            for name, default in fields(kind).items()
+            if name in given and (item := given[name]) is not default and item != default
+        }
     if isinstance(value, datetime):
         return instant(value)
     if isinstance(value, str):

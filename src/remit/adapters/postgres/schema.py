@@ -404,7 +404,29 @@ PLACES: Migration = (
     "ALTER TABLE worker ADD COLUMN models text NOT NULL DEFAULT ''",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS, PLACES)
+LOOK: Migration = (
+    _CLAIM.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+    .replace(
+        "    since timestamptz",
+        "    mine text[] := array_append(CASE WHEN room > 0 THEN queues ELSE '{}' END, 'signals');\n    since timestamptz",
+    )
+    .replace(
+        "BEGIN\n",
+        """BEGIN
+    -- Most wakes of many workers find nothing: a look takes no locks.
+    IF NOT EXISTS (SELECT 1 FROM job WHERE queue = ANY(mine) AND worker IS NULL AND later = 0
+            AND NOT EXISTS (SELECT 1 FROM job held WHERE held.key = job.key AND held.worker IS NOT NULL))
+        AND NOT EXISTS (SELECT 1 FROM job WHERE queue = ANY(mine) AND worker IS NOT NULL AND beat < since)
+        AND NOT EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND later = 1
+            AND at <= to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+    THEN
+        RETURN;
+    END IF;
+""",
+    ),
+)
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS, PLACES, LOOK)
 
 
 async def migrate(connection: Any, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: one round trip commits what all callers of this process have waiting."""
+"""The PostgreSQL store: one round trip commits what many callers of this process have waiting."""
 
 import asyncio
 import json
@@ -19,7 +19,10 @@ from remit.ports import Claim, Lease, LeaseLost, OverBudget, Recorded, Row, Stal
 
 T = TypeVar("T")
 
-BATCH = 256
+COMMITS, SHARE = 2, 3
+"""How many commits may be under way, and which part of what waits makes one: the server works on some while we go on with others."""
+SMALL, LARGE = 8, 256
+"""How many units are not worth parting, and how many are enough for one commit."""
 POOL = 8
 PATIENCE_SECONDS = 20.0
 """How long a restart of the server is waited out before a caller is told."""
@@ -61,10 +64,8 @@ LOST = (
 class _Request(NamedTuple):
     unit: Unit
     reply: "asyncio.Future[None]"
-
-    @property
-    def streams(self) -> set[str]:
-        return {append.stream for append in self.unit.appends} | ({f"job {self.unit.lease.job}"} if self.unit.lease else set())
+    touched: list[str]
+    """What no other commit may change at the same time: its streams, and its job."""
 
 
 @asynccontextmanager
@@ -104,6 +105,8 @@ class PostgresEventStore:
     def __init__(self, pool: Any, connect: Callable[[], Awaitable[Any]]) -> None:
         self._pool, self._connect = pool, connect
         self._waiting: list[_Request] = []
+        self._under_way: set[str] = set()
+        """What is touched by commits that the server has not answered yet."""
         self._work = asyncio.Event()
         self._watched = asyncio.Event()
         self._bells: dict[str, set[asyncio.Event]] = {topic: set() for topic in CHANNELS}
@@ -118,7 +121,10 @@ class PostgresEventStore:
         if self._closed:
             raise Unavailable("The store is closed.")
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(unit, reply))
+        touched = [append.stream for append in unit.appends]
+        if unit.lease:
+            touched.append(f"job {unit.lease.job}")
+        self._waiting.append(_Request(unit, reply, touched))
         self._work.set()
         await reply
 
@@ -209,7 +215,7 @@ class PostgresEventStore:
         """Commit and listen until the store is closed."""
         async with asyncio.TaskGroup() as workers:
             listening = workers.create_task(self._listen_forever())
-            await self._commit_forever()
+            await asyncio.gather(*(self._commit_forever() for _ in range(COMMITS)))
             listening.cancel()
 
     async def _commit_forever(self) -> None:
@@ -218,7 +224,11 @@ class PostgresEventStore:
             await self._work.wait()
             self._work.clear()
             while batch := self._take():
+                touched = {name for request in batch for name in request.touched}
+                self._under_way |= touched
                 await self._commit(batch)
+                self._under_way -= touched
+        self._work.set()
 
     async def _listen_forever(self) -> None:
         """Ring every bell on a notice, and after each reconnection since one may have been missed."""
@@ -256,16 +266,17 @@ class PostgresEventStore:
                 bell.set()
 
     def _take(self) -> list[_Request]:
-        """What can be committed together: units that touch the same stream follow one another."""
+        """What can be committed together: units that touch the same follow one another."""
         batch: list[_Request] = []
         later: list[_Request] = []
-        taken: set[str] = set()
+        taken = self._under_way.copy()
+        most = min(LARGE, max(SMALL, len(self._waiting) // SHARE))
         for request in self._waiting:
-            if len(batch) < BATCH and not (request.streams & taken):
+            if len(batch) < most and taken.isdisjoint(request.touched):
                 batch.append(request)
             else:
                 later.append(request)
-            taken |= request.streams
+            taken.update(request.touched)
         self._waiting = later
         return batch
 
@@ -371,7 +382,7 @@ def _arguments(units: Sequence[Unit]) -> list[list[Any]]:
     columns = [
         *_columns(guards, 4),
         *_columns(dependents, 3),
-        *_columns(firsts, 3),
+        *(list(column) for column in zip(*firsts, strict=True)),  # whole, since each is answered
         *_columns(events, 1 + len(sql.EVENT_COLUMNS)),
         *_columns(tasks, 1 + len(TABLES["task"].columns)),
         *_columns(others, 4),
@@ -388,7 +399,8 @@ def _as_text(column: list[Any]) -> list[Any]:
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+    """Rows as columns; one of nothing but nulls is left empty, which the database makes up for and the driver looks hard at."""
+    return [[] if column.count(None) == len(rows) else list(column) for column in zip(*rows, strict=True)] if rows else [[]] * width
 
 
 async def _load(connection: Any, events: list[Stored], changes: list[Change]) -> None:

@@ -16,6 +16,7 @@ from remit.adapters.sqlite.bell import Bell, Listener
 from remit.adapters.sqlite.driver import connect, sqlite3, translated
 from remit.adapters.sqlite.read import SqliteReader
 from remit.adapters.sqlite.schema import migrate
+from remit.domain.due import SIGNALS
 from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.errors import Conflict, Unavailable
@@ -67,7 +68,9 @@ class SqliteEventStore:
         await self._ask(unit=unit)
 
     async def claim(self, claim: Claim) -> list[Taken]:
-        """Jobs for a worker."""
+        """Jobs for a worker; a look comes first, since most wakes of many workers find nothing."""
+        if await self.next_in([SIGNALS, *(claim.queues if claim.room else ())], claim.lease_seconds) != 0.0:
+            return []
         taken: list[Taken] = await self._ask(work=lambda connection: queue.claim(connection, claim))
         return taken
 
