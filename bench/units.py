@@ -8,7 +8,7 @@ from uuid_utils import uuid7
 from remit.codec import GENESIS, seal
 from remit.domain import event as ev
 from remit.domain.evolve import evolve
-from remit.domain.project import Change, rows
+from remit.domain.project import Rows
 from remit.domain.value import Step, Task
 from remit.ports import Append, Unit
 
@@ -47,12 +47,11 @@ def _unit(stream: str, events: list[ev.Event], at: datetime) -> Unit:
     task: Task | None = None
     head = GENESIS
     sealed: list[ev.Stored] = []
-    steps: list[tuple[ev.Entry, Task]] = []
+    rows = Rows(None)
     for version, event in enumerate(events, 1):
         entry = ev.Entry(id=str(uuid7()), stream=stream, version=version, at=at, actor="user:bench", event=event)
         sealed.append(seal(entry, head))
         head = sealed[-1].hash
         task = evolve(task, entry)
-        steps.append((entry, task))
-    changes: list[Change] = rows(None, steps, head)
-    return Unit((Append(stream, 0, tuple(sealed)),), tuple(changes))
+        rows.add(entry, task)
+    return Unit((Append(stream, 0, tuple(sealed)),), tuple(rows.changes(head)))

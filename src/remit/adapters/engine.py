@@ -29,6 +29,8 @@ from remit.ports import Claim, JobQueue, Lease, Postponed, Store, Taken, WorkerR
 DEQUEUE_SECONDS = 1.0
 """How long an idle worker sleeps at most, in case a notice got lost."""
 SIGNALS_AT_ONCE = 32
+RUNS_AT_ONCE = 128
+"""How many runs are claimed in one go: each brings its task along."""
 CHANNEL = Channel("remit")
 LOST = "its lease is lost"
 log = logging.getLogger("remit.engine")
@@ -204,7 +206,7 @@ class _Queue:
 
     async def _claimed(self, *, told: bool) -> list[Taken]:
         """What there is, or else how long until there may be something; who has just left nothing need not ask again before the bell rings."""
-        claim = Claim(self._row.worker, self._limits, self.room, SIGNALS_AT_ONCE, self._lease_seconds, self._fleet)
+        claim = Claim(self._row.worker, self._limits, min(self.room, RUNS_AT_ONCE), SIGNALS_AT_ONCE, self._lease_seconds, self._fleet)
         jobs = await self._store.claim(claim) if told or not self._drained else []
         self._drained = len(jobs) < min(claim.room, SIGNALS_AT_ONCE)
         if jobs:

@@ -18,7 +18,7 @@ from remit.domain.due import CRON, LIMIT, RUN, Job, backoff, can_run, changes_ru
 from remit.domain.evolve import evolve
 from remit.domain.output import Files, Sought
 from remit.domain.plan import plan
-from remit.domain.project import Change, guide_row, rows
+from remit.domain.project import Change, Rows, guide_row
 from remit.domain.run import fenced
 from remit.domain.shape import check, parse
 from remit.domain.value import TASK_ID, Actor, Task
@@ -414,7 +414,7 @@ def _written(stream: str, events: Iterable[Any], loaded: Loaded | None, context:
     """What a stream's events mean for the store: sealed events, and the rows that follow from them."""
     before, head = loaded or (None, GENESIS)
     first = before.version if before else 0
-    task, entries, sealed, steps = before, list[ev.Entry](), list[ev.Stored](), list[tuple[ev.Entry, Task]]()
+    task, rows, entries, sealed = before, Rows(before), list[ev.Entry](), list[ev.Stored]()
     for version, event in enumerate(events, first + 1):
         entry = ev.Entry(id=clock.uid(), stream=stream, version=version, at=context.now, actor=context.actor, event=event)
         stored = seal(entry, head)
@@ -423,6 +423,6 @@ def _written(stream: str, events: Iterable[Any], loaded: Loaded | None, context:
         sealed.append(stored)
         if stream.isdigit():
             task = evolve(task, entry)
-            steps.append((entry, task))
-    changes = rows(before, steps, head) if stream.isdigit() else [guide_row(entry) for entry in entries if isinstance(entry.event, ev.GuideCreated)]
+            rows.add(entry, task)
+    changes = rows.changes(head) if stream.isdigit() else [guide_row(entry) for entry in entries if isinstance(entry.event, ev.GuideCreated)]
     return _Written(Append(stream, first, tuple(sealed)), changes, entries, task, head)

@@ -8,7 +8,7 @@ from remit.codec import GENESIS, chained, opened
 from remit.domain import event as ev
 from remit.domain.evolve import evolve
 from remit.domain.grow import CALL, key_stream
-from remit.domain.project import Change, guide_row, rows
+from remit.domain.project import Change, Rows, guide_row
 from remit.domain.table import TABLES
 from remit.domain.value import Task
 from remit.errors import UnknownEvent
@@ -79,17 +79,17 @@ def chain_faults(name: str, events: Iterable[ev.Stored]) -> Iterator[Fault]:
 def stream_rows(events: Iterable[ev.Stored]) -> list[Change]:
     """The rows that a whole stream adds up to."""
     task: Task | None = None
-    steps: list[tuple[ev.Entry, Task]] = []
+    rows = Rows(None)
     guides: list[Change] = []
     head = GENESIS
     for stored in events:
         entry, head = opened(stored), stored.hash
         if entry.stream.isdigit():
             task = evolve(task, entry)
-            steps.append((entry, task))
+            rows.add(entry, task)
         elif isinstance(entry.event, ev.GuideCreated):
             guides.append(guide_row(entry))
-    return guides + [change for change in rows(None, steps, head) if change.values is not None]
+    return guides + [change for change in rows.changes(head) if change.values is not None]
 
 
 def _key_streams(events: list[ev.Stored]) -> list[str]:

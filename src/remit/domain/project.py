@@ -1,6 +1,6 @@
 """The query rows that events add up to; a store writes them in the same transaction."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from remit.domain import event as ev
@@ -20,17 +20,25 @@ class Change(NamedTuple):
     values: tuple[Value, ...] | None
 
 
-def rows(before: Task | None, entries: Iterable[tuple[ev.Entry, Task]], head: bytes) -> list[Change]:
-    """What some events of one task change: each comes with the task after it, `head` is the hash of the last."""
-    changes: dict[tuple[str, Key], Change] = {}
-    earlier, latest = before, before
-    for entry, after in entries:
-        for change in _parts(latest, entry, after):
-            changes[change.table, change.key] = change
-        latest = after
-    if latest is None or latest is earlier:
-        return []
-    return [task_row(latest, head), *_cached(latest), *_labels(earlier, latest), *_dependencies(earlier, latest), *changes.values()]
+class Rows:
+    """What events of one task change, event by event: of a thousand that come together no task in between is kept."""
+
+    def __init__(self, before: Task | None) -> None:
+        self._before = self._latest = before
+        self._changes: dict[tuple[str, Key], Change] = {}
+
+    def add(self, entry: ev.Entry, after: Task) -> None:
+        """Take one more event, with the task after it."""
+        for change in _parts(self._latest, entry, after):
+            self._changes[change.table, change.key] = change
+        self._latest = after
+
+    def changes(self, head: bytes) -> list[Change]:
+        """All of it; `head` is the hash of the last event."""
+        before, after = self._before, self._latest
+        if after is None or after is before:
+            return []
+        return [task_row(after, head), *_cached(after), *_labels(before, after), *_dependencies(before, after), *self._changes.values()]
 
 
 def guide_row(entry: ev.Entry) -> Change:

@@ -7,6 +7,8 @@ T = TypeVar("T")
 
 MEGABYTE = 1_000_000
 MISSING: Any = object()
+MANY = 16
+"""From here on it pays to look which of the values given are the defaults anyway."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -70,6 +72,8 @@ else:
 
 
 def _init(self: Any, **values: Any) -> None:
+    if len(values) > MANY:
+        values = {name: value for name, value in values.items() if value is not self.__defaults__.get(name, MISSING)}
     given = values.keys()
     if not (given >= self.__required__ and given <= self.__fields__.keys()):
         unknown, missing = given - self.__fields__.keys(), self.__required__ - given

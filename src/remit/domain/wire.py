@@ -41,7 +41,7 @@ def dumps(value: Any) -> str:
     return _ENCODER.encode(value)
 
 
-@lru_cache(4096)
+@lru_cache(512)
 def instant(value: datetime) -> str:
     """A point in time, in UTC, in the one form that sorts as text."""
     if value.tzinfo is not UTC:
