@@ -83,9 +83,26 @@ class Gate:
 
     async def then(self, answer: Response) -> Response:
         """An answer that comes once the gate is open."""
+        await self.passed()
+        return answer
+
+    async def passed(self) -> None:
+        """Return once the gate is open."""
         self.reached.set()
         await self.open.wait()
-        return answer
+
+
+def noting(made: list[str], gate: Gate | None = None) -> Callable[[str], Awaitable[str]]:
+    """A tool with an effect, which is seen in `made`; with a gate, it does not end before that is open."""
+
+    async def note(text: str) -> str:
+        """Write it down."""
+        made.append(text)
+        if gate is not None:
+            await gate.passed()
+        return "noted"
+
+    return note
 
 
 class Stage:

@@ -10,7 +10,7 @@ from remit.adapters.tools.functions import repeatable
 from remit.domain.message import Request
 from remit.domain.value import State
 from remit.errors import Conflict
-from tests.agents.stage import Gate, Stage, calls, results, says, stage
+from tests.agents.stage import Gate, Stage, calls, noting, results, says, stage
 from tests.engine.fleet import PATIENCE_SECONDS
 
 
@@ -27,15 +27,10 @@ async def stopped(at: Stage) -> None:
 async def test_a_pause_during_a_model_call_stops_before_its_tools(any_url: str, tmp_path: Path) -> None:
     gate, made = Gate(), list[str]()
 
-    def note(text: str) -> str:
-        """Write it down."""
-        made.append(text)
-        return "noted"
-
     def rule(request: Request) -> object:
         return says("Done.") if results(request) else gate.then(calls(("note", {"text": "one"})))
 
-    async with stage(any_url, tmp_path, rule, functions=[note]) as at:  # type: ignore[arg-type]  # the rule answers now or later
+    async with stage(any_url, tmp_path, rule, functions=[noting(made)]) as at:  # type: ignore[arg-type]  # the rule answers now or later
         task_id = await at.create(tools=["note"])
         await reached(gate)
         await at.call("pause_task", task_id=task_id)
@@ -50,25 +45,18 @@ async def test_a_pause_during_a_model_call_stops_before_its_tools(any_url: str, 
 async def test_a_pause_between_two_effects_leaves_the_second_for_later(any_url: str, tmp_path: Path) -> None:
     gate, made = Gate(), list[str]()
 
-    async def note(text: str) -> str:
-        """Write it down."""
-        made.append(text)
-        gate.reached.set()
-        await gate.open.wait()
-        return "noted"
-
     script = [calls(("note", {"text": "one"}), ("note", {"text": "two"})), says("Done.")]
-    async with stage(any_url, tmp_path, script, functions=[note]) as at:
+    async with stage(any_url, tmp_path, script, functions=[noting(made, gate)]) as at:
         task_id = await at.create(tools=["note"])
         await reached(gate)
         await at.call("pause_task", task_id=task_id)
-        gate.open.set()
         await at.team.until(task_id, lambda task: task.run is None)
         assert made == ["one"]
+        gate.open.set()
         await at.call("resume_task", task_id=task_id)
         assert (await at.team.ended(task_id)).state is State.DONE
         assert made == ["one", "two"]
-        assert results(at.script.asked[1]) == ["noted", "noted"]
+        assert results(at.script.asked[1]) == ["note was told to stop before it was done.", "noted"]
 
 
 async def test_a_long_command_is_told_of_a_cancel_and_is_gone(any_url: str, tmp_path: Path) -> None:
@@ -143,12 +131,7 @@ async def test_a_cancel_reaches_children_in_the_middle_of_their_calls(any_url: s
 async def test_the_word_of_a_person_ends_the_run(any_url: str, tmp_path: Path, how: str) -> None:
     gate, made = Gate(), list[str]()
 
-    def note(text: str) -> str:
-        """Write it down."""
-        made.append(text)
-        return "noted"
-
-    async with stage(any_url, tmp_path, lambda _: gate.then(calls(("note", {"text": "late"}))), functions=[note]) as at:
+    async with stage(any_url, tmp_path, lambda _: gate.then(calls(("note", {"text": "late"}))), functions=[noting(made)]) as at:
         task_id = await at.create(tools=["note"])
         await reached(gate)
         fields = {"summary": "I did it."} if how == "complete_task" else {"message": "Not worth it."}
@@ -164,15 +147,8 @@ async def test_the_word_of_a_person_ends_the_run(any_url: str, tmp_path: Path, h
 async def test_a_worker_that_stops_gives_back_at_the_boundary(any_url: str, tmp_path: Path) -> None:
     gate, made = Gate(), list[str]()
 
-    async def note(text: str) -> str:
-        """Write it down."""
-        made.append(text)
-        gate.reached.set()
-        await gate.open.wait()
-        return "noted"
-
     script = [calls(("note", {"text": "one"})), says("Done.")]
-    async with stage(any_url, tmp_path, script, functions=[note], workers=0) as at:
+    async with stage(any_url, tmp_path, script, functions=[noting(made, gate)], workers=0) as at:
         first = await at.hire()
         task_id = await at.create(tools=["note"])
         await reached(gate)

@@ -3,19 +3,14 @@
 from pathlib import Path
 
 from remit.domain.value import State
-from tests.agents.stage import Gate, calls, results, says, stage
+from tests.agents.stage import Gate, calls, noting, results, says, stage
 from tests.agents.test_interruption import reached
 
 
 async def test_a_run_is_taken_over_between_an_answer_and_its_call(durable_url: str, tmp_path: Path) -> None:
     made: list[str] = []
 
-    def note(text: str) -> str:
-        """Write it down."""
-        made.append(text)
-        return "noted"
-
-    async with stage(durable_url, tmp_path, [calls(("note", {"text": "one"})), says("Done.")], functions=[note], workers=0) as at:
+    async with stage(durable_url, tmp_path, [calls(("note", {"text": "one"})), says("Done.")], functions=[noting(made)], workers=0) as at:
         first = await at.hire()
         gate = Gate()
         original = at.script.request
@@ -40,14 +35,7 @@ async def test_a_run_is_taken_over_between_an_answer_and_its_call(durable_url: s
 async def test_an_interrupted_call_that_cannot_be_repeated_is_reported_as_unknown(durable_url: str, tmp_path: Path) -> None:
     gate, made = Gate(), list[str]()
 
-    async def note(text: str) -> str:
-        """Write it down."""
-        made.append(text)
-        gate.reached.set()
-        await gate.open.wait()
-        return "noted"
-
-    async with stage(durable_url, tmp_path, [calls(("note", {"text": "one"})), says("I looked.")], functions=[note]) as at:
+    async with stage(durable_url, tmp_path, [calls(("note", {"text": "one"})), says("I looked.")], functions=[noting(made, gate)]) as at:
         task_id = await at.create(tools=["note"])
         await reached(gate)
         lost = await at.team.task(task_id)

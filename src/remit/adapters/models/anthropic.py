@@ -1,25 +1,22 @@
 """Anthropic messages, with marks for its prompt cache on what stays the same."""
 
 from collections.abc import Iterator
-from functools import partial
 from json import JSONEncoder
 from json.encoder import encode_basestring as quote
-from typing import Any, assert_never
+from typing import Any, ClassVar, Unpack, assert_never
 
-from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, sound, stopped, tokens, tool_calls
-from remit.adapters.models.endpoint import Endpoint
+from remit.adapters.models.answer import Limits, Pieces, Priced, bad, counted, sound, stopped, tokens, tool_calls
+from remit.adapters.models.direct import DirectGateway, Options
 from remit.adapters.models.http import Body, Http, told
 from remit.adapters.models.static import Static
 from remit.domain.message import Delta, Message, ModelSettings, OnPart, Part, Request, Response, Stop, TextPart, Thinking, Tool, ToolCall, ToolResult
-from remit.domain.model import ModelFailed, storable
+from remit.domain.model import storable
 
 BASE_URL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
 PROVIDER = "anthropic"
 MAX_TOKENS = 16_000
 """Anthropic wants a limit in every request."""
-OPTIONAL = ("output_config", "thinking", "temperature")
-"""What some models refuse; it is left out once one did."""
 CACHED = ',"cache_control":{"type":"ephemeral"}'
 
 _STOPS: dict[str, Stop] = {"tool_use": "tool_calls", "max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "refusal"}
@@ -36,48 +33,15 @@ _STATUS = {
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-class AnthropicGateway:
+class AnthropicGateway(DirectGateway):
     """An endpoint that speaks Anthropic messages, over one session."""
 
-    def __init__(
-        self,
-        api_key: str,
-        base_url: str = BASE_URL,
-        *,
-        limits: Limits = DEFAULTS,
-        endpoint: Endpoint | None = None,
-        price: Priced | None = None,
-        stream: bool = True,
-    ) -> None:
+    OPTIONAL: ClassVar = {"output_config": ("output_config", "effort"), "thinking": ("thinking",), "temperature": ("temperature",)}
+
+    def __init__(self, api_key: str, base_url: str = BASE_URL, **options: Unpack[Options]) -> None:
         headers = {"x-api-key": api_key, "anthropic-version": VERSION}
-        self._http = Http(f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages", headers, (api_key,), limits if stream else limits.whole())
-        self.endpoint = endpoint or Endpoint(self._http.name)
-        self._limits, self._price, self._stream = limits, price, stream
+        super().__init__(f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages", headers, api_key, **options)
         self._tools = Static(_tools)
-        self._refused: dict[str, set[str]] = {}
-
-    def __repr__(self) -> str:
-        return f"AnthropicGateway({self._http.name})"
-
-    async def request(self, request: Request, *, on_part: OnPart | None = None) -> Response:
-        """One answer; pieces of it go to `on_part` as they come."""
-        attempt = partial(self._attempt, request, on_part)
-        return await self.endpoint.call(attempt, agent=request.agent, timeout_seconds=request.timeout_seconds)
-
-    async def close(self) -> None:
-        """Close the session."""
-        await self._http.close()
-
-    async def _attempt(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
-        while True:
-            try:
-                return await self._send(request, on_part, seconds)
-            except ModelFailed as failed:
-                known = self._refused.setdefault(request.model, set())
-                refused = {name for name in OPTIONAL if name in failed.text or (name == "output_config" and "effort" in failed.text)} - known
-                if failed.kind != "rejected_request" or not refused:
-                    raise
-                known |= refused
 
     async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
         body = Body(self._body(request))

@@ -1,13 +1,12 @@
 """OpenAI-compatible chat completions: what `LLM_BASE_URL` names."""
 
 from collections.abc import Collection, Iterator
-from functools import partial
 from json import JSONEncoder
 from json.encoder import encode_basestring as quote
-from typing import Any, assert_never
+from typing import Any, ClassVar, Unpack, assert_never
 
-from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, inner, stopped, tokens, tool_calls
-from remit.adapters.models.endpoint import Endpoint
+from remit.adapters.models.answer import Limits, Pieces, Priced, bad, counted, inner, stopped, tokens, tool_calls
+from remit.adapters.models.direct import DirectGateway, Options
 from remit.adapters.models.http import Body, Http, told
 from remit.adapters.models.static import Static
 from remit.domain.message import Delta, Message, ModelSettings, OnPart, Part, Request, Response, Stop, TextPart, Thinking, Tool, ToolCall, ToolResult
@@ -15,8 +14,6 @@ from remit.domain.model import ModelFailed, storable
 
 BASE_URL = "https://api.openai.com/v1"
 PROVIDER = "openai"
-OPTIONAL = ("stream_options", "max_tokens", "temperature", "reasoning_effort")
-"""What some endpoints refuse; it is left out once they did."""
 
 _STOPS: dict[str, Stop] = {
     "stop": "end",
@@ -30,48 +27,15 @@ _STOPS: dict[str, Stop] = {
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-class WireGateway:
+class WireGateway(DirectGateway):
     """An endpoint that speaks chat completions, over one session."""
 
-    def __init__(
-        self,
-        api_key: str = "",
-        base_url: str = BASE_URL,
-        *,
-        limits: Limits = DEFAULTS,
-        endpoint: Endpoint | None = None,
-        price: Priced | None = None,
-        stream: bool = True,
-    ) -> None:
+    OPTIONAL: ClassVar = {name: (name,) for name in ("stream_options", "max_tokens", "temperature", "reasoning_effort")}
+
+    def __init__(self, api_key: str = "", base_url: str = BASE_URL, **options: Unpack[Options]) -> None:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = Http(f"{base_url.rstrip('/')}/chat/completions", headers, (api_key,), limits if stream else limits.whole())
-        self.endpoint = endpoint or Endpoint(self._http.name)
-        self._limits, self._price, self._stream = limits, price, stream
+        super().__init__(f"{base_url.rstrip('/')}/chat/completions", headers, api_key, **options)
         self._tools = Static(_tools)
-        self._refused: dict[str, set[str]] = {}
-
-    def __repr__(self) -> str:
-        return f"WireGateway({self._http.name})"
-
-    async def request(self, request: Request, *, on_part: OnPart | None = None) -> Response:
-        """One answer; pieces of it go to `on_part` as they come."""
-        attempt = partial(self._attempt, request, on_part)
-        return await self.endpoint.call(attempt, agent=request.agent, timeout_seconds=request.timeout_seconds)
-
-    async def close(self) -> None:
-        """Close the session."""
-        await self._http.close()
-
-    async def _attempt(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
-        while True:
-            try:
-                return await self._send(request, on_part, seconds)
-            except ModelFailed as failed:
-                known = self._refused.setdefault(request.model, set())
-                refused = {name for name in OPTIONAL if name in failed.text} - known
-                if failed.kind != "rejected_request" or not refused:
-                    raise
-                known |= refused
 
     async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
         body = Body(self._body(request))
