@@ -94,6 +94,13 @@ def test_quoted_words_and_names_come_before_others() -> None:
     assert terms == ("load config", "read_file", "HttpServer", "cookies", "load", "config")
 
 
+@pytest.mark.parametrize(
+    ("asked", "terms"), [("Where is add defined?", ("add",)), ("find the log of the run", ("log", "run")), ("Explain it to me", ())]
+)
+def test_short_words_count_and_words_of_asking_do_not(asked: str, terms: tuple[str, ...]) -> None:
+    assert search_terms(asked) == terms
+
+
 async def test_as_a_gateway_it_tells_its_pieces() -> None:
     told: list[Delta] = []
     answer = await OfflineGateway().request(Request("offline", "", (user("Find `x1`"),)), on_part=told.append)

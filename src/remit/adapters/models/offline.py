@@ -35,12 +35,14 @@ _COMMON = frozenset(
         r"\w+",
         """
     about above acceptance after again agent agents all also always and any are assignment because been before being below between both
-    browse but can check code context could create criteria describe did does done each else every everything explain explore fetch file files find
-    fix folder following for from give given has have here how implement including information instructions into its just know like list
-    look make many more most must need new not now objective one only other our out output outputs over path plan please project provide read
-    related repo repository report required result return same search see should show some steps such summarise summarize summary task tell
-    than that the their them then there these they thing this those through title troubleshooting under understand until update use used
-    user uses using very want was were what when where which while who why will with within without work workspace would write you your
+    browse bug bugs but called calls can check code contain contains context could create criteria define defined defines definition
+    describe did does done each else every everything explain explore fetch few file files find fix folder following for from get gets give
+    given had has have here how implement implemented implements including information instructions into its just know let like list located
+    location look make many may more most must need new not now objective off one only other our out output outputs over own path per plan
+    please project provide read related repo report repository required result return same say says search see set sets should show some
+    steps such summarise summarize summary task tell than that the their them then there these they thing this those through title too
+    troubleshooting try two under understand until update use used user uses using very via want was way were what when where which while
+    who why will with within without work workspace would write you your
     """,
     )
 )
@@ -107,7 +109,7 @@ def search_terms(text: str) -> tuple[str, ...]:
         weights[(quoted[1] or quoted[2]).strip()] += 100
     for word in _WORD.findall(text):
         name = "_" in word or "." in word or (word[1:] != word[1:].lower() and not word.isupper())
-        if word.lower() not in _COMMON and (name or len(word) > 3 or word.isupper()):
+        if word.lower() not in _COMMON and (name or len(word) > 2 or word.isupper()):
             weights[word] += 10 if name else 1
     unique = {term.lower(): term for term in reversed(weights) if term}
     order = {term: place for place, term in enumerate(weights)}
@@ -135,7 +137,7 @@ def gathered(made: Iterable[tuple[ToolCall, ToolResult | None]], terms: tuple[st
             read.append((str(call.arguments.get("file_path")), result.text))
         elif call.name in ("LS", "Glob"):
             listed.extend(line.strip() for line in result.text.splitlines() if line.strip())
-    return Found(tuple(hits.values()), tuple(read), tuple(listed), tuple(failed))
+    return Found(tuple(hits.values()), tuple(read), tuple(dict.fromkeys(listed)), tuple(failed))
 
 
 def ranked(hits: Iterable[Hit]) -> list[tuple[str, list[Hit]]]:
