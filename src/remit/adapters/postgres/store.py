@@ -23,6 +23,9 @@ BATCH = 256
 POOL = 8
 PATIENCE_SECONDS = 20.0
 """How long a restart of the server is waited out before a caller is told."""
+SILENCE_SECONDS = 10.0
+"""How long an answer is waited for before its connection counts as dead: a wire can go silent without breaking."""
+GOODBYE_SECONDS = 2.0
 SAFETY_SECONDS = 1.0
 """How long a watcher may sleep although it missed a notice."""
 STORED = (0, 1)
@@ -33,6 +36,8 @@ SETTINGS = {
     "search_path": SCHEMA,
     "application_name": "remit",
     "tcp_user_timeout": "5000",
+    # Whoever falls silent in the middle of a transaction must not keep its locks.
+    "idle_in_transaction_session_timeout": "10000",
     "plan_cache_mode": "force_generic_plan",
     # Every statement here is meant to walk an index. Without statistics, as after a large import or in a young database,
     # the planner would rather sort or scan.
@@ -72,13 +77,12 @@ async def open_postgres(url: str) -> AsyncGenerator["PostgresEventStore", None]:
     """A store on a PostgreSQL database, brought to the newest schema; its connections live as long as the block."""
 
     async def connect() -> Any:
-        return await asyncpg.connect(url, server_settings=SETTINGS, timeout=10)
+        return await asyncpg.connect(url, server_settings=SETTINGS, timeout=SILENCE_SECONDS)
 
     async with AsyncExitStack() as stack:
         try:
-            pool = await stack.enter_async_context(
-                asyncpg.create_pool(url, min_size=1, max_size=POOL, server_settings=SETTINGS, timeout=10, reset=_keep_session)
-            )
+            pool = await asyncpg.create_pool(url, min_size=0, max_size=POOL, server_settings=SETTINGS, timeout=SILENCE_SECONDS, reset=_keep_session)
+            stack.push_async_callback(_close, pool)
             async with pool.acquire() as connection:
                 await migrate(connection)
                 await must_follow_own_clock(connection)
@@ -92,6 +96,13 @@ async def open_postgres(url: str) -> AsyncGenerator["PostgresEventStore", None]:
         finally:
             await store.close()
             await running
+
+
+async def _close(pool: Any) -> None:
+    """Take leave of the server, but do not wait for one that does not answer."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await pool.close()
 
 
 async def _keep_session(_connection: Any) -> None:
@@ -139,10 +150,14 @@ class PostgresEventStore:
 
     async def give_back(self, lease: Lease, delay_seconds: float) -> None:
         """Put a claimed job back into the queue; a newer one with its key gives way to it."""
-        try:
-            async with self._pool.acquire() as connection, connection.transaction():
+
+        async def back(connection: Any) -> None:
+            async with connection.transaction():
                 await connection.execute(sql.GIVE_BACK, lease.job, lease.worker)
                 await connection.execute(sql.RETURN, lease.job, lease.worker, delay_seconds)
+
+        try:
+            await self._use(back)
         except (*LOST, asyncpg.PostgresError) as error:
             raise translated(error) from error
 
@@ -194,9 +209,10 @@ class PostgresEventStore:
 
     async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
         """Take over a whole history into an empty store, in one transaction."""
+        history, rows = list(events), list(changes)  # not within the transaction, which must not stand idle
         try:
             async with self._pool.acquire() as connection, connection.transaction():
-                await _load(connection, list(events), list(changes))
+                await _load(connection, history, rows)
         except (*LOST, asyncpg.PostgresError) as error:
             raise translated(error) from error
 
@@ -246,7 +262,12 @@ class PostgresEventStore:
             for channel in topics:
                 await connection.add_listener(channel, noticed)
             self._ring()
-            await gone.wait()
+            while not gone.is_set():
+                try:
+                    async with asyncio.timeout(SILENCE_SECONDS):
+                        await gone.wait()
+                except TimeoutError:
+                    await connection.execute("SELECT 1", timeout=SILENCE_SECONDS)  # who only listens would never notice a silent wire
         finally:
             connection.terminate()
 
@@ -272,7 +293,7 @@ class PostgresEventStore:
     async def _commit(self, batch: list[_Request], looks: int = 3) -> None:
         try:
             arguments = _arguments([request.unit for request in batch])
-            fates: list[int] = await self._patiently(lambda: self._pool.fetchval(sql.COMMIT, *arguments))
+            fates: list[int] = await self._patiently(lambda connection: connection.fetchval(sql.COMMIT, *arguments))
         except LOST as error:
             lost = Unacknowledged(f"PostgreSQL did not answer for {PATIENCE_SECONDS:.0f} seconds: {_why(error)}.", hint="Try again.")
             return _settle(batch, [lost] * len(batch))
@@ -292,22 +313,34 @@ class PostgresEventStore:
 
     async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:
         try:
-            return await self._patiently(lambda: self._pool.fetch(statement, *arguments))
+            return await self._patiently(lambda connection: connection.fetch(statement, *arguments))
         except (*LOST, asyncpg.PostgresError) as error:
             raise translated(error) from error
 
-    async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
+    async def _patiently(self, action: Callable[[Any], Awaitable[T]]) -> T:
         """Do it again while the server restarts; whatever we send can be sent twice."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         pause = 0.02
         while True:
             try:
-                return await action()
+                return await self._use(action)
             except LOST:
                 if asyncio.get_running_loop().time() + pause > deadline:
                     raise
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.5)
+
+    async def _use(self, action: Callable[[Any], Awaitable[T]]) -> T:
+        """Do something with a connection; one whose answer does not come, or is not waited for any more, is dropped.
+
+        The driver would rather ask the server to cancel, and wait for that, on a wire that may be silent.
+        """
+        async with asyncio.timeout(SILENCE_SECONDS), self._pool.acquire() as connection:
+            try:
+                return await action(connection)
+            except asyncio.CancelledError:
+                connection.terminate()
+                raise
 
 
 class PostgresWatch:
