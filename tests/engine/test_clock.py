@@ -1,4 +1,4 @@
-"""Wall clocks that jump by hours under real worker processes: leases, heartbeats and takeovers do not notice.
+"""Wall clocks that jump by hours under real worker processes: leases, takeovers and whatever lasts a while do not notice.
 
 The jump is made by libfaketime, which is loaded into the worker before anything else and answers every question for the time of
 day, from Python or below it, with the offset that a file names at that moment. What the kernel counts since it was started
@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tests.crash.process import until
 from tests.engine.fleet import Fleet, fleet
 from tests.torture.ordeal import LEFT_IN_ORDER, Worker
 
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 5.0
 FAR_SECONDS = 3 * 3600
 """A jump that no lease, timer or patience could mistake for time that passed."""
 
@@ -130,7 +131,7 @@ async def test_no_run_is_lost_or_taken_over_when_clocks_jump(durable_url: str, t
     async with fleet(durable_url) as team:
         with machines(durable_url, tmp_path, 2) as (ahead, behind):
             await team.staff(2)
-            tasks = [await team.create(*day.script(str(number), ["sleep", 1.5 * LEASE_SECONDS])) for number in range(8)]
+            tasks = [await team.create(*day.script(str(number), ["sleep", 1.2 * LEASE_SECONDS])) for number in range(8)]
             await day.begun(8)
             ahead.set(FAR_SECONDS)
             behind.set(-FAR_SECONDS)
@@ -173,3 +174,47 @@ async def test_the_dead_are_taken_over_within_seconds_whatever_the_clocks_say(du
                 task = await team.ended(task_id)
                 assert (task.state, (await team.events(task_id)).count("RunLost"), day.done()) == (State.DONE, 1, {"kept": 1})
                 await team.idle()
+
+
+async def test_what_is_meant_for_a_time_of_day_follows_the_clock_of_the_machine(tmp_path: Path) -> None:
+    """On PostgreSQL it follows the server's; on SQLite there is no other, and nothing under way here that a jump could harm."""
+    url = f"sqlite:///{tmp_path / 'remit.db'}"
+    async with fleet(url) as team:
+        with machines(url, tmp_path, 1) as (machine,):
+            await team.staff(1)
+            soon = team.core.clock.now() + timedelta(seconds=FAR_SECONDS / 2)
+            task_id = await team.create(["finish", "at last"], schedule={"not_before": soon.isoformat()})
+            await ran_once(team, await team.create(["finish", "at once"]))
+            assert (await team.task(task_id)).state is State.PENDING
+            machine.set(FAR_SECONDS)
+            assert (await ran_once(team, task_id)).summary == "at last"
+
+
+@pytest.mark.parametrize("jump", [FAR_SECONDS, -FAR_SECONDS], ids=["ahead", "back"])
+async def test_what_lasts_a_while_lasts_no_longer_and_no_less(durable_url: str, tmp_path: Path, jump: int) -> None:
+    """Limits of time, pauses before another try and timers are durations, whatever time of day it is."""
+    day = Day(tmp_path)
+    child = {"title": "Child", "owner": "general", "metadata": {"script": day.script("child")}}
+    async with fleet(durable_url) as team:
+        with machines(durable_url, tmp_path, 1, concurrency=8) as (machine,):
+            await team.staff(1)
+            long = await team.create(["block", child], ["finish", "in time"], limits={"timeout_seconds": 600})
+            short = await team.create(["block", child], limits={"timeout_seconds": 6})
+            for task_id in (long, short):
+                await team.until(task_id, lambda task: task.state is State.WAITING and task.counts.runs == 1)
+            failing = await team.create(["raise", "as ever"], limits={"max_attempts": 3})
+            waiting = await team.create(["timer", 2], ["finish", "on time"])
+            await team.until(failing, lambda task: task.attempts == 1)
+            await team.until(waiting, lambda task: task.state is State.WAITING)
+            machine.set(jump)
+            again = await team.create(["raise", "as ever"], limits={"max_attempts": 2})
+            for task_id in (failing, again):
+                assert (await team.ended(task_id)).reason == "error"
+            assert (await team.ended(waiting)).summary == "on time"
+            assert (await team.ended(short)).reason == "timeout"
+            day.gate.touch()
+            task = await team.ended(long)
+            assert (task.state, task.summary) == (State.DONE, "in time")
+            assert task.duration < 600
+            await team.idle()
+            assert [abs(leap - jump) < FAR_SECONDS / 2 for leap in day.leaps()] == [True] * 2, "there was a jump"

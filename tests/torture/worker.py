@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,8 @@ class Mortal(Scripted):
 class FastClock(SystemClock):
     """A clock on which every calendar has a slot each so many milliseconds."""
 
-    def __init__(self, every_ms: int) -> None:
-        super().__init__("UTC")
+    def __init__(self, every_ms: int, now: Callable[[], datetime]) -> None:
+        super().__init__("UTC", now)
         self._every = timedelta(milliseconds=every_ms)
 
     def next_slot(self, cron: str, after: datetime) -> datetime:
@@ -59,8 +60,8 @@ class FastClock(SystemClock):
 
 async def run(url: str, *, slot_ms: int = 0, **options: Any) -> None:
     """Work until a signal comes."""
-    clock: Clock = FastClock(slot_ms) if slot_ms else SystemClock("UTC")
     async with open_store(url) as store:
+        clock: Clock = FastClock(slot_ms, store.now) if slot_ms else SystemClock("UTC", store.now)
         await work(Core(store, clock, AgentRegistry()), Mortal(), WorkerOptions(**{"cron": NEVER, **options}))
 
 

@@ -3,8 +3,10 @@
 import asyncio
 import json
 import random
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
@@ -86,9 +88,10 @@ async def open_postgres(url: str) -> AsyncGenerator["PostgresEventStore", None]:
             async with pool.acquire() as connection:
                 await migrate(connection)
                 await must_follow_own_clock(connection)
+                zero = await _zero(connection)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TimeoutError) as error:
             raise translated(error) from error
-        store = PostgresEventStore(pool, connect)
+        store = PostgresEventStore(pool, connect, zero)
         # Owned by this block, which ends it before it returns; a TaskGroup here would wrap the caller's own errors in a group.
         running = asyncio.create_task(store.run())
         try:
@@ -105,6 +108,13 @@ async def _close(pool: Any) -> None:
             await pool.close()
 
 
+async def _zero(connection: Any) -> datetime:
+    """When our monotonic clock stood at zero, by the server's; it answers about half-way between question and answer."""
+    asked = time.monotonic()
+    there: datetime = await connection.fetchval("SELECT clock_timestamp()")
+    return there - timedelta(seconds=(asked + time.monotonic()) / 2)
+
+
 async def _keep_session(_connection: Any) -> None:
     """Nothing we send changes a session, so none has to be cleaned: that saves a round trip per statement."""
 
@@ -112,8 +122,10 @@ async def _keep_session(_connection: Any) -> None:
 class PostgresEventStore:
     """Events, rows and ids in a PostgreSQL database; many processes on many machines may share it."""
 
-    def __init__(self, pool: Any, connect: Callable[[], Awaitable[Any]]) -> None:
+    def __init__(self, pool: Any, connect: Callable[[], Awaitable[Any]], zero: datetime) -> None:
         self._pool, self._connect = pool, connect
+        self._zero = zero
+        """When our own monotonic clock, which nobody sets, stood at zero by the clock of the server."""
         self._waiting: list[_Request] = []
         self._work = asyncio.Event()
         self._watched = asyncio.Event()
@@ -132,6 +144,10 @@ class PostgresEventStore:
         self._waiting.append(_Request(unit, reply))
         self._work.set()
         await reply
+
+    def now(self) -> datetime:
+        """This instant by the clock of the server, on which all machines agree, whatever theirs say."""
+        return self._zero + timedelta(seconds=time.monotonic())
 
     async def claim(self, claim: Claim) -> list[Taken]:
         """Jobs for a worker."""
@@ -224,9 +240,10 @@ class PostgresEventStore:
     async def run(self) -> None:
         """Commit and listen until the store is closed."""
         async with asyncio.TaskGroup() as workers:
-            listening = workers.create_task(self._listen_forever())
+            helpers = [workers.create_task(self._listen_forever()), workers.create_task(self._keep_time())]
             await self._commit_forever()
-            listening.cancel()
+            for helper in helpers:
+                helper.cancel()
 
     async def _commit_forever(self) -> None:
         """Commit batch after batch until the store is closed and nothing waits."""
@@ -244,6 +261,13 @@ class PostgresEventStore:
                 await self._listen()
             self._ring()
             await asyncio.sleep(random.uniform(0.05, 0.3))  # noqa: S311 - so that many processes do not return at once
+
+    async def _keep_time(self) -> None:
+        """Look at the server's clock now and then: it may be set, and ours stands still while this machine sleeps."""
+        while True:
+            await asyncio.sleep(SILENCE_SECONDS)
+            with suppress(*LOST, asyncpg.PostgresError):
+                self._zero = await self._use(_zero)
 
     async def _listen(self) -> None:
         gone = asyncio.Event()
