@@ -179,6 +179,10 @@ class EventStore(Protocol):
 class JobQueue(Protocol):
     """Hands jobs to workers, one worker each, and takes back what the dead have left."""
 
+    def now(self) -> datetime:
+        """This instant, by the clock that decides what is due."""
+        ...
+
     async def claim(self, claim: Claim) -> list[Taken]:
         """Jobs that are due, or whose worker has not been heard of for the time of a lease; now they are this worker's."""
         ...

@@ -21,7 +21,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from remit.adapters.clock import SystemClock
 from remit.app.activation import Activation, CallRecord
 from remit.domain import command as cmd
 from remit.domain.choice import TIERS
@@ -163,7 +162,7 @@ class Scripted:
             case ["ask", str(question)]:
                 await self._wait(activation, call_id, cmd.AskUser(task_id=task_id, question=question, call_id=call_id))
             case ["timer", float() | int() as seconds]:
-                due = SystemClock().now() + timedelta(seconds=float(seconds))
+                due = activation.now() + timedelta(seconds=float(seconds))
                 await self._wait(activation, call_id, cmd.SetTimer(task_id=task_id, due_at=due, call_id=call_id))
             case ["children", list()]:
                 for index, fields in enumerate(cast("list[dict[str, Any]]", step[1])):

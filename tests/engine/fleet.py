@@ -82,4 +82,4 @@ class Fleet:
 async def fleet(url: str, agents: Sequence[Agent] = ()) -> AsyncIterator[Fleet]:
     """A fleet without workers on the store that a URL names; agents beside the built-in ones can be named."""
     async with open_store(url) as store, AsyncExitStack() as stack:
-        yield Fleet(Core(store, SystemClock("UTC"), AgentRegistry((*BUILT_IN, *agents))), stack)
+        yield Fleet(Core(store, SystemClock("UTC", store.now), AgentRegistry((*BUILT_IN, *agents))), stack)

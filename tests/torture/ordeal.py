@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOK_SECONDS = 0.1
 LEFT_IN_ORDER = (0, -signal.SIGTERM)
 """How a worker ends that is asked to leave; one that has only just been started knows no better than to die of it."""
+NOTHING: Mapping[str, str] = {}
 QUIET_LOOKS = 3
 """How many looks in a row must find nothing left to do."""
 
@@ -110,11 +111,11 @@ class Place:
 class Worker:
     """A worker process."""
 
-    def __init__(self, place: Place, folder: Path, name: str, options: dict[str, Any]) -> None:
+    def __init__(self, url: str, folder: Path, name: str, options: dict[str, Any], more: Mapping[str, str] = NOTHING) -> None:
         self.errors = folder / f"{name}.errors"
-        command = [sys.executable, "-m", "tests.torture.worker", place.url, name, json.dumps(options)]
+        command = [sys.executable, "-m", "tests.torture.worker", url, name, json.dumps(options)]
         with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=errors)
+            self.process = subprocess.Popen(command, cwd=ROOT, env=environment() | dict(more), stdout=subprocess.DEVNULL, stderr=errors)
         self.until: float | None = None
         """Stopped until then."""
 
@@ -182,7 +183,7 @@ class Ordeal:
             "agent_limits": {"explore": settings.explore},
         }
         self._started += 1
-        self._workers.append(Worker(self._place, self._folder, f"worker-{self._started}", options))
+        self._workers.append(Worker(self._place.url, self._folder, f"worker-{self._started}", options))
 
     @contextmanager
     def _clients(self) -> Iterator[list["subprocess.Popen[bytes]"]]:

@@ -34,6 +34,9 @@ class Unreliable(LosesAnswers):
         super().__init__(store, random, before=0.05, after=0.15)
         self._queue = store
 
+    def now(self) -> datetime:
+        return self._queue.now()
+
     async def claim(self, claim: Claim) -> list[Taken]:
         return await self._queue.claim(claim)
 
@@ -103,7 +106,7 @@ async def test_answers_that_are_lost_under_load_double_nothing(durable_url: str,
     random = Random(seed)
     async with open_store(durable_url) as store, AsyncExitStack() as stack:
         stores = [Unreliable(store, random) for _ in range(3)]
-        cores = [Core(each, SystemClock("UTC"), AgentRegistry()) for each in stores]
+        cores = [Core(each, SystemClock("UTC", each.now), AgentRegistry()) for each in stores]
         for core in cores[1:]:
             await stack.enter_async_context(working(core, Scripted(), WorkerOptions(heartbeat_seconds=20.0, cron=NEVER)))
         caller, mix = Caller(cores[0]), Mix(random, tmp_path, "ann", TASKS)

@@ -100,7 +100,7 @@ def torment(place: Place, folder: Path, random: Random) -> int:
             else:
                 victim.end()
                 workers.remove(victim)
-                workers.append(Worker(place, folder, f"worker-{kills}", OPTIONS))
+                workers.append(Worker(place.url, folder, f"worker-{kills}", OPTIONS))
         for worker in workers:
             assert worker.end(signal.SIGTERM) in LEFT_IN_ORDER, worker.errors.read_text()
     return kills
@@ -108,7 +108,7 @@ def torment(place: Place, folder: Path, random: Random) -> int:
 
 @contextmanager
 def two_workers(place: Place, folder: Path) -> Iterator[list[Worker]]:
-    workers = [Worker(place, folder, f"first-{number}", OPTIONS) for number in range(2)]
+    workers = [Worker(place.url, folder, f"first-{number}", OPTIONS) for number in range(2)]
     try:
         yield workers
     finally:

@@ -6,6 +6,8 @@ import logging
 import os
 import signal
 import sys
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,13 +26,21 @@ NEVER = "0 0 1 1 *"
 
 
 class Mortal(Scripted):
-    """Knows one more step: `["die", path]` kills this process, but only if it did not do so before."""
+    """Knows more steps.
+
+    `["die", path]` kills this process, but only if it did not do so before; `["time", path]` writes down what time it is here;
+    `["gate", path]` works until a file is there.
+    """
 
     async def _do(self, activation: Activation, number: int, step: list[Any]) -> None:
         match step:
             case ["die", str(path)]:
                 _die_once(Path(path))
                 await activation.call(f"step-{number}", "die", path, _survive, repeatable=True)
+            case ["time", str(path)]:
+                await activation.call(f"step-{number}", "time", path, lambda: asyncio.to_thread(_tell_time, path, activation.run_id), repeatable=True)
+            case ["gate", str(path)]:
+                await activation.call(f"step-{number}", "gate", path, lambda: _opened(Path(path)), repeatable=True)
             case _:
                 await super()._do(activation, number, step)
 
@@ -38,8 +48,8 @@ class Mortal(Scripted):
 class FastClock(SystemClock):
     """A clock on which every calendar has a slot each so many milliseconds."""
 
-    def __init__(self, every_ms: int) -> None:
-        super().__init__("UTC")
+    def __init__(self, every_ms: int, now: Callable[[], datetime]) -> None:
+        super().__init__("UTC", now)
         self._every = timedelta(milliseconds=every_ms)
 
     def next_slot(self, cron: str, after: datetime) -> datetime:
@@ -50,8 +60,8 @@ class FastClock(SystemClock):
 
 async def run(url: str, *, slot_ms: int = 0, **options: Any) -> None:
     """Work until a signal comes."""
-    clock: Clock = FastClock(slot_ms) if slot_ms else SystemClock("UTC")
     async with open_store(url) as store:
+        clock: Clock = FastClock(slot_ms, store.now) if slot_ms else SystemClock("UTC", store.now)
         await work(Core(store, clock, AgentRegistry()), Mortal(), WorkerOptions(**{"cron": NEVER, **options}))
 
 
@@ -59,6 +69,18 @@ def _die_once(mark: Path) -> None:
     if not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _tell_time(path: str, run_id: str) -> str:
+    with Path(path).open("a") as file:
+        file.write(f"{run_id} {time.time()}\n")
+    return "told"
+
+
+async def _opened(gate: Path) -> str:
+    while not await asyncio.to_thread(gate.exists):  # noqa: ASYNC110 - another process makes it
+        await asyncio.sleep(0.05)
+    return "open"
 
 
 async def _survive() -> str:

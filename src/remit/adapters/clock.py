@@ -1,6 +1,7 @@
 """The real clock and calendar, and ids that sort by time."""
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,15 +10,20 @@ from uuid_utils import uuid7
 from remit.errors import invalid
 
 
-class SystemClock:
-    """Time from the system, names from UUIDv7, cron expressions in a place's own time."""
+def wall() -> datetime:
+    """This instant, by the clock of this machine."""
+    return datetime.now(UTC)
 
-    def __init__(self, timezone: str | None = None) -> None:
-        self.timezone = timezone or local_timezone()
+
+class SystemClock:
+    """Time from the store, or else from this machine; names from UUIDv7; cron expressions in a place's own time."""
+
+    def __init__(self, timezone: str | None = None, now: Callable[[], datetime] = wall) -> None:
+        self.timezone, self._now = timezone or local_timezone(), now
 
     def now(self) -> datetime:
         """This instant, in UTC."""
-        return datetime.now(UTC)
+        return self._now()
 
     def uid(self) -> str:
         """A UUIDv7."""

@@ -122,20 +122,25 @@ class Engine:
             self._queue.over(job.id)
 
     async def _beat(self) -> None:
-        """Renew every lease well before it ends; stop what is no longer ours, and everything once nobody can be told that we live."""
+        """Renew every lease well before it ends; stop what is no longer ours, and everything once nobody can be told that we live.
+
+        The last renewal is dated by when it was asked for, so a lease that nobody renews is given up before others may take it.
+        """
+        pause = self._lease_seconds / 4
         last = time.monotonic()
         while True:
-            await asyncio.sleep(self._lease_seconds / 4)
+            await asyncio.sleep(pause)
             jobs = list(self._queue.working)
             asked = time.monotonic()
+            end = last + self._lease_seconds * 0.9
             try:
-                async with asyncio.timeout(self._lease_seconds / 2):
+                async with asyncio.timeout(end - asked if asked < end else pause):  # who was held up for long may still be the holder
                     lost = await self._store.beat(self._row._replace(running=self.running, models=self._models()), jobs)
                 last = asked
             except (RemitError, TimeoutError, OSError):
-                if time.monotonic() - last < self._lease_seconds * 0.9:
+                if time.monotonic() + pause < end:
                     continue
-                lost = set(jobs)
+                last, lost = time.monotonic(), set(jobs)
             for job in lost & self._queue.working.keys():
                 self._queue.working[job].cancel(LOST)
 

@@ -54,6 +54,10 @@ class MemoryEventStore:
         self._jobs.write(unit, {needs for _, needs in self._tables["task_dependency"]})
         self._ring()
 
+    def now(self) -> datetime:
+        """This instant, by the clock of the one machine that there is."""
+        return datetime.now(UTC)
+
     async def claim(self, claim: Claim) -> list[Taken]:
         """Jobs for a worker."""
         return self._jobs.claim(claim)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from remit.app.service import Held, Outcome, Service
@@ -93,6 +94,10 @@ class Activation:
     def halted(self) -> bool:
         """The same as of the run's last write or look, or as it was told since."""
         return self.task.state is State.PAUSED or self.stopping.is_set()
+
+    def now(self) -> datetime:
+        """This instant."""
+        return self._clock.now()
 
     async def release(self) -> None:
         """Give the task back unharmed."""

@@ -34,7 +34,9 @@ RECENT = 256
 AT_ONCE = 100
 """How many tasks are read at once of which little is kept."""
 RESENDS = 6
-"""How often a commit whose answer got lost is sent again."""
+"""How often a commit whose answer got lost is sent again,"""
+RESEND_SECONDS = 10.0
+"""and for how long: a store that is patient itself has said by then all that it can."""
 
 
 LookFor = Callable[[Sequence[Sought]], Awaitable[Files]]
@@ -357,11 +359,13 @@ class Service:
 
     async def _commit(self, unit: Unit) -> None:
         """Send a unit until its fate is known; a store never takes the same one twice."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         for resend in range(RESENDS):
             try:
                 return await self._store.commit(unit)
             except Unacknowledged:
-                if resend == RESENDS - 1:
+                if resend == RESENDS - 1 or loop.time() - began > RESEND_SECONDS:
                     raise
                 await asyncio.sleep(0.02 * 2**resend)
         return None

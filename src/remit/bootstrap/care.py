@@ -143,7 +143,7 @@ async def _exported(settings: Settings, what: Literal["events", "tasks"]) -> tup
 
 async def _import_tasks(settings: Settings, board: str, history: str) -> int:
     async with open_store(settings.database_url) as store:
-        return await import_tasks(store, SystemClock(), board, history)
+        return await import_tasks(store, SystemClock(now=store.now), board, history)
 
 
 async def _load(settings: Settings, lines: list[str]) -> int:

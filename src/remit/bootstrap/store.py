@@ -49,7 +49,7 @@ def sqlite_path(url: str) -> Path | None:
 async def open_core(url: str, agents: AgentRegistry | None = None, timezone: str | None = None, folder: str = "") -> AsyncGenerator[Core, None]:
     """Everything that works on the store that a database URL names, with the built-in agents unless told of others."""
     async with open_store(url) as store:
-        yield Core(store, SystemClock(timezone), agents or AgentRegistry(), folder)
+        yield Core(store, SystemClock(timezone, store.now), agents or AgentRegistry(), folder)
 
 
 @asynccontextmanager

@@ -3,8 +3,10 @@
 import asyncio
 import json
 import random
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
@@ -26,6 +28,9 @@ SMALL, LARGE = 8, 256
 POOL = 8
 PATIENCE_SECONDS = 20.0
 """How long a restart of the server is waited out before a caller is told."""
+SILENCE_SECONDS = 10.0
+"""How long an answer is waited for before its connection counts as dead: a wire can go silent without breaking."""
+GOODBYE_SECONDS = 2.0
 SAFETY_SECONDS = 1.0
 """How long a watcher may sleep although it missed a notice."""
 STORED = (0, 1)
@@ -36,6 +41,8 @@ SETTINGS = {
     "search_path": SCHEMA,
     "application_name": "remit",
     "tcp_user_timeout": "5000",
+    # Whoever falls silent in the middle of a transaction must not keep its locks.
+    "idle_in_transaction_session_timeout": "10000",
     "plan_cache_mode": "force_generic_plan",
     # Every statement here is meant to walk an index. Without statistics, as after a large import or in a young database,
     # the planner would rather sort or scan.
@@ -73,19 +80,19 @@ async def open_postgres(url: str) -> AsyncGenerator["PostgresEventStore", None]:
     """A store on a PostgreSQL database, brought to the newest schema; its connections live as long as the block."""
 
     async def connect() -> Any:
-        return await asyncpg.connect(url, server_settings=SETTINGS, timeout=10)
+        return await asyncpg.connect(url, server_settings=SETTINGS, timeout=SILENCE_SECONDS)
 
     async with AsyncExitStack() as stack:
         try:
-            pool = await stack.enter_async_context(
-                asyncpg.create_pool(url, min_size=1, max_size=POOL, server_settings=SETTINGS, timeout=10, reset=_keep_session)
-            )
+            pool = await asyncpg.create_pool(url, min_size=0, max_size=POOL, server_settings=SETTINGS, timeout=SILENCE_SECONDS, reset=_keep_session)
+            stack.push_async_callback(_close, pool)
             async with pool.acquire() as connection:
                 await migrate(connection)
                 await must_follow_own_clock(connection)
+                zero = await _zero(connection)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TimeoutError) as error:
             raise translated(error) from error
-        store = PostgresEventStore(pool, connect)
+        store = PostgresEventStore(pool, connect, zero)
         # Owned by this block, which ends it before it returns; a TaskGroup here would wrap the caller's own errors in a group.
         running = asyncio.create_task(store.run())
         try:
@@ -95,6 +102,20 @@ async def open_postgres(url: str) -> AsyncGenerator["PostgresEventStore", None]:
             await running
 
 
+async def _close(pool: Any) -> None:
+    """Take leave of the server, but do not wait for one that does not answer."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await pool.close()
+
+
+async def _zero(connection: Any) -> datetime:
+    """When our monotonic clock stood at zero, by the server's; it answers about half-way between question and answer."""
+    asked = time.monotonic()
+    there: datetime = await connection.fetchval("SELECT clock_timestamp()")
+    return there - timedelta(seconds=(asked + time.monotonic()) / 2)
+
+
 async def _keep_session(_connection: Any) -> None:
     """Nothing we send changes a session, so none has to be cleaned: that saves a round trip per statement."""
 
@@ -102,8 +123,10 @@ async def _keep_session(_connection: Any) -> None:
 class PostgresEventStore:
     """Events, rows and ids in a PostgreSQL database; many processes on many machines may share it."""
 
-    def __init__(self, pool: Any, connect: Callable[[], Awaitable[Any]]) -> None:
+    def __init__(self, pool: Any, connect: Callable[[], Awaitable[Any]], zero: datetime) -> None:
         self._pool, self._connect = pool, connect
+        self._zero = zero
+        """When our own monotonic clock, which nobody sets, stood at zero by the clock of the server."""
         self._waiting: list[_Request] = []
         self._under_way: set[str] = set()
         """What is touched by commits that the server has not answered yet."""
@@ -128,6 +151,10 @@ class PostgresEventStore:
         self._work.set()
         await reply
 
+    def now(self) -> datetime:
+        """This instant by the clock of the server, on which all machines agree, whatever theirs say."""
+        return self._zero + timedelta(seconds=time.monotonic())
+
     async def claim(self, claim: Claim) -> list[Taken]:
         """Jobs for a worker."""
         limits = list(claim.queues.values())
@@ -145,10 +172,14 @@ class PostgresEventStore:
 
     async def give_back(self, lease: Lease, delay_seconds: float) -> None:
         """Put a claimed job back into the queue; a newer one with its key gives way to it."""
-        try:
-            async with self._pool.acquire() as connection, connection.transaction():
+
+        async def back(connection: Any) -> None:
+            async with connection.transaction():
                 await connection.execute(sql.GIVE_BACK, lease.job, lease.worker)
                 await connection.execute(sql.RETURN, lease.job, lease.worker, delay_seconds)
+
+        try:
+            await self._use(back)
         except (*LOST, asyncpg.PostgresError) as error:
             raise translated(error) from error
 
@@ -200,9 +231,10 @@ class PostgresEventStore:
 
     async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
         """Take over a whole history into an empty store, in one transaction."""
+        history, rows = list(events), list(changes)  # not within the transaction, which must not stand idle
         try:
             async with self._pool.acquire() as connection, connection.transaction():
-                await _load(connection, list(events), list(changes))
+                await _load(connection, history, rows)
         except (*LOST, asyncpg.PostgresError) as error:
             raise translated(error) from error
 
@@ -214,9 +246,10 @@ class PostgresEventStore:
     async def run(self) -> None:
         """Commit and listen until the store is closed."""
         async with asyncio.TaskGroup() as workers:
-            listening = workers.create_task(self._listen_forever())
+            helpers = [workers.create_task(self._listen_forever()), workers.create_task(self._keep_time())]
             await asyncio.gather(*(self._commit_forever() for _ in range(COMMITS)))
-            listening.cancel()
+            for helper in helpers:
+                helper.cancel()
 
     async def _commit_forever(self) -> None:
         """Commit batch after batch until the store is closed and nothing waits."""
@@ -239,6 +272,13 @@ class PostgresEventStore:
             self._ring()
             await asyncio.sleep(random.uniform(0.05, 0.3))  # noqa: S311 - so that many processes do not return at once
 
+    async def _keep_time(self) -> None:
+        """Look at the server's clock now and then: it may be set, and ours stands still while this machine sleeps."""
+        while True:
+            await asyncio.sleep(SILENCE_SECONDS)
+            with suppress(*LOST, asyncpg.PostgresError):
+                self._zero = await self._use(_zero)
+
     async def _listen(self) -> None:
         gone = asyncio.Event()
         connection = await self._connect()
@@ -256,7 +296,12 @@ class PostgresEventStore:
             for channel in topics:
                 await connection.add_listener(channel, noticed)
             self._ring()
-            await gone.wait()
+            while not gone.is_set():
+                try:
+                    async with asyncio.timeout(SILENCE_SECONDS):
+                        await gone.wait()
+                except TimeoutError:
+                    await connection.execute("SELECT 1", timeout=SILENCE_SECONDS)  # who only listens would never notice a silent wire
         finally:
             connection.terminate()
 
@@ -283,7 +328,7 @@ class PostgresEventStore:
     async def _commit(self, batch: list[_Request], looks: int = 3) -> None:
         try:
             arguments = _arguments([request.unit for request in batch])
-            fates: list[int] = await self._patiently(lambda: self._pool.fetchval(sql.COMMIT, *arguments))
+            fates: list[int] = await self._patiently(lambda connection: connection.fetchval(sql.COMMIT, *arguments))
         except LOST as error:
             lost = Unacknowledged(f"PostgreSQL did not answer for {PATIENCE_SECONDS:.0f} seconds: {_why(error)}.", hint="Try again.")
             return _settle(batch, [lost] * len(batch))
@@ -303,22 +348,34 @@ class PostgresEventStore:
 
     async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:
         try:
-            return await self._patiently(lambda: self._pool.fetch(statement, *arguments))
+            return await self._patiently(lambda connection: connection.fetch(statement, *arguments))
         except (*LOST, asyncpg.PostgresError) as error:
             raise translated(error) from error
 
-    async def _patiently(self, action: Callable[[], Awaitable[T]]) -> T:
+    async def _patiently(self, action: Callable[[Any], Awaitable[T]]) -> T:
         """Do it again while the server restarts; whatever we send can be sent twice."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         pause = 0.02
         while True:
             try:
-                return await action()
+                return await self._use(action)
             except LOST:
                 if asyncio.get_running_loop().time() + pause > deadline:
                     raise
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.5)
+
+    async def _use(self, action: Callable[[Any], Awaitable[T]]) -> T:
+        """Do something with a connection; one whose answer does not come, or is not waited for any more, is dropped.
+
+        The driver would rather ask the server to cancel, and wait for that, on a wire that may be silent.
+        """
+        async with asyncio.timeout(SILENCE_SECONDS), self._pool.acquire() as connection:
+            try:
+                return await action(connection)
+            except asyncio.CancelledError:
+                connection.terminate()
+                raise
 
 
 class PostgresWatch:

@@ -1,27 +1,28 @@
 """The queue of the embedded store: jobs that are claimed, kept and given back.
 
 Leases are measured on the machine's monotonic clock, which all processes on it share: a wall clock that is set changes
-nothing. After a reboot that clock begins again, so a heartbeat from its future is one of the dead.
+nothing. After a reboot that clock begins again, so a heartbeat from its future is one of the dead. What is due goes by
+the time of the store (`clock`).
 """
 
 import json
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from remit.adapters.sqlite import sql
-from remit.domain.due import RUN, SIGNALS
+from remit.domain.due import MAX_DELAY_SECONDS, RUN, SIGNALS
 from remit.domain.wire import instant
 from remit.ports import Claim, Lease, Taken, WorkerRow
 
 FORGET_SECONDS = 3600.0
 
 
-def claim(connection: Any, asked: Claim) -> list[Taken]:
+def claim(connection: Any, asked: Claim, at: datetime) -> list[Taken]:
     """Jobs for a worker, in one transaction: nobody else can claim in between, so the limits are exact."""
     now = time.monotonic()
-    connection.execute(sql.PROMOTE, {"now": _wall()})
+    connection.execute(sql.PROMOTE, {"now": instant(at)})
     queues = json.dumps([SIGNALS, *asked.queues])
     taken = [Taken(*row) for row in connection.execute(sql.SIGNALLED, {"queue": SIGNALS, "limit": asked.signals})]
     expired = (Taken(*row) for row in connection.execute(sql.EXPIRED, {"now": now, "lease": asked.lease_seconds, "queues": queues}).fetchall())
@@ -74,9 +75,9 @@ def beat(connection: Any, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
     return {lost[0] for lost in connection.execute(sql.LOST, named).fetchall()}
 
 
-def give_back(connection: Any, lease: Lease, delay_seconds: float) -> None:
+def give_back(connection: Any, lease: Lease, delay_seconds: float, now: datetime) -> None:
     """Put a claimed job back; a newer one with its key gives way to it."""
-    at = instant(datetime.now(UTC) + timedelta(seconds=delay_seconds)) if delay_seconds else None
+    at = instant(now + timedelta(seconds=delay_seconds)) if delay_seconds else None
     connection.execute(sql.GIVE_BACK, {"at": at, "job": lease.job, "worker": lease.worker})
 
 
@@ -86,14 +87,20 @@ def leave(connection: Any, worker: str) -> None:
     connection.execute(sql.LEAVE, (worker,))
 
 
-def next_in(connection: Any, queues: Sequence[str], lease_seconds: float) -> float | None:
+def busy(connection: Any, now: datetime) -> bool:
+    """True while anything is under way, or due after a while; what is due at a time of day does not count."""
+    soon = instant(now + timedelta(seconds=MAX_DELAY_SECONDS))
+    return bool(connection.execute(sql.BUSY, {"soon": soon}).fetchone()[0])
+
+
+def next_in(connection: Any, queues: Sequence[str], lease_seconds: float, now: datetime) -> float | None:
     """Seconds until a job is ready, due, or left by the dead."""
     wanted = {"queues": json.dumps(list(queues))}
     if connection.execute(sql.READY, wanted).fetchone()[0]:
         return 0.0
     waits: list[float] = []
     if at := connection.execute(sql.NEXT_AT, wanted).fetchone()[0]:
-        waits.append((datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds())
+        waits.append((datetime.fromisoformat(at) - now).total_seconds())
     if (oldest := connection.execute(sql.NEXT_BEAT, wanted).fetchone()[0]) is not None:
         waits.append(oldest + lease_seconds - time.monotonic())
     return max(0.0, min(waits)) if waits else None
@@ -102,7 +109,3 @@ def next_in(connection: Any, queues: Sequence[str], lease_seconds: float) -> flo
 def workers(connection: Any) -> list[WorkerRow]:
     """Everybody who was heard of lately."""
     return [WorkerRow(*row) for row in connection.execute(sql.WORKERS, {"now": time.monotonic()})]
-
-
-def _wall() -> str:
-    return instant(datetime.now(UTC))

@@ -51,6 +51,11 @@ WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, runn
     WHERE beat <= :now + 1 ORDER BY since, worker"""
 READY = f"""SELECT EXISTS (SELECT 1 FROM job INDEXED BY job_ready_queue
     WHERE worker IS NULL AND later = 0 AND queue IN (SELECT value FROM json_each(:queues)) AND {_FREE})"""
+BUSY = """SELECT EXISTS (SELECT 1 FROM job WHERE worker IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND later = 0)
+    OR EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND key GLOB 'limit/*')
+    OR EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND key GLOB 'timer/*')
+    OR EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND later = 1 AND at < :soon AND key GLOB 'run/*')"""
 NEXT_AT = "SELECT MIN(at) FROM job WHERE worker IS NULL AND later = 1 AND queue IN (SELECT value FROM json_each(:queues))"
 NEXT_BEAT = "SELECT MIN(beat) FROM job WHERE worker IS NOT NULL AND queue IN (SELECT value FROM json_each(:queues))"
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from remit.adapters.sqlite import driver, queue, sql
 from remit.adapters.sqlite.batch import Batch
 from remit.adapters.sqlite.bell import Bell, Listener
+from remit.adapters.sqlite.clock import Clock
 from remit.adapters.sqlite.driver import connect, sqlite3, translated
 from remit.adapters.sqlite.read import SqliteReader
 from remit.adapters.sqlite.schema import migrate
@@ -48,6 +50,7 @@ class SqliteEventStore:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.exists():
             self.path.touch(mode=0o600)
+        self._clock = Clock()
         self._writer = Writer(self.path)
         self._reader = SqliteReader(self.path)
         self._bell = Bell(self.path)
@@ -67,21 +70,27 @@ class SqliteEventStore:
         """Store a unit durably, together with whatever else is waiting."""
         await self._ask(unit=unit)
 
+    def now(self) -> datetime:
+        """This instant."""
+        return self._clock.now()
+
     async def claim(self, claim: Claim) -> list[Taken]:
         """Jobs for a worker; a look comes first, since most wakes of many workers find nothing."""
         if await self.next_in([SIGNALS, *(claim.queues if claim.room else ())], claim.lease_seconds) != 0.0:
             return []
-        taken: list[Taken] = await self._ask(work=lambda connection: queue.claim(connection, claim))
+        taken: list[Taken] = await self._ask(work=lambda connection: queue.claim(connection, claim, self.now()))
+        self._clock.busy |= bool(taken)
         return taken
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
         """Say that a worker lives; those of its jobs that another has by now."""
         lost: set[int] = await self._ask(work=lambda connection: queue.beat(connection, row, jobs))
+        self._clock.busy = self._reader.look(lambda connection: queue.busy(connection, self.now()))
         return lost
 
     async def give_back(self, lease: Lease, delay_seconds: float) -> None:
         """Put a claimed job back into the queue."""
-        await self._ask(work=lambda connection: queue.give_back(connection, lease, delay_seconds))
+        await self._ask(work=lambda connection: queue.give_back(connection, lease, delay_seconds, self.now()))
         self._ring()
 
     async def leave(self, worker: str) -> None:
@@ -91,7 +100,7 @@ class SqliteEventStore:
 
     async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
         """Seconds until something can be claimed."""
-        return self._reader.look(lambda connection: queue.next_in(connection, queues, lease_seconds))
+        return self._reader.look(lambda connection: queue.next_in(connection, queues, lease_seconds, self.now()))
 
     async def workers(self) -> list[WorkerRow]:
         """Everybody who was heard of lately."""

@@ -1,0 +1,133 @@
+"""A wire to PostgreSQL that goes silent without breaking: whoever is behind it stops by itself, and is there again when it heals."""
+
+import asyncio
+import json
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.adapters.postgres import store
+from remit.bootstrap import open_store
+from remit.domain.value import State
+from tests.crash.process import until
+from tests.engine.fleet import Fleet, fleet
+from tests.postgres import PostgresForTests
+from tests.surfaces.http import house
+from tests.torture.ordeal import LEFT_IN_ORDER, Worker
+from tests.wire import wire
+
+LEASE_SECONDS = 3.0
+
+
+@asynccontextmanager
+async def hired(url: str, folder: Path, name: str) -> AsyncIterator[Worker]:
+    """A worker process, which leaves in order at the end."""
+    worker = Worker(url, folder, name, {"heartbeat_seconds": LEASE_SECONDS, "concurrency": 4})
+    try:
+        yield worker
+        assert await asyncio.to_thread(worker.end, signal.SIGTERM) in LEFT_IN_ORDER, worker.errors.read_text()
+    finally:
+        if worker.alive:
+            worker.end()
+
+
+def marks(path: Path) -> dict[str, list[float]]:
+    """When each run left its marks."""
+    found: dict[str, list[float]] = {}
+    for run, at in map(str.split, path.read_text().splitlines() if path.exists() else ()):
+        found.setdefault(run, []).append(float(at))
+    return found
+
+
+async def starts(team: Fleet, task_id: str) -> list[tuple[int, float]]:
+    """The process that began each run of a task, and when."""
+    rows = await team.core.store.select("events", {"stream": task_id, "after": 0, "limit": 10_000})
+    begun = [(json.loads(row[6])["worker"], row[4]) for row in rows if row[3] == "RunStarted"]
+    return [(int(worker.split("-")[-2]), datetime.fromisoformat(at).timestamp()) for worker, at in begun]
+
+
+def let_go(worker: Worker) -> list[float]:
+    """When a worker said that a run was not its own any more."""
+    lines = [line for line in worker.errors.read_text().splitlines() if "another worker's by now" in line]
+    return [datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp() for line in lines]
+
+
+async def test_a_worker_behind_a_silent_wire_stops_before_another_takes_over(postgres: PostgresForTests, tmp_path: Path) -> None:
+    """One of its runs does one small thing after the other, one is in the middle of something long; both go on elsewhere."""
+    url = postgres.new_database()
+    seen, gate, effects = tmp_path / "marks", tmp_path / "gate", tmp_path / "effects"
+    go = tmp_path / "go"
+    steps: list[Any] = [["gate", str(go)], *[["time", str(seen)], ["sleep", 0.1]] * 20]
+    ending = [["gate", str(gate)], ["write", str(effects), "end"], ["finish", "done"]]
+    async with fleet(url) as team, wire(url) as line, hired(line.url, tmp_path, "cut-off") as cut_off:
+        await team.staff(1)
+        busy = await team.create(*steps, *ending)
+        long = await team.create(*ending)
+        for task_id in (busy, long):
+            await team.until(task_id, lambda task: task.run is not None)
+        async with hired(url, tmp_path, "heir") as heir:
+            await team.staff(2)
+            go.touch()
+            await until(lambda: len(marks(seen).get(f"{busy}-r000001", [])) > 3)
+            line.cut()
+            before = marks(seen)[f"{busy}-r000001"]
+            for task_id in (busy, long):
+                await team.until(task_id, lambda task: task.counts.runs == 2)
+                (_, (pid, at)) = await starts(team, task_id)
+                assert pid == heir.process.pid
+                assert [moment < at for moment in let_go(cut_off)] == [True, True], "it stopped by itself, and in time"
+            gate.touch()
+            for task_id in (busy, long):
+                assert (await team.ended(task_id)).state is State.DONE
+                assert (await team.events(task_id)).count("RunLost") == 1
+            assert len(marks(seen)[f"{busy}-r000001"]) <= len(before) + 1, "what was begun when the wire went silent, and no more"
+            assert max(marks(seen)[f"{busy}-r000001"]) < min(marks(seen)[f"{busy}-r000002"])
+            assert [line.split()[0] for line in effects.read_text().splitlines()] == ["end"] * 2
+
+            line.heal()
+            gate.unlink()
+            both = [await team.create(*ending) for _ in range(8)]  # more than one of them has hands for
+            for task_id in both:
+                await team.until(task_id, lambda task: task.run is not None)
+            gate.touch()
+            for task_id in both:
+                task = await team.ended(task_id)
+                assert (task.state, task.counts.runs) == (State.DONE, 1)
+            assert {(await starts(team, task_id))[0][0] for task_id in both} == {cut_off.process.pid, heir.process.pid}
+            await team.idle()
+            assert len(effects.read_text().splitlines()) == 10
+
+
+async def test_requests_behind_a_silent_wire_end_in_an_error(postgres: PostgresForTests, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(store, "SILENCE_SECONDS", 0.5)
+    url = postgres.new_database()
+    new = {"title": "Later", "idempotency_key": "once"}
+    async with wire(url) as line, house(line.url) as at, at.store.watch():
+        assert (await at.ask("GET", "/api/tasks")).status == 200
+        line.cut()
+        async with asyncio.timeout(20):
+            answers = [await at.ask("GET", "/api/tasks"), await at.ask("POST", "/api/tasks", new)]
+        assert [(answer.status, answer.code) for answer in answers] == [(503, "UNAVAILABLE")] * 2
+        line.heal()
+        assert (await at.ask("POST", "/api/tasks", new)).status == 200
+        assert len((await at.ask("GET", "/api/tasks")).json["tasks"]) == 1, "whatever became of the first request"
+
+
+async def test_whoever_only_listens_notices_that_the_wire_is_dead(postgres: PostgresForTests, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(store, "SAFETY_SECONDS", 3600.0)  # so that it is told, or waits for ever
+    url = postgres.new_database()
+    async with fleet(url) as team, wire(url) as line, open_store(line.url) as listening, listening.watch() as bell, asyncio.timeout(20):
+        await bell.wait()  # it listens
+        line.forget()
+        await bell.wait()  # it had to begin anew
+        told = asyncio.create_task(bell.wait())
+        while not told.done():  # what is committed before it listens again is told by that
+            await team.create()
+            await asyncio.sleep(0.05)
