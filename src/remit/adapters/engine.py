@@ -32,6 +32,8 @@ SIGNALS_AT_ONCE = 32
 RUNS_AT_ONCE = 128
 """How many runs are claimed in one go: each brings its task along."""
 CHANNEL = Channel("remit")
+GATHER_SECONDS = 0.001
+"""How long a worker without a free slot waits for more of them before it looks for jobs."""
 LOST = "its lease is lost"
 log = logging.getLogger("remit.engine")
 
@@ -179,13 +181,13 @@ class _Queue:
         return taken
 
     def over(self, job: int) -> None:
-        """Forget a job; where every slot was taken, look for another one at once."""
+        """Forget a job; where every slot was taken, look for others, together with slots that become free at the same time."""
         full = self.room == 0
         self.working.pop(job, None)
         taken = self.taken.pop(job, None)
         self.running -= taken is not None and taken.queue != SIGNALS
         if full and self.room:
-            self.driver.ring()
+            asyncio.get_running_loop().call_later(GATHER_SECONDS, self.driver.ring)
 
     async def dequeue(
         self,

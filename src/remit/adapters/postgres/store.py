@@ -21,9 +21,9 @@ from remit.ports import Claim, Lease, LeaseLost, OverBudget, Recorded, Row, Stal
 
 T = TypeVar("T")
 
-COMMITS, SHARE = 2, 3
+COMMITS, SHARE = 2, 2
 """How many commits may be under way, and which part of what waits makes one: the server works on some while we go on with others."""
-SMALL, LARGE = 8, 256
+SMALL, LARGE = 16, 256
 """How many units are not worth parting, and how many are enough for one commit."""
 POOL = 8
 PATIENCE_SECONDS = 20.0
