@@ -1,13 +1,18 @@
 """Ticks, calendars and wakes."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
 
 from remit.adapters.clock import SystemClock
+from remit.app.scheduler import Scheduler
+from remit.domain.due import TICK, Job
 from remit.domain.value import State
+from remit.domain.wire import instant
 from remit.errors import Conflict, InvalidParam
+from remit.ports import Lease
 from tests.engine.fleet import Fleet, fleet
 
 WAITING = {"completion": "explicit", "metadata": {"script": [["wait"], ["finish", "second turn"]]}}
@@ -56,6 +61,26 @@ async def test_a_tick_gives_turns_one_after_the_other(any_url: str) -> None:
         ended = [await team.ended(task_id) for task_id in tasks]
         runs = sorted((task.updated_at - timedelta(seconds=0.05), task.archived_at) for task in ended)
         assert all(begin >= end - timedelta(seconds=0.049) for (_, end), (begin, _) in pairwise(runs) if end)
+
+
+async def test_slots_that_nobody_was_there_for_are_made_up_for_by_one_tick(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fired: list[str | None] = []
+    tick = Scheduler.tick
+
+    async def seen(self: Scheduler, lease: Lease, slot: str | None, stopping: asyncio.Event) -> None:
+        fired.append(slot)
+        await tick(self, lease, slot, stopping)
+
+    monkeypatch.setattr(Scheduler, "tick", seen)
+    async with fleet(any_url) as team:
+        now = team.core.clock.now()
+        missed = instant(now - timedelta(days=800))  # two of the calendar's slots have passed since then
+        await team.core.service.put(Job(key=TICK, at=missed))
+        await team.hire(cron="0 0 1 1 *")
+        async with asyncio.timeout(20), team.core.store.watch("jobs") as bell:
+            while not [at for _, at, worker in await team.core.store.select("queued", {"names": [TICK]}) if worker is None and at > instant(now)]:
+                await bell.wait()
+    assert fired == [missed]
 
 
 async def test_an_update_wakes_a_task_that_waits_for_its_turn(any_url: str) -> None:

@@ -41,6 +41,7 @@ async def test_imported_tasks_keep_ids_links_threads_and_times(any_url: str) -> 
         assert (parent["thread_id"], parent["created_by"], parent["created_at"]) == ("thread-5", "agent:main-agent", "2026-01-01T00:00:00.000000Z")
         assert [step["task_id"] for step in parent["steps"]] == ["3", "6"]
         assert (child["state"], child["parent_id"], child["step_index"], child["root_id"]) == ("draft", "5", 1, "5")
+        assert child["thread_id"], "one that came without has one before its first run"
         assert (old["state"], old["archived_at"]) == ("done", "2026-01-02T00:00:00.000000Z")
         assert await at.create("Next") == "42"
         await at.must_hold_together()
