@@ -83,37 +83,47 @@ _COMMIT_WITH_JOBS = """CREATE FUNCTION commit_units(
 ) RETURNS int[] LANGUAGE plpgsql AS $$
 DECLARE
     bad int[];
-    lost int[];
-    fate int[];
-    done text[];
+    lost int[] := '{}';
     over int[] := '{}';
+    done text[] := '{}';
+    news boolean := false;
+    fate int[];
     other record;
 BEGIN
     -- Rows are locked in id order over the whole batch, so that two batches never wait for each other in a circle.
     PERFORM 1 FROM task WHERE id = ANY(g_task) ORDER BY id FOR NO KEY UPDATE;
-    PERFORM 1 FROM job WHERE id = ANY(l_job) ORDER BY id FOR UPDATE;
+    IF cardinality(l_unit) > 0 THEN
+        PERFORM 1 FROM job WHERE id = ANY(l_job) ORDER BY id FOR UPDATE;
+    END IF;
     -- A new statement, hence a new snapshot: it sees what was committed while we waited for the locks.
     SELECT COALESCE(array_agg(DISTINCT g.unit), '{}') INTO bad
         FROM unnest(g_unit, g_task, g_stream, g_expected) AS g (unit, task, stream, expected)
         WHERE g.expected <> COALESCE(CASE WHEN g.task IS NULL
             THEN (SELECT MAX(version) FROM event WHERE event.stream = g.stream) ELSE (SELECT version FROM task WHERE id = g.task) END, 0);
-    SELECT bad || COALESCE(array_agg(d.unit), '{}') INTO bad FROM unnest(d_unit, d_task, d_count) AS d (unit, task, count)
-        WHERE d.count <> (SELECT COUNT(*) FROM task_dependency WHERE needs = d.task);
-    SELECT COALESCE(array_agg(l.unit), '{}') INTO lost FROM unnest(l_unit, l_job, l_worker) AS l (unit, job, worker)
-        WHERE NOT EXISTS (SELECT 1 FROM job WHERE job.id = l.job AND job.worker = l.worker);
-    bad := bad || lost;
-    FOR other IN SELECT * FROM unnest(b_unit, b_root, b_tokens, b_cost, b_max_tokens, b_max_cost)
-        AS b (unit, root, tokens, cost, max_tokens, max_cost) WHERE NOT b.unit = ANY(bad) ORDER BY b.root
-    LOOP
-        INSERT INTO budget VALUES (other.root, 0, 0) ON CONFLICT DO NOTHING;
-        UPDATE budget SET tokens = budget.tokens + other.tokens, cost = budget.cost + other.cost WHERE root_id = other.root
-            AND (other.max_tokens IS NULL OR budget.tokens + other.tokens <= other.max_tokens)
-            AND (other.max_cost IS NULL OR budget.cost + other.cost <= other.max_cost);
-        IF NOT FOUND THEN
-            over := over || other.unit;
-        END IF;
-    END LOOP;
-    bad := bad || over;
+    -- A statement costs as much without rows as with a few, and most units lack most kinds of them.
+    IF cardinality(d_unit) > 0 THEN
+        SELECT bad || COALESCE(array_agg(d.unit), '{}') INTO bad FROM unnest(d_unit, d_task, d_count) AS d (unit, task, count)
+            WHERE d.count <> (SELECT COUNT(*) FROM task_dependency WHERE needs = d.task);
+    END IF;
+    IF cardinality(l_unit) > 0 THEN
+        SELECT COALESCE(array_agg(l.unit), '{}') INTO lost FROM unnest(l_unit, l_job, l_worker) AS l (unit, job, worker)
+            WHERE NOT EXISTS (SELECT 1 FROM job WHERE job.id = l.job AND job.worker = l.worker);
+        bad := bad || lost;
+    END IF;
+    IF cardinality(b_unit) > 0 THEN
+        FOR other IN SELECT * FROM unnest(b_unit, b_root, b_tokens, b_cost, b_max_tokens, b_max_cost)
+            AS b (unit, root, tokens, cost, max_tokens, max_cost) WHERE NOT b.unit = ANY(bad) ORDER BY b.root
+        LOOP
+            INSERT INTO budget VALUES (other.root, 0, 0) ON CONFLICT DO NOTHING;
+            UPDATE budget SET tokens = budget.tokens + other.tokens, cost = budget.cost + other.cost WHERE root_id = other.root
+                AND (other.max_tokens IS NULL OR budget.tokens + other.tokens <= other.max_tokens)
+                AND (other.max_cost IS NULL OR budget.cost + other.cost <= other.max_cost);
+            IF NOT FOUND THEN
+                over := over || other.unit;
+            END IF;
+        END LOOP;
+        bad := bad || over;
+    END IF;
     INSERT INTO event (id, stream, version, type, at, actor, data, hash)
         SELECT id, stream, version, type, at, actor, data, hash
         FROM unnest(e_unit, e_id, e_stream, e_version, e_type, e_at, e_actor, e_data, e_hash)
@@ -130,27 +140,36 @@ BEGIN
             session_id = excluded.session_id, priority = excluded.priority, wait = excluded.wait, not_before = excluded.not_before,
             started_at = excluded.started_at, updated_at = excluded.updated_at, archived_at = excluded.archived_at, version = excluded.version,
             hash = excluded.hash, doc = excluded.doc;
-    FOR other IN SELECT * FROM unnest(o_unit, o_table, o_drop, o_row) WITH ORDINALITY AS o (unit, name, gone, content, n)
-        WHERE NOT o.unit = ANY(bad) ORDER BY n
-    LOOP
-        PERFORM put_row(other.name, other.gone, other.content::json);
-    END LOOP;
-    WITH gone AS (
-        DELETE FROM job USING unnest(l_unit, l_job, l_ack) AS l (unit, job, ack) WHERE job.id = l.job AND l.ack AND NOT l.unit = ANY(bad)
-        RETURNING job.key
-    ) SELECT array_agg(key) INTO done FROM gone;
-    DELETE FROM job USING unnest(x_unit, x_key) AS x (unit, key) WHERE job.key = x.key AND job.worker IS NULL AND NOT x.unit = ANY(bad);
+    IF cardinality(o_unit) > 0 THEN
+        FOR other IN SELECT * FROM unnest(o_unit, o_table, o_drop, o_row) WITH ORDINALITY AS o (unit, name, gone, content, n)
+            WHERE NOT o.unit = ANY(bad) ORDER BY n
+        LOOP
+            PERFORM put_row(other.name, other.gone, other.content::json);
+        END LOOP;
+    END IF;
+    IF true = ANY(l_ack) THEN
+        WITH gone AS (
+            DELETE FROM job USING unnest(l_unit, l_job, l_ack) AS l (unit, job, ack) WHERE job.id = l.job AND l.ack AND NOT l.unit = ANY(bad)
+            RETURNING job.key
+        ) SELECT array_agg(key) INTO done FROM gone;
+    END IF;
+    IF cardinality(x_unit) > 0 THEN
+        DELETE FROM job USING unnest(x_unit, x_key) AS x (unit, key) WHERE job.key = x.key AND job.worker IS NULL AND NOT x.unit = ANY(bad);
+    END IF;
     -- In the order of keys, so that two batches never wait for each other in a circle; the shorter first, so that task 2 runs before
     -- task 10. A queued row is locked by the update until the commit: whoever claims it then sees what it is about.
-    INSERT INTO job (key, queue, priority, at, later)
-        SELECT DISTINCT ON (length(j.key), j.key) j.key, j.queue, j.priority, j.at, (j.at IS NOT NULL)::int
-        FROM unnest(j_unit, j_key, j_queue, j_priority, j_at, j_needed) WITH ORDINALITY AS j (unit, key, queue, priority, at, needed, n)
-        WHERE NOT j.unit = ANY(bad) AND (j.needed IS NULL OR EXISTS (SELECT 1 FROM task_dependency WHERE needs = j.needed))
-        ORDER BY length(j.key), j.key, j.n DESC
-        ON CONFLICT (key) WHERE worker IS NULL DO UPDATE SET queue = excluded.queue, priority = excluded.priority, at = excluded.at,
-            later = excluded.later;
+    IF cardinality(j_unit) > 0 THEN
+        INSERT INTO job (key, queue, priority, at, later)
+            SELECT DISTINCT ON (length(j.key), j.key) j.key, j.queue, j.priority, j.at, (j.at IS NOT NULL)::int
+            FROM unnest(j_unit, j_key, j_queue, j_priority, j_at, j_needed) WITH ORDINALITY AS j (unit, key, queue, priority, at, needed, n)
+            WHERE NOT j.unit = ANY(bad) AND (j.needed IS NULL OR EXISTS (SELECT 1 FROM task_dependency WHERE needs = j.needed))
+            ORDER BY length(j.key), j.key, j.n DESC
+            ON CONFLICT (key) WHERE worker IS NULL DO UPDATE SET queue = excluded.queue, priority = excluded.priority, at = excluded.at,
+                later = excluded.later;
+        news := FOUND;
+    END IF;
     -- What waited behind a job that is done can be claimed now.
-    IF FOUND OR EXISTS (SELECT 1 FROM job WHERE key = ANY(done) AND worker IS NULL) THEN
+    IF news OR EXISTS (SELECT 1 FROM job WHERE key = ANY(done) AND worker IS NULL) THEN
         PERFORM pg_notify('remit_job', '');
     END IF;
     PERFORM pg_notify('remit_event', '');
@@ -169,8 +188,18 @@ DECLARE
     chosen bigint[];
     more bigint[];
     taken bigint;
+    mine text[] := array_append(CASE WHEN room > 0 THEN queues ELSE '{}' END, 'signals');
     since timestamptz := clock_timestamp() - make_interval(secs => lease_seconds);
 BEGIN
+    -- Most wakes of many workers find nothing: a look takes no locks.
+    IF NOT EXISTS (SELECT 1 FROM job WHERE queue = ANY(mine) AND worker IS NULL AND later = 0
+            AND NOT EXISTS (SELECT 1 FROM job held WHERE held.key = job.key AND held.worker IS NOT NULL))
+        AND NOT EXISTS (SELECT 1 FROM job WHERE queue = ANY(mine) AND worker IS NOT NULL AND beat < since)
+        AND NOT EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND later = 1
+            AND at <= to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+    THEN
+        RETURN;
+    END IF;
     -- A claim that a crash of the server takes back is made again.
     PERFORM set_config('synchronous_commit', 'off', true);
     IF fleet > 0 OR 0 < ANY(limits) THEN
@@ -404,29 +433,7 @@ PLACES: Migration = (
     "ALTER TABLE worker ADD COLUMN models text NOT NULL DEFAULT ''",
 )
 
-LOOK: Migration = (
-    _CLAIM.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
-    .replace(
-        "    since timestamptz",
-        "    mine text[] := array_append(CASE WHEN room > 0 THEN queues ELSE '{}' END, 'signals');\n    since timestamptz",
-    )
-    .replace(
-        "BEGIN\n",
-        """BEGIN
-    -- Most wakes of many workers find nothing: a look takes no locks.
-    IF NOT EXISTS (SELECT 1 FROM job WHERE queue = ANY(mine) AND worker IS NULL AND later = 0
-            AND NOT EXISTS (SELECT 1 FROM job held WHERE held.key = job.key AND held.worker IS NOT NULL))
-        AND NOT EXISTS (SELECT 1 FROM job WHERE queue = ANY(mine) AND worker IS NOT NULL AND beat < since)
-        AND NOT EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND later = 1
-            AND at <= to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
-    THEN
-        RETURN;
-    END IF;
-""",
-    ),
-)
-
-MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS, PLACES, LOOK)
+MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS, PLACES)
 
 
 async def migrate(connection: Any, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
