@@ -24,7 +24,8 @@ from remit.domain import command as cmd
 from remit.testing import Scripted
 
 SPAWN = multiprocessing.get_context("spawn")
-CONCURRENCY = 32
+CONCURRENCY = 512
+"""As good as no limit, since bare PgQueuer has none; how many are claimed and committed at once follows from the load."""
 BATCH = 10
 """How much bare PgQueuer claims at once: its default."""
 ENTRYPOINT = "noop"
