@@ -76,6 +76,7 @@ class Engine:
 
     async def run(self) -> None:
         """Work until told to stop; what is under way then is waited for."""
+        # Both end with this block; a TaskGroup here would wrap what the manager raises in a group.
         beating = asyncio.create_task(self._beat())
         listening = asyncio.create_task(self._listen())
         try:
