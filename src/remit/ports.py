@@ -94,6 +94,14 @@ class Claim(NamedTuple):
     """How many runs there may be at once in the whole fleet (0: any number)."""
 
 
+class Claimed(NamedTuple):
+    """What a worker got of the queue, and when to come back."""
+
+    jobs: list[Taken]
+    next_in: float | None = None
+    """Seconds until there may be more that it has room for: 0 if only a limit of the fleet keeps it, None while there is nothing."""
+
+
 class WorkerRow(NamedTuple):
     """A worker as others see it."""
 
@@ -183,7 +191,7 @@ class JobQueue(Protocol):
         """This instant, by the clock that decides what is due."""
         ...
 
-    async def claim(self, claim: Claim) -> list[Taken]:
+    async def claim(self, claim: Claim) -> Claimed:
         """Jobs that are due, or whose worker has not been heard of for the time of a lease; now they are this worker's."""
         ...
 
@@ -197,10 +205,6 @@ class JobQueue(Protocol):
 
     async def leave(self, worker: str) -> None:
         """Take a worker off the list; what it had claimed can be claimed by others at once."""
-        ...
-
-    async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
-        """Seconds until something can be claimed: 0 now, None while there is nothing."""
         ...
 
     async def workers(self) -> list[WorkerRow]:

@@ -180,7 +180,7 @@ async def test_a_check_that_a_dead_worker_had_claimed_is_made_once_by_another(an
     async with stage(any_url, tmp_path, lambda _: says("never"), workers=0) as at:
         task_id = await at.create(owner=None, acceptance=[REPORT])
         await at.call("complete_task", task_id=task_id)
-        (taken,) = await at.team.core.store.claim(Claim("dead", {}, 0, 10, 0.2))
+        (taken,) = (await at.team.core.store.claim(Claim("dead", {}, 0, 10, 0.2))).jobs
         assert taken.key == f"check/{task_id}"
         await at.team.hire(heartbeat_seconds=0.4)
         await at.team.hire(heartbeat_seconds=0.4)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from remit.domain.due import SIGNALS, Job
+from remit.domain.due import Job
 from remit.ports import Claim, Debit, Lease, LeaseLost, OverBudget, Store, Taken, Unit, WorkerRow
 
 AGENT = "agent/general"
@@ -28,73 +28,84 @@ def keys(taken: list[Taken]) -> list[str]:
 
 async def test_signals_come_first_and_runs_by_priority_and_age(store: Store) -> None:
     await put(store, Job("run/1", AGENT, 3), Job("run/2", AGENT, 1), Job("run/3", "agent/plan", 1), Job("tell/9"))
-    assert keys(await store.claim(claim(room=2))) == ["tell/9", "run/2", "run/3"]
-    assert keys(await store.claim(claim())) == ["run/1"]
-    assert await store.claim(claim()) == []
+    assert keys((await store.claim(claim(room=2))).jobs) == ["tell/9", "run/2", "run/3"]
+    assert keys((await store.claim(claim())).jobs) == ["run/1"]
+    assert (await store.claim(claim())).jobs == []
 
 
 async def test_a_key_is_queued_once_and_the_later_word_stands(store: Store) -> None:
     await put(store, Job("run/1", AGENT, 3))
     await put(store, Job("run/1", AGENT, 0), Job("run/2", AGENT, 1))
-    assert keys(await store.claim(claim())) == ["run/1", "run/2"]
+    assert keys((await store.claim(claim())).jobs) == ["run/1", "run/2"]
 
 
 @pytest.mark.parametrize("job", [Job("tell/1"), Job("run/1", AGENT)], ids=["signal", "run"])
 async def test_a_claimed_job_may_have_a_successor_which_waits_until_it_is_done(store: Store, job: Job) -> None:
     await put(store, job)
-    (first,) = await store.claim(claim())
+    (first,) = (await store.claim(claim())).jobs
     await put(store, job)
-    assert await store.claim(claim("w2")) == []
-    waits = await store.next_in([SIGNALS, AGENT], 60.0)
+    jobs, waits = await store.claim(claim("w2"))
+    assert jobs == []
     assert waits is not None
     assert waits > 1
     async with store.watch("jobs") as bell, asyncio.timeout(10):
         await store.commit(Unit((), (), lease=Lease(first.id, "w1"), ack=True))
         await bell.wait()
-    assert await store.next_in([SIGNALS, AGENT], 60.0) == 0.0
-    (second,) = await store.claim(claim("w2"))
+    (second,) = (await store.claim(claim("w2"))).jobs
     assert first.id != second.id
 
 
 async def test_the_successor_of_a_job_that_the_dead_have_left_waits_too(store: Store) -> None:
     await put(store, Job("run/1", AGENT))
-    (first,) = await store.claim(claim())
+    (first,) = (await store.claim(claim())).jobs
     await put(store, Job("run/1", AGENT))
-    (taken,) = await store.claim(claim("w2", lease=0.0))
+    (taken,) = (await store.claim(claim("w2", lease=0.0))).jobs
     assert taken.id == first.id
-    assert await store.claim(claim("w3")) == []
+    assert (await store.claim(claim("w3"))).jobs == []
 
 
 async def test_only_queues_that_are_asked_for_are_claimed(store: Store) -> None:
     await put(store, Job("run/1", "agent/build"))
-    assert await store.claim(claim()) == []
-    assert await store.next_in([SIGNALS, AGENT], 60.0) is None
-    assert await store.next_in(["agent/build"], 60.0) == 0.0
+    assert await store.claim(claim()) == ([], None)
+    assert keys((await store.claim(Claim("w1", {"agent/build": 0}, 1, 0, 60.0))).jobs) == ["run/1"]
+
+
+async def test_who_claims_learns_when_to_come_back_for_what_it_has_room_for(store: Store) -> None:
+    await put(store, Job("run/1", AGENT), Job("run/2", AGENT))
+    (one,), later = await store.claim(claim(room=1))
+    assert later is None
+    assert await store.claim(claim(room=0)) == ([], None)
+    (two,), later = await store.claim(claim(room=2))
+    assert later is not None
+    assert 30 < later <= 60
+    await put(store, Job("run/3", AGENT))
+    assert await store.claim(claim(fleet=2)) == ([], 0.0)
+    assert (one.key, two.key) == ("run/1", "run/2")
 
 
 async def test_a_deferred_job_is_not_claimed_before_its_time(store: Store) -> None:
     await put(store, Job("run/1", AGENT, 2, "2999-01-01T00:00:00.000000Z"), Job("run/2", AGENT, 2, "2020-01-01T00:00:00.000000Z"))
-    (due,) = await store.claim(claim())
+    (due,) = (await store.claim(claim())).jobs
     assert (due.key, due.at) == ("run/2", "2020-01-01T00:00:00.000000Z")
     await store.commit(Unit((), (), lease=Lease(due.id, "w1"), ack=True))
-    waits = await store.next_in([AGENT], 60.0)
+    _, waits = await store.claim(claim())
     assert waits is not None
     assert waits > 1_000_000
     await put(store, Job("run/1", AGENT))
-    assert keys(await store.claim(claim())) == ["run/1"]
+    assert keys((await store.claim(claim())).jobs) == ["run/1"]
 
 
 async def test_a_dropped_job_is_gone_but_a_claimed_one_stays(store: Store) -> None:
     await put(store, Job("run/1", AGENT), Job("run/2", AGENT))
-    (one,) = await store.claim(claim(room=1))
+    (one,) = (await store.claim(claim(room=1))).jobs
     await store.commit(Unit((), (), drops=("run/1", "run/2")))
-    assert await store.claim(claim()) == []
+    assert (await store.claim(claim())).jobs == []
     assert [(key, worker) for key, _, worker in await store.select("queued", {"names": ["run/1", "run/2"]})] == [(one.key, "w1")]
 
 
 async def test_an_acknowledged_job_is_gone_and_only_its_worker_can_acknowledge_it(store: Store) -> None:
     await put(store, Job("run/1", AGENT))
-    (job,) = await store.claim(claim())
+    (job,) = (await store.claim(claim())).jobs
     with pytest.raises(LeaseLost):
         await store.commit(Unit((), (), lease=Lease(job.id, "w2"), ack=True))
     await store.commit(Unit((), (), lease=Lease(job.id, "w1"), ack=True))
@@ -106,9 +117,9 @@ async def test_an_acknowledged_job_is_gone_and_only_its_worker_can_acknowledge_i
 
 async def test_a_silent_worker_loses_its_job_to_another(store: Store) -> None:
     await put(store, Job("run/1", AGENT))
-    (job,) = await store.claim(claim())
-    assert await store.claim(claim("w2")) == []
-    (taken,) = await store.claim(claim("w2", lease=0.0))
+    (job,) = (await store.claim(claim())).jobs
+    assert (await store.claim(claim("w2"))).jobs == []
+    (taken,) = (await store.claim(claim("w2", lease=0.0))).jobs
     assert (taken.id, taken.tries) == (job.id, 2)
     assert await store.beat(row("w1"), [job.id]) == {job.id}
     assert await store.beat(row("w2"), [job.id]) == set()
@@ -116,7 +127,7 @@ async def test_a_silent_worker_loses_its_job_to_another(store: Store) -> None:
 
 async def test_a_heartbeat_keeps_a_job_and_says_nothing_of_one_that_is_done(store: Store) -> None:
     await put(store, Job("run/1", AGENT), Job("run/2", AGENT))
-    jobs = [job.id for job in await store.claim(claim())]
+    jobs = [job.id for job in (await store.claim(claim())).jobs]
     await store.commit(Unit((), (), lease=Lease(jobs[0], "w1"), ack=True))
     assert await store.beat(row("w1", running=1), jobs) == set()
     (seen,) = await store.workers()
@@ -128,75 +139,74 @@ async def test_a_heartbeat_keeps_a_job_and_says_nothing_of_one_that_is_done(stor
 async def test_what_a_worker_held_that_is_taken_off_the_list_can_be_claimed_at_once(store: Store) -> None:
     await put(store, Job("run/1", AGENT), Job("run/2", AGENT), Job("tell/1"))
     await store.claim(claim("w1", room=1))
-    (other,) = await store.claim(claim("w2"))
-    assert await store.next_in([AGENT, SIGNALS], 60.0)
+    (other,) = (await store.claim(claim("w2"))).jobs
+    assert (await store.claim(claim("w3"))).jobs == []
     await store.leave("w1")
-    assert await store.next_in([AGENT, SIGNALS], 60.0) == 0
-    assert sorted(keys(await store.claim(claim("w3")))) == ["run/1", "tell/1"]
+    assert sorted(keys((await store.claim(claim("w3"))).jobs)) == ["run/1", "tell/1"]
     await store.commit(Unit((), (), lease=Lease(other.id, "w2"), ack=True))
 
 
 async def test_a_job_that_is_given_back_can_be_claimed_again_once(store: Store) -> None:
     await put(store, Job("tell/1"))
-    (job,) = await store.claim(claim())
+    (job,) = (await store.claim(claim())).jobs
     await put(store, Job("tell/1"))
     await store.give_back(Lease(job.id, "w1"), 0.0)
-    assert keys(await store.claim(claim("w2"))) == ["tell/1"]
-    assert await store.claim(claim("w2")) == []
+    assert keys((await store.claim(claim("w2"))).jobs) == ["tell/1"]
+    assert (await store.claim(claim("w2"))).jobs == []
     await store.give_back(Lease(job.id, "w1"), 0.0)
-    assert await store.claim(claim("w2")) == []
+    assert (await store.claim(claim("w2"))).jobs == []
 
 
 async def test_a_job_that_is_given_back_at_once_keeps_its_time(store: Store) -> None:
     await put(store, Job("tick", at="2020-01-01T00:00:00.000000Z"))
-    (job,) = await store.claim(claim())
+    (job,) = (await store.claim(claim())).jobs
     await store.give_back(Lease(job.id, "w1"), 0.0)
-    (again,) = await store.claim(claim("w2"))
+    (again,) = (await store.claim(claim("w2"))).jobs
     assert again.at == job.at == "2020-01-01T00:00:00.000000Z"
 
 
 async def test_a_job_that_is_given_back_for_later_waits(store: Store) -> None:
     await put(store, Job("tell/1"))
-    (job,) = await store.claim(claim())
+    (job,) = (await store.claim(claim())).jobs
     await store.give_back(Lease(job.id, "w1"), 1000.0)
-    assert await store.claim(claim()) == []
-    waits = await store.next_in([SIGNALS], 60.0)
+    jobs, waits = await store.claim(claim())
+    assert jobs == []
     assert waits is not None
     assert 900 < waits <= 1000
 
 
 async def test_the_limit_of_an_agent_holds_in_the_whole_fleet(store: Store) -> None:
     await put(store, *(Job(f"run/{n}", AGENT) for n in range(1, 6)), Job("run/9", "agent/plan"))
-    assert keys(await store.claim(claim("w1", limit=2))) == ["run/1", "run/2", "run/9"]
-    assert await store.claim(claim("w2", limit=2)) == []
-    assert keys(await store.claim(claim("w2", limit=3))) == ["run/3"]
+    assert keys((await store.claim(claim("w1", limit=2))).jobs) == ["run/1", "run/2", "run/9"]
+    assert (await store.claim(claim("w2", limit=2))).jobs == []
+    assert keys((await store.claim(claim("w2", limit=3))).jobs) == ["run/3"]
 
 
 async def test_the_limit_of_the_fleet_holds_for_all_agents_together(store: Store) -> None:
     await put(store, *(Job(f"run/{n}", AGENT) for n in range(1, 6)), Job("run/9", "agent/plan"), Job("tell/1"))
-    assert keys(await store.claim(claim("w1", fleet=2))) == ["tell/1", "run/1", "run/2"]
-    assert await store.claim(claim("w2", fleet=2)) == []
-    assert keys(await store.claim(claim("w2", fleet=4))) == ["run/3", "run/4"]
+    assert keys((await store.claim(claim("w1", fleet=2))).jobs) == ["tell/1", "run/1", "run/2"]
+    assert (await store.claim(claim("w2", fleet=2))).jobs == []
+    assert keys((await store.claim(claim("w2", fleet=4))).jobs) == ["run/3", "run/4"]
 
 
 async def test_many_claims_at_once_never_pass_a_limit_nor_hand_a_job_out_twice(store: Store) -> None:
     await put(store, *(Job(f"run/{n}", AGENT) for n in range(60)))
     claimed = await asyncio.gather(*(store.claim(claim(f"w{n}", room=3, limit=7)) for n in range(20)))
-    assert sum(len(jobs) for jobs in claimed) == 7
+    assert sum(len(jobs) for jobs, _ in claimed) == 7
     more = await asyncio.gather(*(store.claim(claim(f"v{n}", room=3)) for n in range(30)))
-    every = [job.key for jobs in [*claimed, *more] for job in jobs]
+    every = [job.key for jobs, _ in [*claimed, *more] for job in jobs]
     assert sorted(every) == sorted(f"run/{n}" for n in range(60))
 
 
 async def test_a_job_for_dependents_is_put_only_if_there_are_any(store: Store) -> None:
     await put(store, Job("release/7", if_needed_by_others=7))
-    assert await store.claim(claim()) == []
+    assert (await store.claim(claim())).jobs == []
 
 
 async def test_whoever_waits_for_jobs_hears_of_one(store: Store) -> None:
     async with store.watch("jobs") as bell, asyncio.timeout(10):
         await put(store, Job("tell/1"))
-        while not await store.claim(claim()):
+        while not (await store.claim(claim())).jobs:
             await bell.wait()
 
 
@@ -209,7 +219,7 @@ async def test_a_budget_is_never_overdrawn_and_what_is_refused_writes_nothing(st
         return True
 
     assert [await take(60), await take(41), await take(40)] == [True, False, True]
-    assert keys(await store.claim(claim())) == ["run/60", "run/40"]
+    assert keys((await store.claim(claim())).jobs) == ["run/60", "run/40"]
     assert [await take(-30, most=None), await take(30)] == [True, True]
     assert [await take(0, 1.5, money=2.0), await take(0, 0.6, money=2.0)] == [True, False]
     assert await store.select("budget", {"id": 7}) == [(100, 1.5)]

@@ -92,7 +92,7 @@ async def test_a_failed_dependency_fails_or_releases_by_its_rule(any_url: str) -
 async def test_a_run_that_the_dead_have_left_is_taken_over_once(any_url: str) -> None:
     async with fleet(any_url) as team:
         task_id = await team.create(["sleep", 0.3], ["finish", "after all"])
-        (left,) = await team.core.store.claim(Claim("dead", {"agent/general": 0}, room=1, signals=0, lease_seconds=60.0))
+        (left,) = (await team.core.store.claim(Claim("dead", {"agent/general": 0}, room=1, signals=0, lease_seconds=60.0))).jobs
         await team.core.service.execute(cmd.StartRun(task_id=task_id, worker="dead"), "system:engine", held=Held(Lease(left.id, "dead"), task_id))
         await team.hire(heartbeat_seconds=1.0)
         await team.hire(heartbeat_seconds=1.0)
@@ -103,8 +103,8 @@ async def test_a_run_that_the_dead_have_left_is_taken_over_once(any_url: str) ->
 async def test_a_task_that_is_pushed_while_it_is_about_to_start_runs_once(any_url: str) -> None:
     async with fleet(any_url) as team:
         task_id = await team.create(["sleep", 0.3], ["finish", "once"])
-        (job,) = await team.core.store.claim(Claim("slow", {"agent/general": 0}, room=1, signals=0, lease_seconds=60.0))
+        (job,) = (await team.core.store.claim(Claim("slow", {"agent/general": 0}, room=1, signals=0, lease_seconds=60.0))).jobs
         await team.do("UpdateTask", task_id=task_id, priority=0)
         await team.core.service.execute(cmd.StartRun(task_id=task_id, worker="slow"), "system:engine", held=Held(Lease(job.id, "slow"), task_id))
-        assert await team.core.store.claim(Claim("other", {"agent/general": 0}, room=1, signals=1, lease_seconds=60.0)) == []
+        assert (await team.core.store.claim(Claim("other", {"agent/general": 0}, room=1, signals=1, lease_seconds=60.0))).jobs == []
         assert (await team.events(task_id))[-1] == "RunStarted"

@@ -35,7 +35,7 @@ class Patient:
 async def dead_run(team: Fleet, worker: str = "dead") -> tuple[str, Activation]:
     """A task whose worker claimed it, started it, and is never heard of again."""
     task_id = await team.create(["finish", "by another"])
-    (job,) = await team.core.store.claim(Claim(worker, GENERAL, 1, 0, 60.0))
+    (job,) = (await team.core.store.claim(Claim(worker, GENERAL, 1, 0, 60.0))).jobs
     held = Held(Lease(job.id, worker), task_id)
     started = await team.core.service.execute(cmd.StartRun(task_id=task_id, worker=worker), "system:engine", held=held)
     assert started.task is not None
@@ -78,7 +78,7 @@ async def test_whoever_was_taken_over_can_write_nothing_and_is_told_before_any_e
 async def test_a_lease_that_another_has_is_enough_to_stop_a_run_that_still_looks_live(any_url: str) -> None:
     async with fleet(any_url) as team:
         task_id, zombie = await dead_run(team)
-        assert await team.core.store.claim(Claim("thief", GENERAL, 1, 0, 0.0))
+        assert (await team.core.store.claim(Claim("thief", GENERAL, 1, 0, 0.0))).jobs
         with pytest.raises(StaleRun):
             await zombie.look()
         with pytest.raises(StaleRun):
@@ -93,7 +93,7 @@ async def test_a_worker_that_lost_its_job_stops_the_run(any_url: str) -> None:
         task_id = await team.create()
         await runner.begun.wait()
         ((job, *_),) = [row for row in await team.core.store.select("jobs", {"limit": 10}) if row[1] == f"run/{task_id}"]
-        assert [taken.id for taken in await team.core.store.claim(Claim("thief", GENERAL, 1, 0, 0.0))] == [job]
+        assert [taken.id for taken in (await team.core.store.claim(Claim("thief", GENERAL, 1, 0, 0.0))).jobs] == [job]
         await runner.ended.wait()
         await team.until(task_id, lambda _: worker.running == 0)
 
@@ -139,7 +139,7 @@ async def test_a_task_that_kills_its_workers_ends_as_lost(any_url: str) -> None:
     async with fleet(any_url) as team:
         task_id = await team.create(["finish", "never"], limits={"max_attempts": 2})
         for worker in ("w1", "w2"):
-            (job,) = await team.core.store.claim(Claim(worker, GENERAL, 1, 0, 0.0))
+            (job,) = (await team.core.store.claim(Claim(worker, GENERAL, 1, 0, 0.0))).jobs
             held = Held(Lease(job.id, worker), task_id)
             if left := (await team.task(task_id)).run:
                 await team.core.service.execute(cmd.LoseRun(task_id=task_id, run_id=left.id), "system:engine", held=Held(held.lease))
@@ -164,7 +164,7 @@ async def test_an_effect_without_an_end_is_unknown_and_not_repeated_unless_that_
         for name in ("pay", "look"):
             await first._service.keep(first.held, first.run_id, [first.begun(name, name, None, repeatable=name == "look").row()])
         await team.do("LoseRun", "system:engine", task_id=task_id, run_id=first.run_id)
-        (job,) = await team.core.store.claim(Claim("w2", GENERAL, 1, 0, 0.0))
+        (job,) = (await team.core.store.claim(Claim("w2", GENERAL, 1, 0, 0.0))).jobs
         held = Held(Lease(job.id, "w2"), task_id)
         started = await team.core.service.execute(cmd.StartRun(task_id=task_id, worker="w2"), "system:engine", held=held)
         assert started.task is not None

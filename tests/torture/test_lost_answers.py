@@ -16,7 +16,7 @@ from remit.bootstrap import open_store
 from remit.bootstrap.worker import WorkerOptions, working
 from remit.domain import command as cmd
 from remit.errors import Conflict, Unacknowledged
-from remit.ports import Claim, Lease, Store, Taken, Topic, Watch, WorkerRow
+from remit.ports import Claim, Claimed, Lease, Store, Topic, Watch, WorkerRow
 from remit.testing import Scripted
 from tests.crash.around import LosesAnswers
 from tests.torture import checker
@@ -37,7 +37,7 @@ class Unreliable(LosesAnswers):
     def now(self) -> datetime:
         return self._queue.now()
 
-    async def claim(self, claim: Claim) -> list[Taken]:
+    async def claim(self, claim: Claim) -> Claimed:
         return await self._queue.claim(claim)
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
@@ -48,9 +48,6 @@ class Unreliable(LosesAnswers):
 
     async def leave(self, worker: str) -> None:
         await self._queue.leave(worker)
-
-    async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
-        return await self._queue.next_in(queues, lease_seconds)
 
     async def workers(self) -> list[WorkerRow]:
         return await self._queue.workers()

@@ -213,25 +213,21 @@ class _Queue:
         return [_job(job, queue_manager_id, now) for job in fresh]
 
     async def _claimed(self, *, told: bool) -> list[Taken]:
-        """What there is, or else how long until there may be something; who has just left nothing need not ask again before the bell rings."""
+        """What there is; who has just left nothing, and knows when to come back, need not ask again before the bell rings."""
+        if self._drained and not told:
+            self._drained = False
+            return []
         claim = Claim(self._row.worker, self._limits, min(self.room, RUNS_AT_ONCE), SIGNALS_AT_ONCE, self._lease_seconds, self._fleet)
-        jobs = await self._store.claim(claim) if told or not self._drained else []
-        self._drained = len(jobs) < min(claim.room, SIGNALS_AT_ONCE)
-        if jobs:
-            self._next = 0.0
-            return jobs
-        self._next = await self._store.next_in(self._queues(), self._lease_seconds)
-        return await self._store.claim(claim) if self._next == 0.0 and not told else []
-
-    def _queues(self) -> list[str]:
-        return [SIGNALS, *(self._limits if self.room else ())]
+        jobs, self._next = await self._store.claim(claim)
+        self._drained = 0 < len(jobs) < RUNS_AT_ONCE and self._next != 0.0
+        return jobs
 
     async def eligible_queued_work(self, entrypoints: Sequence[QueueEntrypoint]) -> int:  # noqa: ARG002 - the queues are our own
         """More than nothing while something is due that limits of the fleet keep us from."""
         return int(self._next == 0.0)
 
     async def queued_work(self, entrypoints: Sequence[QueueEntrypoint]) -> int:  # noqa: ARG002 - the queues are our own
-        """Nothing: the look before the last claim has said it all."""
+        """Nothing: the last claim has said it all."""
         return 0
 
     async def next_deferred_eta(self, entrypoints: Sequence[QueueEntrypoint]) -> timedelta | None:  # noqa: ARG002 - the queues are our own

@@ -15,7 +15,7 @@ from remit.domain.project import Change, Key
 from remit.domain.table import BESIDE, TABLES
 from remit.domain.wire import instant
 from remit.errors import Conflict
-from remit.ports import QUERIES, Claim, Debit, Lease, LeaseLost, OverBudget, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
+from remit.ports import QUERIES, Claim, Claimed, Debit, Lease, LeaseLost, OverBudget, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
 
 Record = dict[str, Any]
 
@@ -58,7 +58,7 @@ class MemoryEventStore:
         """This instant, by the clock of the one machine that there is."""
         return datetime.now(UTC)
 
-    async def claim(self, claim: Claim) -> list[Taken]:
+    async def claim(self, claim: Claim) -> Claimed:
         """Jobs for a worker."""
         return self._jobs.claim(claim)
 
@@ -75,10 +75,6 @@ class MemoryEventStore:
         """Take a worker off the list, and its leases."""
         self._jobs.leave(worker)
         self._ring()
-
-    async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
-        """Seconds until something can be claimed."""
-        return self._jobs.next_in(queues, lease_seconds)
 
     async def workers(self) -> list[WorkerRow]:
         """Everybody who was heard of."""
@@ -372,7 +368,7 @@ class MemoryJobs:
                 number = same or self._last
                 self.jobs[number] = _Job(number, job.key, job.queue, job.priority, job.at)
 
-    def claim(self, asked: Claim) -> list[Taken]:
+    def claim(self, asked: Claim) -> Claimed:
         """Signals, what the dead have left, and runs by priority."""
         now = time.monotonic()
         taken = self._ready([SIGNALS])[: asked.signals]
@@ -388,7 +384,9 @@ class MemoryJobs:
                 runs.append(job)
         for job in taken + runs:
             self.jobs[job.id] = job._replace(worker=asked.worker, beat=now, tries=job.tries + 1)
-        return [Taken(job.id, job.key, job.queue, job.tries + 1, job.at) for job in taken + runs]
+        mine = [SIGNALS, *(asked.queues if len(runs) < asked.room else ())]
+        jobs = [Taken(job.id, job.key, job.queue, job.tries + 1, job.at) for job in taken + runs]
+        return Claimed(jobs, self._next_in(mine, asked.lease_seconds))
 
     def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
         """Renew a worker's leases."""
@@ -411,8 +409,7 @@ class MemoryJobs:
         self.rows.pop(worker, None)
         self.jobs |= {number: job._replace(beat=-math.inf) for number, job in self.jobs.items() if job.worker == worker}
 
-    def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
-        """Seconds until something can be claimed."""
+    def _next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
         if self._ready(queues):
             return 0.0
         there, held = [job for job in self.jobs.values() if job.queue in queues], self._held()

@@ -228,6 +228,7 @@ def _record(kind: type[Any], strict: bool) -> Reader:
     named = {sent: name for name, sent in wire.items() if sent != name}
     readers = {wire[name]: _reader(hints[name], strict) for name in fields(kind)}
     required = [wire[name] for name, default in fields(kind).items() if default is MISSING]
+    as_they_are = {} if strict else {wire[name]: atom for name in fields(kind) if (atom := _atom(hints[name]))}
 
     def read_record(raw: Any, path: str, problems: Problems) -> Any:
         if not isinstance(raw, Mapping):
@@ -242,12 +243,23 @@ def _record(kind: type[Any], strict: bool) -> Reader:
         for name in required:
             if given.get(name) is None:
                 problems.append(Problem(prefix + name, "is missing", "a value"))
-        values = {name: readers[name](item, prefix + name, problems) for name, item in given.items() if item is not None and name in readers}
+        values = {
+            name: item if type(item) is as_they_are.get(name) else readers[name](item, prefix + name, problems)
+            for name, item in given.items()
+            if item is not None and name in readers
+        }
         if named:
             values = {named.get(name, name): item for name, item in values.items()}
         return kind(**values) if len(problems) == before else None
 
     return read_record
+
+
+def _atom(hint: Any) -> type[Any] | None:
+    """The one type, if there is one, whose values need no reading once they were stored."""
+    while get_origin(hint) in (Annotated, Union, types.UnionType):
+        hint = next(arg for arg in get_args(hint) if arg is not type(None))
+    return hint if hint in (str, int, float, bool) else None
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:

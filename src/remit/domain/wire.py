@@ -19,6 +19,8 @@ def plain(value: Any) -> Any:
     kind = cast("Any", type(value))
     if kind in _ATOMS:
         return value
+    if kind is datetime:
+        return instant(value)
     if kind is tuple or kind is list:
         return [plain(item) for item in cast("list[Any]", value)]
     if kind in RECORDS:
@@ -28,8 +30,6 @@ def plain(value: Any) -> Any:
             for name, default in fields(kind).items()
             if name in given and (item := given[name]) is not default and item != default
         }
-    if isinstance(value, datetime):
-        return instant(value)
     if isinstance(value, str):
         return str(value)
     assert isinstance(value, Mapping), f"{kind.__name__} is no record"

@@ -10,27 +10,11 @@ NEW_IDS = "SELECT nextval('task_id') FROM generate_series(1, $1)"
 SET_COUNTER = "SELECT setval('task_id', GREATEST($1, (SELECT last_value FROM task_id)))"
 ANY_EVENT = "SELECT EXISTS (SELECT 1 FROM event)"
 EVENT_COLUMNS = tuple(sql.EVENT.split(", "))
-_TYPES = (
-    *("int", "bigint", "text", "bigint"),  # guards
-    *("int", "bigint", "bigint"),  # dependents
-    *("text", "bigint", "text"),  # first events
-    *("int", "text", "text", "bigint", "text", "text", "text", "text", "bytea"),  # events
-    *("int", "bigint", "text", "text", "text", "text", "bigint", "bigint", "text", "text", "bigint", "text", "text", "bigint"),  # tasks
-    *("text", "text", "text", "bigint", "bytea", "text"),
-    *("int", "text", "boolean", "text"),  # other rows
-    *("int", "bigint", "text", "boolean"),  # leases
-    *("int", "text"),  # drops
-    *("int", "text", "text", "bigint", "text", "bigint"),  # jobs
-    *("int", "bigint", "bigint", "float8", "bigint", "float8"),  # debits
-)
-NUMBERS = tuple(kind in ("int", "bigint") for kind in _TYPES)
-"""Which columns hold numbers. They travel as text: the driver looks long and hard at every number in a list, in case it is a list itself."""
-COMMIT = "SELECT commit_units({})".format(
-    ", ".join(f"${n}::text[]::{kind}[]" if kind in ("int", "bigint") else f"${n}" for n, kind in enumerate(_TYPES, 1))
-)
-CLAIM = """SELECT j.id, j.key, j.queue, j.tries, j.at, t.hash, t.doc FROM claim_jobs($1, $2, $3, $4, $5, $6, $7) AS j
+COMMIT = "SELECT commit_units($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+CLAIM = """SELECT j.id, j.key, j.queue, j.tries, j.at, t.hash, t.doc, j.seconds FROM claim_jobs($1, $2, $3, $4, $5, $6, $7) AS j
     LEFT JOIN task t ON t.id = CASE WHEN j.key LIKE 'run/%' THEN substr(j.key, 5)::bigint END
-    ORDER BY j.queue <> 'signals', j.priority, j.id"""
+    ORDER BY j.queue <> 'signals' NULLS LAST, j.priority, j.id"""
+"""The last row says in how many seconds to come back."""
 HELLO = """INSERT INTO worker (worker, host, pid, version, agents, concurrency, since, running, beat, place, models)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp(), $9, $10)
     ON CONFLICT (worker) DO UPDATE SET running = excluded.running, beat = excluded.beat, agents = excluded.agents, models = excluded.models"""
@@ -47,10 +31,3 @@ EXPIRE = """WITH expired AS (UPDATE job SET beat = 'epoch' WHERE worker = $1 RET
     SELECT pg_notify('remit_job', '') WHERE EXISTS (SELECT 1 FROM expired)"""
 WORKERS = """SELECT worker, host, pid, version, agents, concurrency, since, running, EXTRACT(EPOCH FROM clock_timestamp() - beat)::float8, place,
     models FROM worker ORDER BY since, worker"""
-NEXT_IN = """SELECT CASE
-    WHEN EXISTS (SELECT 1 FROM job WHERE worker IS NULL AND later = 0 AND queue = ANY($1)
-        AND NOT EXISTS (SELECT 1 FROM job held WHERE held.key = job.key AND held.worker IS NOT NULL)) THEN 0
-    ELSE LEAST(
-        (SELECT EXTRACT(EPOCH FROM MIN(at)::timestamptz - clock_timestamp()) FROM job WHERE worker IS NULL AND later = 1 AND queue = ANY($1)),
-        (SELECT EXTRACT(EPOCH FROM MIN(beat) - clock_timestamp()) + $2 FROM job WHERE worker IS NOT NULL AND queue = ANY($1))
-    ) END::float8"""

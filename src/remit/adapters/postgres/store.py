@@ -1,7 +1,6 @@
 """The PostgreSQL store: one round trip commits what many callers of this process have waiting."""
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -12,12 +11,13 @@ from typing import Any, NamedTuple, TypeVar
 import asyncpg
 
 from remit.adapters.postgres import sql
+from remit.adapters.postgres.batch import packed
 from remit.adapters.postgres.schema import CHANNELS, SCHEMA, migrate, must_follow_own_clock
 from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.domain.table import BESIDE, TABLES
 from remit.errors import Conflict, Internal, RemitError, Unacknowledged, Unavailable
-from remit.ports import Claim, Lease, LeaseLost, OverBudget, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
+from remit.ports import Claim, Claimed, Lease, LeaseLost, OverBudget, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
 
 T = TypeVar("T")
 
@@ -155,11 +155,12 @@ class PostgresEventStore:
         """This instant by the clock of the server, on which all machines agree, whatever theirs say."""
         return self._zero + timedelta(seconds=time.monotonic())
 
-    async def claim(self, claim: Claim) -> list[Taken]:
+    async def claim(self, claim: Claim) -> Claimed:
         """Jobs for a worker."""
         limits = list(claim.queues.values())
         asked = (claim.worker, list(claim.queues), limits, claim.room, claim.signals, claim.lease_seconds, claim.fleet)
-        return [Taken(*row) for row in await self._fetch(sql.CLAIM, *asked)]
+        *jobs, (*_, seconds) = await self._fetch(sql.CLAIM, *asked)
+        return Claimed([Taken(*row[:-1]) for row in jobs], seconds)
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
         """Say that a worker lives; those of its jobs that another has by now."""
@@ -187,11 +188,6 @@ class PostgresEventStore:
         """Take a worker off the list, and its leases."""
         await self._fetch(sql.EXPIRE, worker)
         await self._fetch(sql.LEAVE, worker)
-
-    async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
-        """Seconds until something can be claimed, by the clock of the server."""
-        ((seconds,),) = await self._fetch(sql.NEXT_IN, list(queues), lease_seconds)
-        return None if seconds is None else max(0.0, float(seconds))
 
     async def workers(self) -> list[WorkerRow]:
         """Everybody who was heard of lately."""
@@ -327,7 +323,7 @@ class PostgresEventStore:
 
     async def _commit(self, batch: list[_Request], looks: int = 3) -> None:
         try:
-            arguments = _arguments([request.unit for request in batch])
+            arguments = packed([request.unit for request in batch])
             fates: list[int] = await self._patiently(lambda connection: connection.fetchval(sql.COMMIT, *arguments))
         except LOST as error:
             lost = Unacknowledged(f"PostgreSQL did not answer for {PATIENCE_SECONDS:.0f} seconds: {_why(error)}.", hint="Try again.")
@@ -413,51 +409,6 @@ def _settle(batch: Sequence[_Request], answers: Sequence[Exception | None]) -> N
             request.reply.set_result(None)
         else:
             request.reply.set_exception(answer)
-
-
-def _arguments(units: Sequence[Unit]) -> list[list[Any]]:
-    """A batch as the columns that the database function takes, each entry marked with its unit."""
-    guards = [
-        (number, int(append.stream) if append.stream.isdigit() else None, append.stream, append.expected)
-        for number, unit in enumerate(units)
-        for append in unit.appends
-    ]
-    dependents = [(number, *pair) for number, unit in enumerate(units) for pair in unit.dependents]
-    firsts = [unit.first[1:3] + unit.first[:1] if unit.first else (None, None, None) for unit in units]
-    events = [(number, *event) for number, unit in enumerate(units) for append in unit.appends for event in append.events]
-    tasks = [(number, *change.values) for number, unit in enumerate(units) for change in unit.changes if change.table == "task" and change.values]
-    others = [
-        (number, change.table, change.values is None, json.dumps(change.key if change.values is None else change.values))
-        for number, unit in enumerate(units)
-        for change in unit.changes
-        if change.table != "task"
-    ]
-    leases = [(number, *unit.lease, unit.ack) for number, unit in enumerate(units) if unit.lease]
-    drops = [(number, key) for number, unit in enumerate(units) for key in unit.drops]
-    jobs = [(number, *job) for number, unit in enumerate(units) for job in unit.jobs]
-    debits = [(number, *unit.debit) for number, unit in enumerate(units) if unit.debit]
-    columns = [
-        *_columns(guards, 4),
-        *_columns(dependents, 3),
-        *(list(column) for column in zip(*firsts, strict=True)),  # whole, since each is answered
-        *_columns(events, 1 + len(sql.EVENT_COLUMNS)),
-        *_columns(tasks, 1 + len(TABLES["task"].columns)),
-        *_columns(others, 4),
-        *_columns(leases, 4),
-        *_columns(drops, 2),
-        *_columns(jobs, 6),
-        *_columns(debits, 6),
-    ]
-    return [_as_text(column) if numbers else column for column, numbers in zip(columns, sql.NUMBERS, strict=True)]
-
-
-def _as_text(column: list[Any]) -> list[Any]:
-    return [None if value is None else str(value) for value in column]
-
-
-def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    """Rows as columns; one of nothing but nulls is left empty, which the database makes up for and the driver looks hard at."""
-    return [[] if column.count(None) == len(rows) else list(column) for column in zip(*rows, strict=True)] if rows else [[]] * width
 
 
 async def _load(connection: Any, events: list[Stored], changes: list[Change]) -> None:

@@ -14,12 +14,12 @@ from typing import Any
 from remit.adapters.sqlite import sql
 from remit.domain.due import MAX_DELAY_SECONDS, RUN, SIGNALS
 from remit.domain.wire import instant
-from remit.ports import Claim, Lease, Taken, WorkerRow
+from remit.ports import Claim, Claimed, Lease, Taken, WorkerRow
 
 FORGET_SECONDS = 3600.0
 
 
-def claim(connection: Any, asked: Claim, at: datetime) -> list[Taken]:
+def claim(connection: Any, asked: Claim, at: datetime) -> Claimed:
     """Jobs for a worker, in one transaction: nobody else can claim in between, so the limits are exact."""
     now = time.monotonic()
     connection.execute(sql.PROMOTE, {"now": instant(at)})
@@ -34,7 +34,8 @@ def claim(connection: Any, asked: Claim, at: datetime) -> list[Taken]:
     if room > 0 and asked.queues:
         taken += _runs(connection, asked, room)
     connection.executemany(sql.TAKE, [(asked.worker, now, job.id) for job in taken])
-    return [_with_task(connection, job) for job in taken]
+    left = asked.room - sum(job.queue != SIGNALS for job in taken)
+    return Claimed([_with_task(connection, job) for job in taken], next_in(connection, asked, left, at))
 
 
 def _with_task(connection: Any, job: Taken) -> Taken:
@@ -93,16 +94,16 @@ def busy(connection: Any, now: datetime) -> bool:
     return bool(connection.execute(sql.BUSY, {"soon": soon}).fetchone()[0])
 
 
-def next_in(connection: Any, queues: Sequence[str], lease_seconds: float, now: datetime) -> float | None:
-    """Seconds until a job is ready, due, or left by the dead."""
-    wanted = {"queues": json.dumps(list(queues))}
+def next_in(connection: Any, asked: Claim, room: int, now: datetime) -> float | None:
+    """Seconds until a job is ready, due, or left by the dead; without room only signals count."""
+    wanted = {"queues": json.dumps([SIGNALS, *(asked.queues if room > 0 else ())])}
     if connection.execute(sql.READY, wanted).fetchone()[0]:
         return 0.0
     waits: list[float] = []
     if at := connection.execute(sql.NEXT_AT, wanted).fetchone()[0]:
         waits.append((datetime.fromisoformat(at) - now).total_seconds())
     if (oldest := connection.execute(sql.NEXT_BEAT, wanted).fetchone()[0]) is not None:
-        waits.append(oldest + lease_seconds - time.monotonic())
+        waits.append(oldest + asked.lease_seconds - time.monotonic())
     return max(0.0, min(waits)) if waits else None
 
 

@@ -18,11 +18,10 @@ from remit.adapters.sqlite.clock import Clock
 from remit.adapters.sqlite.driver import connect, sqlite3, translated
 from remit.adapters.sqlite.read import SqliteReader
 from remit.adapters.sqlite.schema import migrate
-from remit.domain.due import SIGNALS
 from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.errors import Conflict, Unavailable
-from remit.ports import Claim, Lease, Recorded, Row, Taken, Topic, Unit, WorkerRow
+from remit.ports import Claim, Claimed, Lease, Recorded, Row, Topic, Unit, WorkerRow
 
 log = logging.getLogger("remit.sqlite")
 
@@ -74,13 +73,14 @@ class SqliteEventStore:
         """This instant."""
         return self._clock.now()
 
-    async def claim(self, claim: Claim) -> list[Taken]:
+    async def claim(self, claim: Claim) -> Claimed:
         """Jobs for a worker; a look comes first, since most wakes of many workers find nothing."""
-        if await self.next_in([SIGNALS, *(claim.queues if claim.room else ())], claim.lease_seconds) != 0.0:
-            return []
-        taken: list[Taken] = await self._ask(work=lambda connection: queue.claim(connection, claim, self.now()))
-        self._clock.busy |= bool(taken)
-        return taken
+        seen = self._reader.look(lambda connection: queue.next_in(connection, claim, claim.room, self.now()))
+        if seen != 0.0:
+            return Claimed([], seen)
+        claimed: Claimed = await self._ask(work=lambda connection: queue.claim(connection, claim, self.now()))
+        self._clock.busy |= bool(claimed.jobs)
+        return claimed
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
         """Say that a worker lives; those of its jobs that another has by now."""
@@ -97,10 +97,6 @@ class SqliteEventStore:
         """Take a worker off the list, and its leases."""
         await self._ask(work=lambda connection: queue.leave(connection, worker))
         self._bell.ring()
-
-    async def next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
-        """Seconds until something can be claimed."""
-        return self._reader.look(lambda connection: queue.next_in(connection, queues, lease_seconds, self.now()))
 
     async def workers(self) -> list[WorkerRow]:
         """Everybody who was heard of lately."""
