@@ -418,7 +418,9 @@ def _written(stream: str, events: Iterable[Any], loaded: Loaded | None, context:
     """What a stream's events mean for the store: sealed events, and the rows that follow from them."""
     before, head = loaded or (None, GENESIS)
     first = before.version if before else 0
-    task, rows, entries, sealed = before, Rows(before), list[ev.Entry](), list[ev.Stored]()
+    task, rows = before, Rows(before)
+    entries: list[ev.Entry] = []
+    sealed: list[ev.Stored] = []
     for version, event in enumerate(events, first + 1):
         entry = ev.Entry(id=clock.uid(), stream=stream, version=version, at=context.now, actor=context.actor, event=event)
         stored = seal(entry, head)

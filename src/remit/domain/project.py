@@ -84,22 +84,23 @@ def _cached(task: Task) -> list[Change]:
 
 
 def _labels(before: Task | None, after: Task) -> list[Change]:
-    def of(task: Task | None) -> list[tuple[Value, ...]]:
-        return [(int(after.id), label) for label in (task.labels if task else ())]
-
-    return _differences("task_label", of(before), of(after))
+    old = before.labels if before else ()
+    if old == after.labels:
+        return []
+    number = int(after.id)
+    return _differences("task_label", [(number, label) for label in old], [(number, label) for label in after.labels])
 
 
 def _dependencies(before: Task | None, after: Task) -> list[Change]:
-    def of(task: Task | None) -> list[tuple[Value, ...]]:
-        return [(int(after.id), int(item.task_id), item.on) for item in (task.depends_on if task else ())]
-
-    return _differences("task_dependency", of(before), of(after))
+    old = before.depends_on if before else ()
+    if old == after.depends_on:
+        return []
+    number = int(after.id)
+    rows = ([(number, int(item.task_id), item.on) for item in items] for items in (old, after.depends_on))
+    return _differences("task_dependency", *rows)
 
 
 def _differences(table: str, old: Sequence[tuple[Value, ...]], new: Sequence[tuple[Value, ...]]) -> list[Change]:
-    if old == new:
-        return []
     key = TABLES[table].key
     kept = {values[:key] for values in new}
     gone = [Change(table, values[:key], None) for values in old if values[:key] not in kept]
@@ -127,6 +128,8 @@ def _parts(before: Task | None, entry: ev.Entry, after: Task) -> list[Change]:
             pass
     if before.run is not None and after.run is None:
         changes.append(_run(after, before.run, entry))
+    if not (before.queued or before.questions or after.queued or after.questions):
+        return changes
     if after.state.terminal:
         changes += [_update(after, item, "undelivered") for item in before.queued]
         changes += [_interaction(after, item, "closed") for item in before.questions]

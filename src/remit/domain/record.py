@@ -84,8 +84,11 @@ def _init(self: Any, **values: Any) -> None:
 def _eq(self: Any, other: Any) -> bool:
     if type(other) is not type(self):
         return False
+    mine, theirs = self.__dict__, other.__dict__
+    if mine.keys() == theirs.keys():
+        return bool(mine == theirs)
     # Only one of two equal values may have been given what is the default anyway.
-    return bool(self.__dict__ == other.__dict__ or self.__defaults__ | self.__dict__ == self.__defaults__ | other.__dict__)
+    return bool(self.__defaults__ | mine == self.__defaults__ | theirs)
 
 
 def _hash(self: Any) -> int:
