@@ -1,7 +1,13 @@
 """What the engine does with tasks, told through public operations, on every store."""
 
+import asyncio
 from itertools import pairwise
 
+import pytest
+
+from remit.adapters import engine
+from remit.adapters.postgres import store as postgres
+from remit.adapters.sqlite import store as sqlite
 from remit.app.service import Held
 from remit.domain import command as cmd
 from remit.domain.value import State
@@ -47,6 +53,18 @@ async def test_children_wake_their_parent_once_each(any_url: str) -> None:
         assert task.state is State.DONE
         assert (await team.events(task.id)).count("SubtaskSettled") == 20
         assert await team.jobs() == []
+
+
+@pytest.mark.parametrize("concurrency", [3, 100])
+async def test_no_slot_stays_empty_while_there_is_work(any_url: str, monkeypatch: pytest.MonkeyPatch, concurrency: int) -> None:
+    monkeypatch.setattr(engine, "DEQUEUE_SECONDS", 3600.0)  # so that it is told, or waits for ever
+    for store in (sqlite, postgres):
+        monkeypatch.setattr(store, "SAFETY_SECONDS", 3600.0)
+    async with fleet(any_url) as team:
+        await asyncio.gather(*(team.create(["sleep", 0.001 * (number % 3)]) for number in range(100)))
+        await team.hire(concurrency=concurrency, heartbeat_seconds=3600.0)
+        await team.idle()
+        assert await team.core.store.select("counts", {}) == [("done", 100)]
 
 
 async def test_a_timer_wakes_its_task(any_url: str) -> None:

@@ -219,7 +219,9 @@ class _Queue:
             return []
         claim = Claim(self._row.worker, self._limits, min(self.room, RUNS_AT_ONCE), SIGNALS_AT_ONCE, self._lease_seconds, self._fleet)
         jobs, self._next = await self._store.claim(claim)
-        self._drained = 0 < len(jobs) < RUNS_AT_ONCE and self._next != 0.0
+        runs = sum(job.queue != SIGNALS for job in jobs)
+        # Who got all that it asked for asks for more, unless it has no slot left: then it is rung for when one becomes free.
+        self._drained = bool(jobs) and self._next != 0.0 and (runs < claim.room or runs == self.room)
         return jobs
 
     async def eligible_queued_work(self, entrypoints: Sequence[QueueEntrypoint]) -> int:  # noqa: ARG002 - the queues are our own
