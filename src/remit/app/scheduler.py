@@ -43,7 +43,7 @@ class Scheduler:
                 after = number
                 if stopping.is_set():
                     return await self._store.give_back(lease, 0.0)
-                await self._turn(str(number), due, lease)
+                await self._turn(str(number), due, lease, stopping)
         await self._service.put(self._tick_after(_later(began, slot)), done=lease)
         return None
 
@@ -54,7 +54,7 @@ class Scheduler:
     def _tick_after(self, when: datetime) -> Job:
         return Job(key=TICK, at=instant(self._clock.next_slot(self._cron, when)))
 
-    async def _turn(self, task_id: str, due: datetime, lease: Lease) -> None:
+    async def _turn(self, task_id: str, due: datetime, lease: Lease, stopping: asyncio.Event) -> None:
         task = await self._service.load(task_id)
         if _has_own_calendar(task) or task.wait is None or task.wait.since > due:
             return
@@ -64,13 +64,16 @@ class Scheduler:
             raise
         except (Conflict, NotFound):
             return
-        await self._until_settled(task_id)
+        await self._until_settled(task_id, stopping)
 
-    async def _until_settled(self, task_id: str) -> None:
-        """Return once the run that a turn led to is over; a task that nobody picks up holds the others for a while only."""
+    async def _until_settled(self, task_id: str, stopping: asyncio.Event) -> None:
+        """Return once the run that a turn led to is over; a task that nobody picks up holds the others for a while only.
+
+        A worker that is about to stop picks up nothing itself, and leaves the rest of the tick to others.
+        """
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         async with self._store.watch() as bell:
-            while True:
+            while not stopping.is_set():
                 task = await self._service.load(task_id)
                 queued = task.state is State.PENDING and asyncio.get_running_loop().time() < deadline
                 if not queued and task.run is None:
