@@ -8,7 +8,7 @@ from remit.domain import command as cmd
 from remit.domain.due import TICK, Job
 from remit.domain.value import State, Task
 from remit.domain.wire import instant
-from remit.errors import Conflict, NotFound, StaleRun
+from remit.errors import Conflict, NotFound, StaleRun, UnknownEvent
 from remit.ports import Clock, Lease, Store
 
 SYSTEM = "system:scheduler"
@@ -55,16 +55,16 @@ class Scheduler:
         return Job(key=TICK, at=instant(self._clock.next_slot(self._cron, when)))
 
     async def _turn(self, task_id: str, due: datetime, lease: Lease, stopping: asyncio.Event) -> None:
-        task = await self._service.load(task_id)
-        if _has_own_calendar(task) or task.wait is None or task.wait.since > due:
-            return
         try:
+            task = await self._service.load(task_id)
+            if _has_own_calendar(task) or task.wait is None or task.wait.since > due:
+                return
             await self._service.execute(cmd.Tick(task_id=task_id), SYSTEM, held=Held(lease))
+            await self._until_settled(task_id, stopping)
         except StaleRun:
             raise
-        except (Conflict, NotFound):
+        except (Conflict, NotFound, UnknownEvent):  # what a newer remit wrote must not keep the others from their turns
             return
-        await self._until_settled(task_id, stopping)
 
     async def _until_settled(self, task_id: str, stopping: asyncio.Event) -> None:
         """Return once the run that a turn led to is over; a task that nobody picks up holds the others for a while only.
