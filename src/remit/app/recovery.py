@@ -36,6 +36,11 @@ class Findings(NamedTuple):
         """How many there are of all kinds."""
         return sum(len(found) for found in self)
 
+    @property
+    def repairable(self) -> int:
+        """How many of them can be put right."""
+        return self.total - len(self.budgets_below_use)
+
 
 class Recovery:
     """Compares the queue with the tasks; the queue follows from the events and can always be made anew."""
