@@ -168,6 +168,36 @@ async def test_run_task_runs_now_and_refuses_what_cannot(any_url: str) -> None:
         await team.do("CancelTask", task_id=busy)
 
 
+async def test_run_task_says_why_it_refuses_and_changes_nothing(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire(cron="0 0 1 1 *")
+        draft = await team.create(status="draft")
+        asking = await team.create(["ask", "Which?"])
+        ended = await team.create(["finish", "done"])
+        busy = await team.create(["sleep", 600])
+        blocked = await team.create(depends_on=[busy])
+        nobodys = await team.create(owner=None)
+        held = await team.create(depends_on=[busy])
+        await team.do("PauseTask", task_id=held)
+        await team.until(asking, lambda task: task.state is State.WAITING)
+        await team.ended(ended)
+        await team.until(busy, lambda task: task.run is not None)
+        for task_id, words in (
+            (draft, f"Task {draft} is draft and cannot run now"),
+            (held, f"Task {held} is paused and cannot run now"),
+            (asking, f"Task {asking} is waiting for user {asking}-q1 and cannot run now"),
+            (ended, f"Task {ended} is done; an ended task never changes"),
+            (busy, f"Task {busy} is already in flight"),
+            (blocked, f"Task {blocked} .*{busy}"),
+            (nobodys, f"Task {nobodys} .*owner"),
+        ):
+            before = await team.events(task_id)
+            with pytest.raises(Conflict, match=words):
+                await team.do("RunTask", task_id=task_id)
+            assert await team.events(task_id) == before
+        await team.do("CancelTask", task_id=busy)
+
+
 async def test_not_before_is_kept(any_url: str) -> None:
     async with fleet(any_url) as team:
         await team.hire()
