@@ -137,27 +137,33 @@ def test_what_was_left_behind_is_named_and_put_right(place: Place, wrong: Change
     place.after(found)
 
 
-async def a_ledger_below_use(team: Fleet) -> None:
+async def used(team: Fleet, tokens: int, cost: float) -> None:
+    """A task that used 30 tokens and 0.3 dollars, and a ledger that says otherwise."""
     task_id = await team.create(limits={"max_tokens": 1000})
-    run = (await team.core.service.load(await team.do("StartRun", "system:engine", task_id=task_id, worker="w1"))).run
+    run = (await team.task(await team.do("StartRun", "system:engine", task_id=task_id, worker="w1"))).run
     assert run is not None
-    await forged(team, task_id, ev.BudgetSettled(reservation_id=run.id, run_id=run.id, usage=Usage(input_tokens=20, output_tokens=10)))
-    await team.core.store.commit(Unit((), (), debit=Debit(int(task_id), 29, 0.0)))
+    usage = Usage(input_tokens=20, output_tokens=10, cost=0.3)
+    await forged(team, task_id, ev.BudgetSettled(reservation_id=run.id, run_id=run.id, usage=usage))
+    await more(team, tokens, cost)
     await team.do("CancelTask", task_id=task_id)
 
 
-async def one_more_token(team: Fleet) -> None:
-    await team.core.store.commit(Unit((), (), debit=Debit(1, 1, 0.0)))
+async def more(team: Fleet, tokens: int, cost: float) -> None:
+    """Add to the ledger."""
+    await team.core.store.commit(Unit((), (), debit=Debit(1, tokens, cost)))
 
 
-def test_a_ledger_that_says_less_than_was_used_is_named_and_not_called_fixed(place: Place) -> None:
-    place.after(a_ledger_below_use)
+@pytest.mark.parametrize(("tokens", "cost"), [(1, 0.0), (0, 0.1)], ids=["tokens", "cost"])
+def test_a_ledger_that_says_less_than_was_used_is_named_and_not_called_fixed(place: Place, tokens: int, cost: float) -> None:
+    place.after(lambda team: used(team, 30 - tokens, 0.3 - cost))
     assert place.left() == (1, {"budgets_below_use": ["1"]})
     assert place.remit("doctor", "--fix", "--json").json["fixed"] == 0
     said = place.remit("doctor", "--fix")
     assert (said.code, "fault #1 have used more than their tree's ledger says" in said.out) == (1, True)
-    place.after(one_more_token)
+    place.after(lambda team: more(team, tokens, cost))
     assert place.left() == (0, {})
+    place.after(lambda team: more(team, 5, 1.0))
+    assert place.left() == (0, {}), "what lost calls were given may be more"
 
 
 @pytest.fixture
@@ -208,8 +214,7 @@ async def tampered(url: str, statement: str) -> None:
     ids=["chain", "row"],
 )
 def test_a_store_that_does_not_hold_together_is_found_and_nothing_pretends_to_mend_it(place: Place, statement: str, problem: str) -> None:
-    place.after(a_ledger_below_use)
-    place.after(one_more_token)
+    place.after(lambda team: used(team, 30, 0.3))
     assert place.remit("doctor", "--verify").code == 0
     asyncio.run(tampered(place.url, statement))
     assert place.remit("doctor").code == 0, "only proof finds it"

@@ -16,6 +16,8 @@ from remit.ports import Store
 
 SYSTEM = "system:recovery"
 PAGE = 500
+CENTS_FRACTION = 1e-6
+"""How far sums of money may be apart that were added up in different orders."""
 
 
 class Findings(NamedTuple):
@@ -101,9 +103,10 @@ class Recovery:
     async def _known(self, task_id: str, *_: str) -> Task:
         return await self._service.load(task_id)
 
-    async def _is_below_use(self, root: str, tokens: int) -> bool:
+    async def _is_below_use(self, root: str, tokens: int, cost: float) -> bool:
         usages = [task_of(document).usage for (document,) in await self._store.select("tree", {"id": int(root)})]
-        return tokens < sum(usage.input_tokens + usage.output_tokens for usage in usages)
+        used = sum(usage.input_tokens + usage.output_tokens for usage in usages)
+        return tokens < used or cost < sum(usage.cost for usage in usages) - CENTS_FRACTION
 
     async def _alarms(self, task_id: str) -> dict[str, Job]:
         """The timers, turns and ends of time that a task waits for and that no job stands for."""
