@@ -70,6 +70,18 @@ async def test_a_run_that_fails_is_tried_again_and_a_poison_task_ends(any_url: s
         assert (await team.events(task.id)).count("RunFailed") == 2
 
 
+async def test_a_runner_that_forgets_to_end_its_run_has_failed(any_url: str) -> None:
+    class Forgetful(Scripted):
+        async def run(self, activation: Activation) -> None:
+            pass
+
+    async with fleet(any_url) as team:
+        await team.hire(Forgetful())
+        task = await team.ended(await team.create(limits={"max_attempts": 1}))
+        assert (task.reason, task.failure_reason) == ("error", "The runner returned without ending its run.")
+        assert await team.jobs() == []
+
+
 async def test_the_most_urgent_goes_first_and_who_is_made_urgent_overtakes(any_url: str) -> None:
     order: list[str] = []
 
