@@ -315,7 +315,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "jobs": (("limit",), ("id", "key", "queue", "priority", "at", "worker", "tries")),
     "job_count": ((), ("queue", "queued", "claimed")),
     "budget": (("id",), ("tokens", "cost")),
-    "budgets": (("after", "limit"), ("id", "tokens")),
+    "budgets": (("after", "limit"), ("id", "tokens", "cost")),
     "tree": (("id",), ("doc",)),
     "calls": (("id",), BESIDE["call"].columns),
     "call": (("id", "call"), BESIDE["call"].columns),

@@ -2,9 +2,54 @@
 
 from pathlib import Path
 
+from remit.domain.message import Request
 from remit.domain.value import State
-from tests.agents.stage import Gate, calls, noting, results, says, stage
+from remit.ports import Claim
+from tests.agents.stage import Gate, Stage, calls, noting, results, says, stage
 from tests.agents.test_interruption import reached
+from tests.crash.process import until
+
+LONG_SECONDS = 600.0
+"""A lease so long that no heartbeat tells the run of anything: the fence alone has to stop it."""
+
+
+async def robbed(at: Stage) -> None:
+    """Let another worker have the job of the one run there is; its task still calls that run live."""
+    assert len((await at.team.core.store.claim(Claim("thief", {"agent/general": 0}, 1, 0, 0.0))).jobs) == 1
+
+
+async def test_a_run_that_loses_its_lease_during_a_model_call_makes_no_tool_call(any_url: str, tmp_path: Path) -> None:
+    gate, made = Gate(), list[str]()
+
+    def rule(request: Request) -> object:
+        return gate.then(calls(("note", {"text": "one"})))
+
+    async with stage(any_url, tmp_path, rule, functions=[noting(made)], workers=0) as at:  # type: ignore[arg-type]  # the rule answers later
+        worker = await at.hire(heartbeat_seconds=LONG_SECONDS)
+        task_id = await at.create(tools=["note"])
+        await reached(gate)
+        await robbed(at)
+        before = await at.team.events(task_id)
+        gate.open.set()
+        await until(lambda: worker.running == 0)
+        assert (made, len(at.script.asked)) == ([], 1)
+        assert (await at.team.events(task_id), await at.transcript(task_id)) == (before, [])
+
+
+async def test_a_run_that_loses_its_lease_during_a_tool_call_asks_no_model_and_makes_no_other(any_url: str, tmp_path: Path) -> None:
+    gate, made = Gate(), list[str]()
+
+    script = [calls(("note", {"text": "one"}), ("note", {"text": "two"})), says("Done.")]
+    async with stage(any_url, tmp_path, script, functions=[noting(made, gate)], workers=0) as at:
+        worker = await at.hire(heartbeat_seconds=LONG_SECONDS)
+        task_id = await at.create(tools=["note"])
+        await reached(gate)
+        await robbed(at)
+        before = await at.team.events(task_id), await at.transcript(task_id)
+        gate.open.set()
+        await until(lambda: worker.running == 0)
+        assert (made, len(at.script.asked)) == (["one"], 1)
+        assert (await at.team.events(task_id), await at.transcript(task_id)) == before
 
 
 async def test_a_run_is_taken_over_between_an_answer_and_its_call(durable_url: str, tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from remit.domain.due import Job
-from remit.ports import Claim, Debit, Lease, LeaseLost, OverBudget, Store, Taken, Unit, WorkerRow
+from remit.domain.due import SIGNALS, Job
+from remit.ports import Append, Claim, Debit, Lease, LeaseLost, OverBudget, Stale, Store, Taken, Unit, WorkerRow
 
 AGENT = "agent/general"
 
@@ -196,6 +196,32 @@ async def test_many_claims_at_once_never_pass_a_limit_nor_hand_a_job_out_twice(s
     more = await asyncio.gather(*(store.claim(claim(f"v{n}", room=3)) for n in range(30)))
     every = [job.key for jobs, _ in [*claimed, *more] for job in jobs]
     assert sorted(every) == sorted(f"run/{n}" for n in range(60))
+
+
+async def test_many_claims_at_once_never_pass_the_limit_of_the_fleet(store: Store) -> None:
+    await put(store, *(Job(f"run/{n}", AGENT if n % 2 else "agent/plan") for n in range(40)), *(Job(f"tell/{n}") for n in range(5)))
+    claimed = await asyncio.gather(*(store.claim(claim(f"w{n}", room=3, limit=4, fleet=7)) for n in range(20)))
+    queues = [job.queue for jobs, _ in claimed for job in jobs]
+    assert (queues.count(SIGNALS), queues.count(AGENT) + queues.count("agent/plan")) == (5, 7), "signals need no place"
+    assert queues.count(AGENT) <= 4
+
+
+async def test_a_unit_that_is_refused_puts_drops_and_acknowledges_nothing(store: Store) -> None:
+    """Whatever the reason: its stream has moved on, its job is another's, or the budget has not got it."""
+    await put(store, Job("run/1", AGENT), Job("run/9", AGENT, at="2999-01-01T00:00:00.000000Z"))
+    (job,) = (await store.claim(claim())).jobs
+    before = await store.select("jobs", {"limit": 10})
+    whole = Unit((), (), jobs=(Job("run/2", AGENT),), drops=("run/9",), lease=Lease(job.id, "w1"), ack=True)
+    for refusal, unit in (
+        (Stale, whole._replace(appends=(Append("x/1", 7, ()),))),
+        (LeaseLost, whole._replace(lease=Lease(job.id, "w2"))),
+        (OverBudget, whole._replace(debit=Debit(7, 11, 0.0, 10))),
+    ):
+        with pytest.raises(refusal):
+            await store.commit(unit)
+        assert await store.select("jobs", {"limit": 10}) == before
+    await store.commit(whole)
+    assert [row[1] for row in await store.select("jobs", {"limit": 10})] == ["run/2"]
 
 
 async def test_a_job_for_dependents_is_put_only_if_there_are_any(store: Store) -> None:

@@ -13,12 +13,15 @@ from remit.app.transfer import dump, load
 from remit.bootstrap import open_store
 from remit.domain.project import Change
 from remit.domain.table import TABLES
+from remit.domain.value import State
 from remit.domain.wire import dumps
 from remit.errors import Conflict, Corrupt, InvalidParam, RemitError, Unavailable, UnknownEvent
 from remit.ports import Append, Debit, EventStore, Row, Store, Unit
 from tests.crash.scenario import story
+from tests.engine.fleet import fleet
 from tests.people import Desk
 from tests.postgres import PostgresForTests
+from tests.torture.worker import NEVER
 
 Lines = list[str]
 
@@ -78,6 +81,38 @@ async def test_a_workspace_goes_round_all_stores_and_nothing_changes(tmp_path: P
             await at.do("SendMessage", task_id=open_task, message="Work goes on.")
             assert await at.create("First", owner="general", labels=["a", "b"], idempotency_key="k1") == "1", "keys are kept"
             await at.must_hold_together()
+
+
+@pytest.mark.parametrize("way", ["there", "back"])
+async def test_work_goes_on_in_the_store_that_a_workspace_was_moved_to(way: str, tmp_path: Path, postgres: PostgresForTests) -> None:
+    """What waits for a person, a time, another task or a subtask is woken there; nothing of the queue was carried over."""
+    urls = [f"sqlite:///{tmp_path / 'one.db'}", postgres.new_database()]
+    old, new = urls if way == "there" else reversed(urls)
+    async with fleet(old) as team:
+        worker = await team.hire(cron=NEVER)
+        asking = await team.create(["ask", "Which?"], ["finish", "answered"])
+        timed = await team.create(["timer", 0.5], ["finish", "in time"])
+        parent = await team.create(["block", {"title": "Child", "metadata": {"script": [["ask", "And?"]]}}], ["finish", "told"])
+        for task_id in (asking, timed, parent):
+            await team.until(task_id, lambda task: task.state is State.WAITING)
+        child = (await team.task(parent)).children[0].id
+        await team.until(child, lambda task: task.state is State.WAITING)
+        worker.stop()
+        await team.staff(0)
+        fresh = await team.create(["finish", "begun"])
+        behind = await team.create(["finish", "last"], depends_on=[asking, parent])
+        histories = {task_id: await team.events(task_id) for task_id in (asking, timed, parent, child, fresh, behind)}
+        lines = await lines_of(team.core.store)
+    async with fleet(new) as team:
+        await load(team.core.store, lines)
+        await team.hire(cron=NEVER)
+        for task_id in (asking, child):
+            await team.do("Respond", interaction_id=(await team.task(task_id)).questions[0].id, answer="This")
+        ends = [(await team.ended(task_id)).summary for task_id in (asking, timed, parent, fresh, behind)]
+        assert ends == ["answered", "in time", "told", "begun", "last"]
+        for task_id, before in histories.items():
+            assert (await team.events(task_id))[: len(before)] == before
+        await Desk(team.core.store).must_hold_together()
 
 
 async def test_an_empty_store_is_dumped_and_loaded(store: EventStore) -> None:

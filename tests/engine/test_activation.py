@@ -2,16 +2,19 @@
 
 import asyncio
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from remit.adapters import engine
 from remit.adapters.postgres import store as postgres
 from remit.adapters.sqlite import store as sqlite
+from remit.app.activation import Activation
 from remit.app.service import Held
 from remit.domain import command as cmd
 from remit.domain.value import State
 from remit.ports import Claim, Lease
+from remit.testing import Scripted
 from tests.engine.fleet import fleet
 
 
@@ -35,9 +38,10 @@ async def test_a_question_holds_no_job_and_its_answer_resumes_the_task(any_url: 
         assert (task.state, task.counts.runs) == (State.DONE, 2)
 
 
-async def test_a_parent_that_blocks_on_a_child_cannot_starve_it(any_url: str) -> None:
+@pytest.mark.parametrize("limit", [{"concurrency": 1}, {"fleet_limit": 1}, {"agent_limits": {"general": 1}}], ids=["worker", "fleet", "agent"])
+async def test_a_parent_that_blocks_on_a_child_cannot_starve_it(any_url: str, limit: dict[str, Any]) -> None:
     async with fleet(any_url) as team:
-        await team.hire(concurrency=1)
+        await team.hire(**limit)
         inner = {"title": "Inner", "metadata": {"script": [["finish", "inner done"]]}}
         middle = {"title": "Middle", "metadata": {"script": [["block", inner], ["finish", "middle done"]]}}
         task = await team.ended(await team.create(["block", middle], ["finish", "outer done"]))
@@ -80,6 +84,36 @@ async def test_a_run_that_fails_is_tried_again_and_a_poison_task_ends(any_url: s
         task = await team.ended(await team.create(["raise", "Out of luck"], limits={"max_attempts": 2}))
         assert (task.state, task.reason, task.failure_reason) == (State.FAILED, "error", "RuntimeError: Out of luck")
         assert (await team.events(task.id)).count("RunFailed") == 2
+
+
+async def test_a_runner_that_forgets_to_end_its_run_has_failed(any_url: str) -> None:
+    class Forgetful(Scripted):
+        async def run(self, activation: Activation) -> None:
+            pass
+
+    async with fleet(any_url) as team:
+        await team.hire(Forgetful())
+        task = await team.ended(await team.create(limits={"max_attempts": 1}))
+        assert (task.reason, task.failure_reason) == ("error", "The runner returned without ending its run.")
+        assert await team.jobs() == []
+
+
+async def test_the_most_urgent_goes_first_and_who_is_made_urgent_overtakes(any_url: str) -> None:
+    order: list[str] = []
+
+    class Noting(Scripted):
+        async def run(self, activation: Activation) -> None:
+            order.append(activation.task.title)
+            await super().run(activation)
+
+    async with fleet(any_url) as team:
+        for number, priority in enumerate((3, "urgent", 4, 1, 2, 1)):
+            await team.create(title=f"{priority} {number}", priority=priority)
+        late = await team.create(title="pushed", priority=4)
+        await team.do("UpdateTask", task_id=late, priority="urgent")
+        await team.hire(Noting(), concurrency=1)
+        await team.idle()
+        assert order == ["urgent 1", "pushed", "1 3", "1 5", "2 4", "3 0", "4 2"]
 
 
 async def test_dependencies_dispatch_themselves(any_url: str) -> None:

@@ -1,6 +1,8 @@
 """Who may work on a task, and what happens to those who may not any more."""
 
 import asyncio
+import os
+import socket
 
 import pytest
 
@@ -8,10 +10,12 @@ from remit.app.activation import Activation
 from remit.app.service import Held
 from remit.domain import command as cmd
 from remit.domain.value import State
+from remit.domain.wire import instant
 from remit.errors import StaleRun
 from remit.ports import Claim, Lease, WorkerRow
 from remit.testing import Scripted
-from tests.engine.fleet import Fleet, fleet
+from tests.crash.process import until
+from tests.engine.fleet import PATIENCE_SECONDS, Fleet, fleet
 
 GENERAL = {"agent/general": 0}
 
@@ -160,7 +164,16 @@ async def test_an_effect_without_an_end_is_unknown_and_not_repeated_unless_that_
             made.append("made")
             return "fine"
 
-        assert (await first.call("done", "pay", {"sum": 1}, effect, repeatable=False)).status == "done"
+        async def paid() -> str:
+            known = await first.known_call("done")
+            assert known is not None, "it is recorded before it is made"
+            assert (known.status, known.tool, known.arguments, known.ended_at) == ("started", "pay", '{"sum":1}', None)
+            return await effect()
+
+        assert (await first.call("done", "pay", {"sum": 1}, paid, repeatable=False)).status == "done"
+        ended = await first.known_call("done")
+        assert ended is not None
+        assert (ended.status, ended.result, ended.ended_at is not None) == ("done", "fine", True)
         for name in ("pay", "look"):
             await first._service.keep(first.held, first.run_id, [first.begun(name, name, None, repeatable=name == "look").row()])
         await team.do("LoseRun", "system:engine", task_id=task_id, run_id=first.run_id)
@@ -179,10 +192,21 @@ async def test_an_effect_without_an_end_is_unknown_and_not_repeated_unless_that_
 
 async def test_workers_are_seen_while_they_work(any_url: str) -> None:
     async with fleet(any_url) as team:
-        worker = await team.hire(agents=("general", "plan"), concurrency=3)
-        rows = await team.staff(1)
-        assert isinstance(rows[0], WorkerRow)
-        assert (rows[0].worker, rows[0].agents, rows[0].concurrency) == (worker.name, "general,plan", 3)
+        began = instant(team.core.clock.now())
+        worker = await team.hire(Patient(), agents=("general", "plan"), concurrency=3, heartbeat_seconds=0.8)
+        (row,) = await team.staff(1)
+        assert isinstance(row, WorkerRow)
+        assert (row.worker, row.agents, row.concurrency, row.running) == (worker.name, "general,plan", 3, 0)
+        assert (row.host, row.pid) == (socket.gethostname(), os.getpid())
+        assert began <= row.since <= instant(team.core.clock.now())
+        for _ in range(2):
+            await team.create()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            heard = list[float]()
+            while row.running != 2 or heard == sorted(heard):  # until it is heard of again: then the time since goes down
+                await asyncio.sleep(0.02)
+                (row,) = await team.core.store.workers()
+                heard.append(row.age_seconds)
         worker.stop()
         await team.staff(0)
 
@@ -196,30 +220,33 @@ async def test_a_worker_leaves_alone_what_is_for_other_agents(any_url: str) -> N
         assert (await team.task(other)).state is State.PENDING
 
 
-async def test_limits_are_never_passed(any_url: str) -> None:
+async def test_limits_are_reached_and_never_passed(any_url: str) -> None:
     async with fleet(any_url) as team:
         counter = Counting()
         for _ in range(3):
             await team.hire(counter, concurrency=8, agent_limits={"general": 3}, fleet_limit=5)
         tasks = [await team.create(owner=owner) for owner in ("general", "plan") for _ in range(15)]
+        await until(lambda: counter.now == {"general": 3, "plan": 2})
+        counter.full.set()
         for task_id in tasks:
             assert (await team.ended(task_id)).state is State.DONE
-        assert 2 <= counter.most["general"] <= 3
-        assert 3 <= counter.most["all"] <= 5
+        assert (counter.most["general"], counter.most["all"]) == (3, 5)
 
 
 class Counting(Scripted):
-    """Knows how many runs there were at once, at most."""
+    """Knows how many runs there were at once, at most; none ends before it was told that there are enough."""
 
     def __init__(self) -> None:
         self.now = {"general": 0, "plan": 0}
         self.most = {"general": 0, "plan": 0, "all": 0}
+        self.full = asyncio.Event()
 
     async def run(self, activation: Activation) -> None:
         owner = str(activation.task.owner)
         self.now[owner] += 1
         for name, count in (*self.now.items(), ("all", sum(self.now.values()))):
             self.most[name] = max(self.most[name], count)
-        await asyncio.sleep(0.1)
+        await self.full.wait()
+        await asyncio.sleep(0.05)
         self.now[owner] -= 1
         await activation.do(cmd.FinishRun(task_id=activation.task.id, final_message="ok"))

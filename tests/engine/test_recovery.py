@@ -1,9 +1,14 @@
 """What was left behind is found, named, and put right from the events."""
 
+import asyncio
+
+import pytest
+
 from remit.app.recovery import Recovery
+from remit.bootstrap import worker
 from remit.domain.value import State
 from remit.ports import Claim, Lease, Unit
-from tests.engine.fleet import Fleet, fleet
+from tests.engine.fleet import PATIENCE_SECONDS, Fleet, fleet
 
 
 async def without_jobs(team: Fleet) -> Recovery:
@@ -90,3 +95,27 @@ async def test_a_claim_whose_check_was_lost_is_checked(any_url: str) -> None:
         assert (await recovery.examine()).total == 0
         await team.hire()
         assert (await team.ended(claimed)).verification == "verified"
+
+
+async def test_a_worker_that_starts_makes_a_lost_queue_anew(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        tasks = [await team.create(["timer", 0.1], ["finish", "found"]) for _ in range(3)]
+        blocked = await team.create(depends_on=tasks)
+        await without_jobs(team)
+        await team.hire()
+        assert [(await team.ended(task_id)).summary for task_id in tasks] == ["found"] * 3
+        assert (await team.ended(blocked)).state is State.DONE
+
+
+async def test_a_worker_looks_again_now_and_then(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "RECONCILE_SECONDS", 0.1)
+    async with fleet(any_url) as team:
+        await team.hire(agents=("plan",))
+        task_id = await team.create(["finish", "found"])  # nobody here works for its agent, so its job stays in the queue
+        for _ in range(2):
+            await team.core.store.commit(Unit((), (), drops=(f"run/{task_id}",)))
+            async with asyncio.timeout(PATIENCE_SECONDS), team.core.store.watch("jobs") as bell:
+                while not await team.jobs():
+                    await bell.wait()
+        await team.hire()
+        assert (await team.ended(task_id)).counts.runs == 1

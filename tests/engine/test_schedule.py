@@ -3,16 +3,21 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from remit import config
 from remit.adapters.clock import SystemClock
+from remit.app.activation import Activation
 from remit.app.scheduler import Scheduler
+from remit.bootstrap.worker import options_of
 from remit.domain.due import TICK, Job
 from remit.domain.value import State
 from remit.domain.wire import instant
 from remit.errors import Conflict, InvalidParam
 from remit.ports import Lease
+from remit.testing import Scripted
 from tests.engine.fleet import Fleet, fleet
 
 WAITING = {"completion": "explicit", "metadata": {"script": [["wait"], ["finish", "second turn"]]}}
@@ -48,6 +53,22 @@ async def test_a_run_that_ends_without_completing_waits_for_the_tick(any_url: st
         assert (await team.ended(task_id)).summary == "second turn"
 
 
+class Crowd(Scripted):
+    """Knows how many runs there were at once, at most; a task that is called "Long" works until it is let go."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self.let_go = asyncio.Event()
+
+    async def run(self, activation: Activation) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        if activation.task.title == "Long":
+            await self.let_go.wait()
+        await super().run(activation)
+        self.now -= 1
+
+
 async def test_a_tick_gives_turns_one_after_the_other(any_url: str) -> None:
     async with fleet(any_url) as quiet:
         team = fast(quiet)
@@ -57,10 +78,47 @@ async def test_a_tick_gives_turns_one_after_the_other(any_url: str) -> None:
         for task_id in tasks:
             await team.until(task_id, lambda task: task.state is State.WAITING)
         first.stop()
-        await team.hire(cron="* * * * *")
-        ended = [await team.ended(task_id) for task_id in tasks]
-        runs = sorted((task.updated_at - timedelta(seconds=0.05), task.archived_at) for task in ended)
-        assert all(begin >= end - timedelta(seconds=0.049) for (_, end), (begin, _) in pairwise(runs) if end)
+        crowd = Crowd()
+        await team.hire(crowd, cron="* * * * *")
+        assert [(await team.ended(task_id)).summary for task_id in tasks] == ["done"] * 4
+        assert crowd.most == 1, "though there was room for eight"
+
+
+async def test_a_tick_leaves_alone_what_is_in_flight(any_url: str) -> None:
+    async with fleet(any_url) as quiet:
+        team, crowd = fast(quiet), Crowd()
+        long = await team.create(["finish", "at last"], title="Long")
+        turns = await team.create(*[["say", "Here"], ["wait"]] * 9, completion="explicit")
+        await team.hire(crowd, cron="* * * * *")
+        await team.until(turns, lambda task: task.counts.runs == 4)
+        assert (await team.events(long)) == ["TaskCreated", "TaskStarted", "RunStarted"]
+        crowd.let_go.set()
+        assert ((await team.ended(long)).counts.runs, crowd.most) == (1, 2)
+
+
+class Waits(Scripted):
+    """Works until it is told to stop."""
+
+    async def run(self, activation: Activation) -> None:
+        await activation.stopping.wait()
+        await activation.release()
+
+
+async def test_a_worker_that_is_stopped_in_the_middle_of_a_tick_leaves_the_rest_of_it_to_others(any_url: str) -> None:
+    async with fleet(any_url) as quiet:
+        team = fast(quiet)
+        first = await team.hire(cron="0 0 1 1 *")
+        tasks = [await team.create(**WAITING) for _ in range(2)]
+        for task_id in tasks:
+            await team.until(task_id, lambda task: task.state is State.WAITING)
+        first.stop()
+        second = await team.hire(Waits(), cron="* * * * *")
+        await team.until(tasks[0], lambda task: task.counts.runs == 2 and task.run is not None)
+        second.stop()
+        await team.staff(0)
+        assert [(await team.task(task_id)).state for task_id in tasks] == [State.PENDING, State.WAITING]
+        await team.hire(cron="0 0 1 1 *")
+        assert [(await team.ended(task_id)).summary for task_id in tasks] == ["second turn"] * 2
 
 
 async def test_slots_that_nobody_was_there_for_are_made_up_for_by_one_tick(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,6 +168,36 @@ async def test_run_task_runs_now_and_refuses_what_cannot(any_url: str) -> None:
         await team.do("CancelTask", task_id=busy)
 
 
+async def test_run_task_says_why_it_refuses_and_changes_nothing(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        await team.hire(cron="0 0 1 1 *")
+        draft = await team.create(status="draft")
+        asking = await team.create(["ask", "Which?"])
+        ended = await team.create(["finish", "done"])
+        busy = await team.create(["sleep", 600])
+        blocked = await team.create(depends_on=[busy])
+        nobodys = await team.create(owner=None)
+        held = await team.create(depends_on=[busy])
+        await team.do("PauseTask", task_id=held)
+        await team.until(asking, lambda task: task.state is State.WAITING)
+        await team.ended(ended)
+        await team.until(busy, lambda task: task.run is not None)
+        for task_id, words in (
+            (draft, f"Task {draft} is draft and cannot run now"),
+            (held, f"Task {held} is paused and cannot run now"),
+            (asking, f"Task {asking} is waiting for user {asking}-q1 and cannot run now"),
+            (ended, f"Task {ended} is done; an ended task never changes"),
+            (busy, f"Task {busy} is already in flight"),
+            (blocked, f"Task {blocked} .*{busy}"),
+            (nobodys, f"Task {nobodys} .*owner"),
+        ):
+            before = await team.events(task_id)
+            with pytest.raises(Conflict, match=words):
+                await team.do("RunTask", task_id=task_id)
+            assert await team.events(task_id) == before
+        await team.do("CancelTask", task_id=busy)
+
+
 async def test_not_before_is_kept(any_url: str) -> None:
     async with fleet(any_url) as team:
         await team.hire()
@@ -135,17 +223,35 @@ async def test_a_calendar_that_never_comes_is_refused(any_url: str) -> None:
             await team.create(schedule={"cron": "99 * * * *"})
 
 
-def test_days_on_which_clocks_are_set_neither_lose_nor_double_a_slot() -> None:
+SET_FORWARD, SET_BACK, ORDINARY = "2026-03-29", "2026-10-25", "2026-06-15"
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def slots_on(clock: SystemClock, cron: str, day: str) -> list[datetime]:
+    """Every slot of a day in Berlin, in the time of that place; there are not more than so many."""
+    begin = datetime.fromisoformat(day).replace(tzinfo=BERLIN)
+    found, when = list[datetime](), begin.astimezone(UTC) - timedelta(microseconds=1)
+    for _ in range(30):
+        when = clock.next_slot(cron, when)
+        found.append(when.astimezone(BERLIN))
+    return [slot for slot in found if slot.date() == begin.date()]
+
+
+@pytest.mark.parametrize(("day", "hours"), [(ORDINARY, 24), (SET_FORWARD, 23), (SET_BACK, 25)])
+def test_days_on_which_clocks_are_set_neither_lose_nor_double_a_slot(day: str, hours: int) -> None:
     clock = SystemClock("Europe/Berlin")
-    spring, autumn = datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 10, 24, 12, tzinfo=UTC)
-    assert clock.next_slot("30 2 * * *", spring).date().isoformat() == "2026-03-29"
-    first = clock.next_slot("30 2 * * *", autumn)
-    assert clock.next_slot("30 2 * * *", first) - first > timedelta(hours=23)
-    hours, when = [], datetime(2026, 10, 24, 22, tzinfo=UTC)
-    for _ in range(4):
-        when = clock.next_slot("0 * * * *", when)
-        hours.append(when)
-    assert len(set(hours)) == 4
+    hourly = [slot.astimezone(UTC) for slot in slots_on(clock, "0 * * * *", day)]
+    assert len(hourly) == hours
+    assert {later - earlier for earlier, later in pairwise(hourly)} == {timedelta(hours=1)}
+    assert len(slots_on(clock, "30 2 * * *", day)) == 1, "at a time that there is not, once, or twice"
+
+
+@pytest.mark.parametrize("day", [ORDINARY, SET_FORWARD, SET_BACK])
+def test_by_default_there_is_a_slot_every_hour_from_six_to_twenty_one_in_local_time(day: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    settings = config.load(None, env={"HOME": "/nowhere"})
+    cron, clock = options_of(settings).cron, SystemClock(settings.get("scheduler.timezone"))
+    assert [(slot.hour, slot.minute) for slot in slots_on(clock, cron, day)] == [(hour, 0) for hour in range(6, 22)]
 
 
 def test_an_unknown_time_zone_is_refused() -> None:

@@ -1,30 +1,77 @@
 """Workers of different versions on one store."""
 
 import json
+import logging
 from typing import Any
 
 import pytest
 
+from remit.app.recovery import Recovery
+from remit.codec import chained
+from remit.domain import event as ev
 from remit.domain.project import Change
 from remit.domain.value import State
 from remit.ports import Append, Store, Unit
+from tests.crash.process import until
 from tests.engine.fleet import fleet
+from tests.engine.test_schedule import WAITING, fast
+from tests.torture.worker import NEVER
 
 
 async def written_by_a_newer_remit(store: Store, task_id: str) -> None:
-    """Give a task's row a field that this version does not know, and the hash of an event that came with it."""
-    ((*columns, _head, document),) = await store.select("rows_task", {"ids": [int(task_id)]})
-    values: tuple[Any, ...] = (*columns, b"newer", json.dumps({**json.loads(document), "mood": "cheerful"}))
-    await store.commit(Unit((Append(task_id, 1, ()),), (Change("task", (int(task_id),), values),)))
+    """Give a task an event that this version does not know, and its row what came of it."""
+    ((*columns, head, document),) = await store.select("rows_task", {"ids": [int(task_id)]})
+    known = json.loads(document)
+    fields = (f"newer-{task_id}", task_id, known["version"] + 1, "TaskBlessed", known["updated_at"], "user:ann", '{"by":"ann"}')
+    event = ev.Stored(*fields, chained(head, *fields))
+    row: tuple[Any, ...] = (*columns, event.hash, json.dumps({**known, "version": event.version, "blessed_by": "ann"}))
+    await store.commit(Unit((Append(task_id, known["version"], (event,)),), (Change("task", (int(task_id),), row),)))
 
 
 async def test_a_worker_leaves_alone_what_a_newer_one_wrote(any_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "remit.engine")
     async with fleet(any_url) as team:
         newer = await team.create(["finish", "no"])
         await written_by_a_newer_remit(team.core.store, newer)
         await team.hire()
         assert (await team.ended(await team.create(["finish", "yes"]))).state is State.DONE
+        await until(lambda: f"run/{newer} is put off: run/{newer} was written by a newer remit" in caplog.text)
         assert (await team.core.store.select("rows_task", {"ids": [int(newer)]}))[0][3] == "pending"
-        assert await team.events(newer) == ["TaskCreated"]
+        assert await team.events(newer) == ["TaskCreated", "TaskBlessed"]
         assert [key for key in await team.jobs() if key == f"run/{newer}"] == [f"run/{newer}"]
         assert "Traceback" not in caplog.text
+
+
+async def test_a_tick_passes_over_what_a_newer_one_wrote(any_url: str) -> None:
+    async with fleet(any_url) as quiet:
+        team = fast(quiet)
+        first = await team.hire(cron=NEVER)
+        newer, known = [await team.create(**WAITING) for _ in range(2)]
+        for task_id in (newer, known):
+            await team.until(task_id, lambda task: task.state is State.WAITING)
+        first.stop()
+        await written_by_a_newer_remit(team.core.store, newer)
+        before = await team.events(newer)
+        await team.hire(cron="* * * * *")
+        assert (await team.ended(known)).summary == "second turn"
+        assert await team.events(newer) == before
+
+
+async def test_what_a_newer_one_wrote_keeps_nobody_from_being_helped(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        newer = [await team.create(**WAITING), await team.create(["timer", 3600])]
+        first = await team.hire(cron=NEVER)
+        for task_id in newer:
+            await team.until(task_id, lambda task: task.state is State.WAITING)
+        first.stop()
+        await team.staff(0)
+        newer.append(await team.create(["finish", "no"]))
+        for task_id in newer:
+            await written_by_a_newer_remit(team.core.store, task_id)
+        lost = await team.create(["finish", "found"])
+        await team.core.store.commit(Unit((), (), drops=tuple(await team.jobs())))
+        found = await Recovery(team.core.store, team.core.service).examine()
+        assert (found.runnable_without_job, found.total) == ((lost,), 1)
+        await team.hire(cron=NEVER)
+        assert (await team.ended(lost)).summary == "found"
+        assert [(await team.events(task_id))[-1] for task_id in newer] == ["TaskBlessed"] * 3

@@ -8,7 +8,9 @@ import pytest
 from remit.adapters.clock import SystemClock
 from remit.app.exchange import export_tasks, import_tasks
 from remit.bootstrap import open_store
+from remit.domain.value import State
 from remit.errors import Conflict, InvalidParam
+from tests.engine.fleet import fleet
 from tests.people import Desk, desk
 
 BOARD: dict[str, Any] = {
@@ -92,3 +94,16 @@ async def test_only_an_empty_store_is_imported_into(any_url: str) -> None:
         await at.create()
         with pytest.raises(Conflict, match="already has events"):
             await import_tasks(at.store, SystemClock(), json.dumps(BOARD), HISTORY)
+
+
+@pytest.mark.parametrize("thread", [None, "thread-7"])
+async def test_an_imported_task_is_run_on_its_own_thread_or_on_one_that_it_gets(any_url: str, thread: str | None) -> None:
+    task = {"id": "7", "title": "Imported", "owner": "general", "status": "active", **({"threadId": thread} if thread else {})}
+    async with fleet(any_url) as team:
+        await import_tasks(team.core.store, SystemClock(), json.dumps({"tasks": [task]}), "")
+        before = (await team.task("7")).thread_id
+        await team.hire()
+        ended = await team.ended("7")
+        assert (ended.state, ended.counts.runs) == (State.DONE, 1)
+        assert ended.thread_id == before
+        assert before == thread if thread else before

@@ -131,7 +131,7 @@ class StoreHost:
         left = await (recovery.repair() if fix else recovery.examine())
         found["left_behind"] = {name: list(ids) for name, ids in left._asdict().items()}
         if fix:
-            found["fixed"] = left.total
+            found["fixed"] = left.repairable
         if thoroughly:
             report = await verify(self.core.store)
             found["verified"] = report._asdict() | {"faults": [fault._asdict() for fault in report.faults]}

@@ -1,14 +1,18 @@
 """The real `remit` command in real processes: a workspace, a server, MCP on its standard streams, moving to another store."""
 
+import asyncio
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +20,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from tests.people import desk
 from tests.postgres import PostgresForTests
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,19 +65,35 @@ def shell(tmp_path: Path) -> Shell:
     return made
 
 
+class Served(NamedTuple):
+    """A running `remit serve`."""
+
+    url: str
+    process: "subprocess.Popen[str]"
+
+
 @contextmanager
-def serving(shell: Shell) -> Iterator[str]:
-    """The URL of a running `remit serve`, which must end well when it is told to."""
-    child = shell.started("serve", "--port", "0")
+def served(shell: Shell, *arguments: str) -> Iterator[Served]:
+    """A running `remit serve`, which is killed at the end if it is still there; it must not have complained."""
+    child = shell.started("serve", "--port", "0", *arguments)
     assert child.stderr is not None
     found = re.search(r"http://127\.0\.0\.1:\d+", child.stderr.readline())
     assert found is not None
     try:
-        yield found[0]
+        yield Served(found[0], child)
     finally:
-        child.send_signal(signal.SIGTERM)
+        child.kill()
         _, rest = child.communicate(timeout=20)
     assert "Traceback" not in rest
+
+
+@contextmanager
+def serving(shell: Shell) -> Iterator[str]:
+    """The URL of a running `remit serve`, which must end well when it is told to."""
+    with served(shell) as server:
+        yield server.url
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
 
 
 def test_a_command_outside_a_workspace_says_how_to_make_one(tmp_path: Path) -> None:
@@ -179,9 +200,9 @@ def test_what_a_killed_command_acknowledged_is_there(shell: Shell) -> None:
 
 
 @contextmanager
-def working(shell: Shell) -> "Iterator[subprocess.Popen[str]]":
+def working(shell: Shell, *arguments: str) -> "Iterator[subprocess.Popen[str]]":
     """A running `remit worker` that follows scripts."""
-    child = shell.started("worker", "--concurrency", "4")
+    child = shell.started("worker", *arguments)
     assert child.stderr is not None
     assert "remit works for" in child.stderr.readline()
     try:
@@ -200,39 +221,89 @@ def until(what: Callable[[], bool]) -> None:
 
 
 def events_of(shell: Shell, task_id: str) -> list[str]:
-    return [event["type"] for event in shell.remit("task", "events", task_id, "--json").json["events"]]
+    """The names of a task's events; asked of the store, since many looks would be many processes."""
+
+    async def look() -> list[str]:
+        async with desk(shell.env["REMIT_DATABASE_URL"]) as at:
+            return await at.events(task_id)
+
+    return asyncio.run(look())
 
 
-def test_a_worker_hands_over_when_told_to_stop_and_ends_at_once_when_told_twice(tmp_path: Path) -> None:
-    shell = Shell(tmp_path, REMIT_RUNNER="tests.surfaces.stubborn:Stubborn", REMIT_HEARTBEAT_SECONDS="1", PYTHONPATH=str(ROOT))
+@pytest.fixture
+def stubborn(tmp_path: Path, durable_url: str) -> Shell:
+    """A shell whose workers work until they are told to stop."""
+    runner = {"REMIT_RUNNER": "tests.surfaces.stubborn:Stubborn", "PYTHONPATH": str(ROOT)}
+    shell = Shell(tmp_path, **runner, REMIT_HEARTBEAT_SECONDS="1", REMIT_DATABASE_URL=durable_url)
     assert shell.remit("init").code == 0
-    shell.remit("task", "create", "Gentle", "--owner", "general")
-    with working(shell) as worker:
-        until(lambda: "RunStarted" in events_of(shell, "1"))
+    return shell
+
+
+@contextmanager
+def serving_and_working(shell: Shell) -> "Iterator[subprocess.Popen[str]]":
+    with served(shell) as server:
+        yield server.process
+
+
+@pytest.mark.parametrize("start", [working, serving_and_working], ids=["worker", "serve"])
+def test_a_worker_hands_over_when_told_to_stop_and_ends_at_once_when_told_twice(
+    stubborn: Shell, start: "Callable[[Shell], AbstractContextManager[subprocess.Popen[str]]]"
+) -> None:
+    stubborn.remit("task", "create", "Gentle", "--owner", "general")
+    with start(stubborn) as worker:
+        until(lambda: "RunStarted" in events_of(stubborn, "1"))
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(20) == 0
-    assert events_of(shell, "1")[-1] == "RunReleased"
-    shell.remit("task", "cancel", "1")
-    shell.remit("task", "create", "Stubborn", "--owner", "general")
-    with working(shell) as worker:
-        until(lambda: "RunStarted" in events_of(shell, "2"))
+    assert events_of(stubborn, "1")[-1] == "RunReleased"
+    stubborn.remit("task", "cancel", "1")
+    stubborn.remit("task", "create", "Stubborn", "--owner", "general")
+    with start(stubborn) as worker:
+        until(lambda: "RunStarted" in events_of(stubborn, "2"))
         worker.send_signal(signal.SIGTERM)
-        until((tmp_path / "deaf").exists)
+        until((stubborn.folder / "deaf").exists)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(20) == 128 + signal.SIGTERM
-    assert events_of(shell, "2")[-1] == "RunStarted"
-    with working(shell):
-        until(lambda: "RunLost" in events_of(shell, "2"))
+    assert events_of(stubborn, "2")[-1] == "RunStarted"
+    with working(stubborn):
+        until(lambda: events_of(stubborn, "2")[-2:] == ["RunLost", "RunStarted"])
 
 
-def test_a_server_works_too_unless_it_is_told_not_to(tmp_path: Path) -> None:
-    shell = Shell(tmp_path, REMIT_RUNNER="remit.testing:Scripted")
+def test_a_server_serves_schedules_and_works_in_one_process(tmp_path: Path, durable_url: str) -> None:
+    shell = Shell(tmp_path, REMIT_RUNNER="remit.testing:Scripted", REMIT_DATABASE_URL=durable_url)
     assert shell.remit("init").code == 0
     shell.remit("task", "create", "Work", "--owner", "general")
-    with serving(shell):
+    with served(shell) as server:
         until(lambda: events_of(shell, "1")[-1] == "TaskCompleted")
-        assert [worker["alive"] for worker in shell.remit("doctor", "--json").json["workers"]] == [True]
+        (worker,) = shell.remit("doctor", "--json").json["workers"]
+        assert (worker["pid"], worker["alive"]) == (server.process.pid, True)
+        assert shell.remit("schedule", "show", "--json").json["due"] is not None
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
     assert shell.remit("doctor", "--json").json["workers"] == []
+
+
+def test_a_server_without_a_worker_leaves_the_work_to_others_and_shows_them(stubborn: Shell) -> None:
+    token = stubborn.remit("token", "show").out.strip()
+    began = datetime.now(UTC)
+    with served(stubborn, "--no-worker") as server:
+        request = urllib.request.Request(f"{server.url}/readyz", headers={"Authorization": f"Bearer {token}"})
+
+        def ready() -> list[Any]:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return json.load(answer)["workers"]  # type: ignore[no-any-return]
+
+        for owner in ("general", "general", "plan"):
+            stubborn.remit("task", "create", "Gentle", "--owner", owner)
+        assert (ready(), stubborn.remit("doctor", "--json").json["workers"]) == ([], [])
+        with working(stubborn, "--agents", "general,explore", "--concurrency", "3") as worker:
+            until(lambda: [row["running"] for row in ready()] == [2])
+            for (row,) in (ready(), stubborn.remit("doctor", "--json").json["workers"]):
+                assert (row["host"], row["pid"], row["alive"], row["running"]) == (socket.gethostname(), worker.pid, True, 2)
+                assert (row["agents"], row["concurrency"]) == (["explore", "general"], 3)
+                assert began < datetime.fromisoformat(row["since"]) < datetime.now(UTC)
+            pulses = [ready()[0]["heartbeat_seconds_ago"] for _ in range(2)]
+            until(lambda: pulses.append(ready()[0]["heartbeat_seconds_ago"]) or pulses[-1] < pulses[-2])  # type: ignore[func-returns-value]
+        assert [task["state"] for task in stubborn.remit("task", "list", "--json").json["tasks"] if task["owner"] == "plan"] == ["pending"]
 
 
 def test_work_is_handed_out_without_a_key_a_server_or_a_worker(shell: Shell) -> None:

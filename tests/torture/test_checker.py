@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from tests.torture import checker
 from tests.torture.checker import Event, Faults, History, Limits, Raw
 
+ROOT = Path(__file__).resolve().parents[2]
 WORKER, OTHER = "host-100-aa", "host-200-bb"
 AT = "2026-01-01T00:00:00.000000Z"
 
@@ -363,6 +367,12 @@ def test_an_event_that_is_there_twice_or_missing_is_caught() -> None:
     history = good().history()
     history.raw.events.pop(1)
     assert list(checker.one_history(history)) != []
+
+
+def test_the_judge_knows_nothing_of_remit() -> None:
+    code = "import sys, tests.torture.checker; print([name for name in sys.modules if name.partition('.')[0] == 'remit'])"
+    alone = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert alone.stdout == "[]\n"
 
 
 def test_every_rule_has_a_history_that_breaks_it() -> None:

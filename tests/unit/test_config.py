@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from remit import config
+from remit.bootstrap.worker import WorkerOptions, options_of
+from remit.domain.record import replace
 from remit.errors import InvalidParam, NotFound
 
 
@@ -100,3 +102,24 @@ def test_a_workspace_is_made_once(tmp_path: Path) -> None:
     assert config.make_workspace(tmp_path) is True
     assert config.make_workspace(tmp_path) is False
     assert (tmp_path / ".remit" / "config.toml").read_text().startswith("#")
+
+
+IN_FILE = """
+concurrency = 3
+heartbeat_seconds = 4
+fleet_concurrency = 5
+[scheduler]
+cron = "*/30 8-18 * * 1-5"
+[agents.general]
+concurrency = 2
+"""
+
+
+def test_a_worker_works_as_the_settings_say(tmp_path: Path, home: dict[str, str]) -> None:
+    here = workspace(tmp_path / "here", IN_FILE)
+    said = WorkerOptions(concurrency=3, heartbeat_seconds=4, fleet_limit=5, agent_limits={"general": 2}, cron="*/30 8-18 * * 1-5")
+    assert options_of(config.load(here, env=home)) == said
+    env = {"REMIT_CONCURRENCY": "6", "REMIT_FLEET_CONCURRENCY": "7", "REMIT_HEARTBEAT_SECONDS": "8", "REMIT_SCHEDULER_CRON": "0 7 * * *"}
+    chosen = replace(said, agents=("plan",), concurrency=6, heartbeat_seconds=8, fleet_limit=7, cron="0 7 * * *")
+    assert options_of(config.load(here, env=home | env), ["plan"]) == chosen
+    assert options_of(config.load(workspace(tmp_path / "new"), env=home)) == WorkerOptions(), "both know the same defaults"

@@ -206,7 +206,9 @@ class MemoryEventStore:
             "jobs": lambda _: (job._asdict() for job in self._jobs.jobs.values()),
             "job_count": lambda _: self._jobs.count(),
             "budget": lambda p: [dict(zip(("tokens", "cost"), self._budgets[p["id"]], strict=True))] if p["id"] in self._budgets else [],
-            "budgets": lambda p: [{"id": root, "tokens": tokens} for root, (tokens, _) in sorted(self._budgets.items()) if root > p["after"]],
+            "budgets": lambda p: [
+                {"id": root, "tokens": tokens, "cost": cost} for root, (tokens, cost) in sorted(self._budgets.items()) if root > p["after"]
+            ],
             "tree": lambda p: (r for r in self._records("task") if r["root_id"] == p["id"]),
             "calls": lambda p: (record for record in self._records("call") if record["task_id"] == p["id"]),
             "call": lambda p: (record for record in self._records("call") if (record["task_id"], record["call_id"]) == (p["id"], p["call"])),

@@ -99,7 +99,7 @@ SELECT: Mapping[str, str] = {
     "job_count": """SELECT queue, SUM(CASE WHEN worker IS NULL THEN 1 ELSE 0 END), SUM(CASE WHEN worker IS NULL THEN 0 ELSE 1 END)
         FROM job GROUP BY queue ORDER BY queue""",
     "budget": "SELECT tokens, cost FROM budget WHERE root_id = :id",
-    "budgets": "SELECT root_id, tokens FROM budget WHERE root_id > :after ORDER BY root_id LIMIT :limit",
+    "budgets": "SELECT root_id, tokens, cost FROM budget WHERE root_id > :after ORDER BY root_id LIMIT :limit",
     "tree": "SELECT doc FROM task {task_tree} WHERE root_id = :id ORDER BY id",
     "calls": f"SELECT {', '.join(BESIDE['call'].columns)} FROM call WHERE task_id = :id ORDER BY started_at, call_id",
     "call": f"SELECT {', '.join(BESIDE['call'].columns)} FROM call WHERE task_id = :id AND call_id = :call",

@@ -1,6 +1,7 @@
 """What is left behind when something went wrong that cannot go wrong: found, and put right from the events."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from remit.app.service import Service
@@ -8,12 +9,15 @@ from remit.codec import opened, task_of
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.due import CHECK, RELEASE, TELL, TIMER, Job
+from remit.domain.value import Task
 from remit.domain.wire import instant
-from remit.errors import Conflict
+from remit.errors import Conflict, UnknownEvent
 from remit.ports import Store
 
 SYSTEM = "system:recovery"
 PAGE = 500
+CENTS_FRACTION = 1e-6
+"""How far sums of money may be apart that were added up in different orders."""
 
 
 class Findings(NamedTuple):
@@ -33,6 +37,11 @@ class Findings(NamedTuple):
     def total(self) -> int:
         """How many there are of all kinds."""
         return sum(len(found) for found in self)
+
+    @property
+    def repairable(self) -> int:
+        """How many of them can be put right."""
+        return self.total - len(self.budgets_below_use)
 
 
 class Recovery:
@@ -72,19 +81,32 @@ class Recovery:
 
     async def _look(self) -> Findings:
         return Findings(
-            runnable_without_job=tuple([str(row[0]) async for row in self._rows("jobless")]),
-            stale_runs=tuple([str(row[0]) async for row in self._rows("runless")]),
-            parents_not_told=tuple([str(row[0]) async for row in self._rows("untold") if await self._has_news(str(row[0]))]),
+            runnable_without_job=await self._such("jobless", self._known),
+            stale_runs=await self._such("runless", self._known),
+            parents_not_told=await self._such("untold", self._has_news),
             dependents_not_told=tuple([str(row[0]) async for row in self._rows("unreleased")]),
-            undelivered_updates=tuple([str(row[0]) async for row in self._rows("ticking") if await self._has_updates(str(row[0]))]),
-            waiting_without_alarm=tuple([str(row[0]) async for row in self._rows("alarmed") if await self._alarms(str(row[0]))]),
+            undelivered_updates=await self._such("ticking", self._has_updates),
+            waiting_without_alarm=await self._such("alarmed", self._alarms),
             claims_without_check=tuple([str(row[0]) async for row in self._rows("unchecked")]),
-            budgets_below_use=tuple([str(row[0]) async for row in self._rows("budgets") if row[1] < await self._used(row[0])]),
+            budgets_below_use=await self._such("budgets", self._is_below_use),
         )
 
-    async def _used(self, root: int) -> int:
-        usages = [task_of(document).usage for (document,) in await self._store.select("tree", {"id": root})]
-        return sum(usage.input_tokens + usage.output_tokens for usage in usages)
+    async def _such(self, query: str, wanted: Callable[..., Awaitable[Any]]) -> tuple[str, ...]:
+        """The tasks of a query of which something is true; those that a newer remit wrote are left to it."""
+        found: list[str] = []
+        async for row in self._rows(query):
+            with suppress(UnknownEvent):
+                if await wanted(str(row[0]), *row[1:]):
+                    found.append(str(row[0]))
+        return tuple(found)
+
+    async def _known(self, task_id: str, *_: str) -> Task:
+        return await self._service.load(task_id)
+
+    async def _is_below_use(self, root: str, tokens: int, cost: float) -> bool:
+        usages = [task_of(document).usage for (document,) in await self._store.select("tree", {"id": int(root)})]
+        used = sum(usage.input_tokens + usage.output_tokens for usage in usages)
+        return tokens < used or cost < sum(usage.cost for usage in usages) - CENTS_FRACTION
 
     async def _alarms(self, task_id: str) -> dict[str, Job]:
         """The timers, turns and ends of time that a task waits for and that no job stands for."""

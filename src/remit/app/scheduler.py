@@ -8,7 +8,7 @@ from remit.domain import command as cmd
 from remit.domain.due import TICK, Job
 from remit.domain.value import State, Task
 from remit.domain.wire import instant
-from remit.errors import Conflict, NotFound, StaleRun
+from remit.errors import Conflict, NotFound, StaleRun, UnknownEvent
 from remit.ports import Clock, Lease, Store
 
 SYSTEM = "system:scheduler"
@@ -43,7 +43,7 @@ class Scheduler:
                 after = number
                 if stopping.is_set():
                     return await self._store.give_back(lease, 0.0)
-                await self._turn(str(number), due, lease)
+                await self._turn(str(number), due, lease, stopping)
         await self._service.put(self._tick_after(_later(began, slot)), done=lease)
         return None
 
@@ -54,23 +54,26 @@ class Scheduler:
     def _tick_after(self, when: datetime) -> Job:
         return Job(key=TICK, at=instant(self._clock.next_slot(self._cron, when)))
 
-    async def _turn(self, task_id: str, due: datetime, lease: Lease) -> None:
-        task = await self._service.load(task_id)
-        if _has_own_calendar(task) or task.wait is None or task.wait.since > due:
-            return
+    async def _turn(self, task_id: str, due: datetime, lease: Lease, stopping: asyncio.Event) -> None:
         try:
+            task = await self._service.load(task_id)
+            if _has_own_calendar(task) or task.wait is None or task.wait.since > due:
+                return
             await self._service.execute(cmd.Tick(task_id=task_id), SYSTEM, held=Held(lease))
+            await self._until_settled(task_id, stopping)
         except StaleRun:
             raise
-        except (Conflict, NotFound):
+        except (Conflict, NotFound, UnknownEvent):  # what a newer remit wrote must not keep the others from their turns
             return
-        await self._until_settled(task_id)
 
-    async def _until_settled(self, task_id: str) -> None:
-        """Return once the run that a turn led to is over; a task that nobody picks up holds the others for a while only."""
+    async def _until_settled(self, task_id: str, stopping: asyncio.Event) -> None:
+        """Return once the run that a turn led to is over; a task that nobody picks up holds the others for a while only.
+
+        A worker that is about to stop picks up nothing itself, and leaves the rest of the tick to others.
+        """
         deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         async with self._store.watch() as bell:
-            while True:
+            while not stopping.is_set():
                 task = await self._service.load(task_id)
                 queued = task.state is State.PENDING and asyncio.get_running_loop().time() < deadline
                 if not queued and task.run is None:

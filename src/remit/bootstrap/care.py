@@ -53,7 +53,7 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
         if fix:
             sweep_left_over()
             await recovery.repair(left)
-            found["fixed"] = left.total
+            found["fixed"] = left.repairable
         if verify:
             report = await verify_store(store)
             faults = [{"place": fault.place, "problem": fault.problem} for fault in report.faults]

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 Result = dict[str, Any]
+BEYOND_REPAIR = ("budgets_below_use",)
+"""What a doctor finds and cannot put right."""
 
 
 class Host(Protocol):
@@ -59,7 +61,7 @@ class Host(Protocol):
 
         `{version, workspace, settings: [{name, value, origin}], unknown, store: {kind, sqlite?, tasks: {state: n}}, workers, queues,
         left_behind: {kind: [task ids]}, orphans: [process ids], verified?, fixed?}`. With verify, `verified` is `{streams, events, rows,
-        faults: [{place, problem}]}`; with fix, what was left behind is put right and `fixed` says how much.
+        faults: [{place, problem}]}`; with fix, what was left behind is put right where that can be, and `fixed` says how much.
         """
         ...
 

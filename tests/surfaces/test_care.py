@@ -1,0 +1,254 @@
+"""The real `remit doctor`, `schedule` and `migrate` over real databases: each thing that can be wrong is named, and put right where that is safe."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import asyncpg
+import pytest
+
+from remit.adapters.tools import supervisor
+from remit.app.service import Loaded, _written
+from remit.bootstrap.host import WorkspaceHost
+from remit.domain import event as ev
+from remit.domain.decide import Context
+from remit.domain.value import State, Usage
+from remit.ports import Claim, Debit, Lease, Unit
+from remit.surfaces.cli.main import main
+from tests.contract.test_tamper import Hand, PostgresHand, SqliteHand
+from tests.engine.fleet import ANN, Fleet, fleet
+from tests.torture.worker import NEVER
+
+Change = Callable[[Fleet], Awaitable[Any]]
+
+
+class Said(NamedTuple):
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Place:
+    """A workspace, what was done to it, and commands that are typed there."""
+
+    def __init__(self, url: str, folder: Path, printed: pytest.CaptureFixture[str]) -> None:
+        self.url, self._folder, self._printed = url, folder, printed
+
+    def after(self, change: Change) -> Any:
+        """Do something to the store."""
+
+        async def done() -> Any:
+            async with fleet(self.url) as team:
+                return await change(team)
+
+        return asyncio.run(done())
+
+    def remit(self, *argv: str) -> Said:
+        """Type a command."""
+        self._printed.readouterr()
+        where = {"workspace": str(self._folder), "database_url": self.url}
+        code = main(argv, lambda options: WorkspaceHost({**options, **where}))
+        return Said(code, self._printed.readouterr().out)
+
+    def left(self, *argv: str) -> tuple[int, dict[str, list[str]]]:
+        """How the doctor leaves, and what he has found."""
+        said = self.remit("doctor", "--json", *argv)
+        return said.code, {name: ids for name, ids in said.json["left_behind"].items() if ids}
+
+
+@pytest.fixture
+def place(durable_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setattr(supervisor, "_pid_namespace", lambda: f"of-{tmp_path.name}")  # so that processes of other tests are none of our business
+    made = Place(durable_url, tmp_path, capsys)
+    assert made.remit("init").code == 0
+    return made
+
+
+async def forged(team: Fleet, task_id: str, *events: Any) -> None:
+    """Store events that no command leads to, with the rows that follow and without the jobs."""
+    store, clock = team.core.store, team.core.clock
+    ((*_, head, _),) = await store.select("rows_task", {"ids": [int(task_id)]})
+    context = Context(actor=ANN, now=clock.now())
+    written = _written(task_id, events, Loaded(await team.task(task_id), head), context, clock)
+    await store.commit(Unit((written.append,), tuple(written.changes)))
+
+
+async def a_task_without_a_job(team: Fleet) -> None:
+    task_id = await team.create(["finish", "found"])
+    await team.core.store.commit(Unit((), (), drops=(f"run/{task_id}",)))
+
+
+async def a_run_that_nobody_has(team: Fleet) -> None:
+    task_id = await team.create(["finish", "found"])
+    (job,) = (await team.core.store.claim(Claim("w1", {"agent/general": 0}, 1, 0, 60.0))).jobs
+    await team.do("StartRun", "system:engine", task_id=task_id, worker="w1")
+    await team.core.service.put(done=Lease(job.id, "w1"))
+
+
+async def an_update_that_woke_nobody(team: Fleet) -> None:
+    await waiting(team)
+    await forged(team, "1", ev.MessageSent(update_id="1-u1", message="Go on"))
+
+
+async def waiting(team: Fleet) -> None:
+    """A task that waits for its turn, and nobody who works."""
+    task_id = await team.create(["wait"], ["finish", "found"], completion="explicit")
+    worker = await team.hire(cron=NEVER)
+    await team.until(task_id, lambda task: task.state is State.WAITING)
+    worker.stop()
+    await team.staff(0)
+
+
+async def found(team: Fleet) -> None:
+    """What a worker makes of the first task."""
+    await team.hire(cron=NEVER)
+    assert (await team.ended("1")).summary == "found"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "words"),
+    [
+        (a_task_without_a_job, "runnable_without_job", "#1 could run but are not in the queue"),
+        (a_run_that_nobody_has, "stale_runs", "#1 have a run that no worker has"),
+        (an_update_that_woke_nobody, "undelivered_updates", "#1 wait although there is an update for them"),
+    ],
+)
+def test_what_was_left_behind_is_named_and_put_right(place: Place, wrong: Change, kind: str, words: str) -> None:
+    place.after(wrong)
+    for _ in range(2):
+        assert place.left() == (1, {kind: ["1"]}), "looking changes nothing"
+    said = place.remit("doctor")
+    assert (said.code, f"fault {words}" in said.out) == (1, True)
+    fixed = place.remit("doctor", "--fix")
+    assert (fixed.code, f"fixed {words}" in fixed.out) == (0, True)
+    assert place.left() == (0, {})
+    assert place.remit("doctor", "--verify").code == 0
+    place.after(found)
+
+
+async def used(team: Fleet, tokens: int, cost: float) -> None:
+    """A task that used 30 tokens and 0.3 dollars, and a ledger that says otherwise."""
+    task_id = await team.create(limits={"max_tokens": 1000})
+    run = (await team.task(await team.do("StartRun", "system:engine", task_id=task_id, worker="w1"))).run
+    assert run is not None
+    usage = Usage(input_tokens=20, output_tokens=10, cost=0.3)
+    await forged(team, task_id, ev.BudgetSettled(reservation_id=run.id, run_id=run.id, usage=usage))
+    await more(team, tokens, cost)
+    await team.do("CancelTask", task_id=task_id)
+
+
+async def more(team: Fleet, tokens: int, cost: float) -> None:
+    """Add to the ledger."""
+    await team.core.store.commit(Unit((), (), debit=Debit(1, tokens, cost)))
+
+
+@pytest.mark.parametrize(("tokens", "cost"), [(1, 0.0), (0, 0.1)], ids=["tokens", "cost"])
+def test_a_ledger_that_says_less_than_was_used_is_named_and_not_called_fixed(place: Place, tokens: int, cost: float) -> None:
+    place.after(lambda team: used(team, 30 - tokens, 0.3 - cost))
+    assert place.left() == (1, {"budgets_below_use": ["1"]})
+    assert place.remit("doctor", "--fix", "--json").json["fixed"] == 0
+    said = place.remit("doctor", "--fix")
+    assert (said.code, "fault #1 have used more than their tree's ledger says" in said.out) == (1, True)
+    place.after(lambda team: more(team, tokens, cost))
+    assert place.left() == (0, {})
+    place.after(lambda team: more(team, 5, 1.0))
+    assert place.left() == (0, {}), "what lost calls were given may be more"
+
+
+@pytest.fixture
+def orphan() -> "Iterator[subprocess.Popen[bytes]]":
+    """A process with the mark of a worker that is gone."""
+    mark = supervisor.cookie(os.getpid(), "n").replace(".", ".9", 1)
+    process = subprocess.Popen(["sleep", "600"], env={supervisor.COOKIE: mark, "PATH": os.environ["PATH"]})
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_processes_that_a_dead_worker_left_are_named_and_ended(place: Place, orphan: "subprocess.Popen[bytes]") -> None:
+    said = place.remit("doctor")
+    assert (said.code, f"There are processes of commands whose worker is gone: {orphan.pid}" in said.out) == (1, True)
+    assert orphan.poll() is None
+    assert place.remit("doctor", "--json").json["orphans"] == [orphan.pid]
+    said = place.remit("doctor", "--fix")
+    assert (said.code, f"Ended processes of commands whose worker is gone: {orphan.pid}" in said.out) == (0, True)
+    assert orphan.wait(20) == -signal.SIGKILL
+    assert place.remit("doctor", "--json").json["orphans"] == []
+
+
+@asynccontextmanager
+async def hand(url: str) -> AsyncIterator[Hand]:
+    """Somebody with the password of the database."""
+    if url.startswith("sqlite"):
+        somebody: Hand = SqliteHand(Path(url.removeprefix("sqlite:///")))
+    else:
+        somebody = PostgresHand(await asyncpg.connect(url, server_settings={"search_path": "remit"}))
+    yield somebody
+    await somebody.close()
+
+
+async def tampered(url: str, statement: str) -> None:
+    """Change a database behind everybody's back."""
+    async with hand(url) as somebody:
+        await somebody.unlock()
+        await somebody.run(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE event SET actor = 'user:eve' WHERE stream = '1' AND version = 1", "was changed: its hash does not match"),
+        ("UPDATE task SET title = 'Another' WHERE id = 1", "differs from a replay in title"),
+    ],
+    ids=["chain", "row"],
+)
+def test_a_store_that_does_not_hold_together_is_found_and_nothing_pretends_to_mend_it(place: Place, statement: str, problem: str) -> None:
+    place.after(lambda team: used(team, 30, 0.3))
+    assert place.remit("doctor", "--verify").code == 0
+    asyncio.run(tampered(place.url, statement))
+    assert place.remit("doctor").code == 0, "only proof finds it"
+    for more in ((), ("--fix",)):
+        said = place.remit("doctor", "--verify", *more)
+        assert (said.code, problem in said.out) == (1, True)
+
+
+def test_the_schedule_is_shown_and_a_tick_is_given_at_once(place: Place) -> None:
+    place.after(waiting)
+    shown = place.remit("schedule", "show", "--json").json
+    assert (shown["cron"], shown["workers"], len(shown["next"])) == ("0 6-21 * * *", 0, 5)
+    assert shown["waiting"] == [{"id": "1", "title": "Work", "cron": None}]
+    assert shown["next"] == sorted(set(shown["next"]))
+    assert "#1 Work waits for its turn" in place.remit("schedule", "show").out
+    assert place.remit("schedule", "tick", "--json").json == {"waiting": 1, "workers": 0}
+    assert place.remit("schedule", "tick").out == "Asked for a tick; 1 task waits for it.\n"
+
+    async def carried_out(team: Fleet) -> list[str]:
+        await found(team)
+        await team.idle()
+        return await team.events("1")
+
+    assert place.after(carried_out).count("TimerFired") == 1, "asked for twice, given once"
+    assert place.remit("schedule", "show", "--json").json["waiting"] == []
+
+
+def test_a_store_is_brought_up_to_date(place: Place) -> None:
+    kind, question = ("sqlite", "PRAGMA user_version") if place.url.startswith("sqlite") else ("postgresql", "SELECT version FROM schema_version")
+
+    async def version() -> Any:
+        async with hand(place.url) as somebody:
+            return (await somebody.run(question))[0][0]
+
+    first, again = (place.remit("migrate", "--json").json for _ in range(2))
+    assert first == again == {"store": kind, "schema": asyncio.run(version())}
+    assert place.remit("doctor", "--verify").code == 0
