@@ -108,8 +108,9 @@ def noting(made: list[str], gate: Gate | None = None) -> Callable[[str], Awaitab
 class Stage:
     """A fleet whose workers run agents."""
 
-    def __init__(self, team: Fleet, folder: Path, script: Script, functions: Sequence[Callable[..., Any]] = ()) -> None:
+    def __init__(self, team: Fleet, folder: Path, script: Script, functions: Sequence[Callable[..., Any]] = (), *, unsandboxed: bool = True) -> None:
         self.team, self.folder, self.script, self._functions = team, folder, script, named(functions)
+        self._unsandboxed = unsandboxed
         team.core.equipment = self._equipment
 
     @asynccontextmanager
@@ -117,7 +118,7 @@ class Stage:
         yield Equipment(self.script, self._tools)
 
     def _tools(self) -> ToolHost:
-        return WithFunctions(lambda: WorkspaceTools(self.folder, allow_unsandboxed=True), self._functions)
+        return WithFunctions(lambda: WorkspaceTools(self.folder, allow_unsandboxed=self._unsandboxed), self._functions)
 
     async def hire(self, models: Models | None = None, **options: Any) -> Any:
         """One more worker for agents."""
@@ -156,12 +157,16 @@ async def stage(
     agents: Sequence[Agent] = (),
     functions: Sequence[Callable[..., Any]] = (),
     workers: int = 1,
+    unsandboxed: bool = True,
     **options: Any,
 ) -> AsyncIterator[Stage]:
-    """A stage with a worker on the store that a URL names; agents and functions are there beside the built-in ones."""
+    """A stage with a worker on the store that a URL names; agents and functions are there beside the built-in ones.
+
+    Commands run without a sandbox where there is none, unless that is not allowed.
+    """
     async with fleet(url, agents) as team:
         team.core.folder = str(folder)
-        play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule)), functions)
+        play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule)), functions, unsandboxed=unsandboxed)
         for _ in range(workers):
             await play.hire(**options)
         yield play
