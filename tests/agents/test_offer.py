@@ -4,6 +4,7 @@ from pathlib import Path
 
 from remit.adapters.models.desk import ModelDesk
 from remit.app.agents import Agent
+from remit.catalog import FOR_EVERYONE
 from remit.domain.choice import Choices
 from remit.domain.message import Request, Response, ToolResult
 from remit.domain.value import State
@@ -31,6 +32,16 @@ async def test_each_agent_is_offered_what_it_was_promised(any_url: str, tmp_path
         assert offered["build"] == offered["clerk"] | offered["lead"] | FILES
         efforts = {request.agent: request.settings.effort for request in at.script.asked}
         assert (efforts["general"], efforts["build"], efforts["lead"]) == ("low", "low", "high")
+
+
+async def test_the_tools_that_hand_out_work_say_when_to_and_with_which_model(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Done.")) as at:
+        await at.run(owner="build")
+        said = {tool.name: tool.description for tool in at.script.asked[0].tools}
+        assert all("complex" in said[name] and "parallel" in said[name] for name in (*DELEGATION, "create_subtask_explore"))
+        assert all("`light` for simple" in said[name] and "`main` for reasoning" in said[name] for name in DELEGATION)
+        assert all(agent.description in said["task"] for agent in at.team.core.agents.all() if not agent.hidden)
+        assert {name: FOR_EVERYONE[name].description for name in DELEGATION} == {name: said[name].partition(" Who can")[0] for name in DELEGATION}
 
 
 async def test_a_task_made_beside_has_no_tool_that_its_maker_has_not(any_url: str, tmp_path: Path) -> None:
