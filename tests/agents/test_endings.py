@@ -102,6 +102,51 @@ async def test_the_time_of_a_task_ends_it_in_the_middle_of_a_call(any_url: str, 
         assert (envelope["data"]["status"], envelope["error"]["code"]) == ("timeout", "TIMEOUT")
 
 
+async def test_the_end_of_time_leaves_a_turn_for_a_report(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Response | Awaitable[Response]:
+        if not request.tools:
+            return says("Half of it.")
+        return gate.then(says("Too late.")) if results(request) else calls(("LS", {"path": "."}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(limits={"timeout_seconds": 0.5})
+        assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 1)
+        assert task.failure_reason == "The time limit of 0.5 seconds is reached. Its report: Half of it."
+        assert "You have used up what this task may use (0.5 seconds)." in at.script.asked[2].messages[-1].text
+        assert (task.usage.requests, [(item.tool, item.count) for item in task.tool_summary]) == (2, [("LS", 1)])
+        assert (await at.transcript(task.id))[-1]["parts"][0]["text"] == "Half of it."
+        envelope = await at.call("task_output", task_id=task.id)
+        assert (envelope["data"]["status"], envelope["error"]["code"]) == ("timeout", "TIMEOUT")
+        assert "Half of it." in envelope["data"]["result"]
+
+
+async def test_a_tool_that_is_cut_off_by_the_end_of_time_is_told_as_unknown(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        return calls(("Bash", {"command": "echo begun > begun.txt; sleep 60"})) if request.tools else says(results(request)[0])
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(limits={"timeout_seconds": 1}, tools=["Bash"])
+        assert (task.reason, (tmp_path / "begun.txt").exists()) == ("timeout", True)
+        assert "This call was begun and then interrupted" in (task.failure_reason or "")
+
+
+@pytest.mark.parametrize("how", ["hangs", "fails"])
+async def test_a_report_that_does_not_come_holds_nobody_up(any_url: str, tmp_path: Path, how: str) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Response | Awaitable[Response]:
+        if not request.tools and how == "fails":
+            raise ModelFailed("overloaded", "Not now.")
+        return gate.then(says("Too late.")) if results(request) else calls(("LS", {"path": "."}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(limits={"timeout_seconds": 0.3})
+        assert (task.state, task.reason, task.counts.runs, len(at.script.asked)) == (State.FAILED, "timeout", 1, 3)
+        assert (task.failure_reason, task.duration < 10) == ("The time limit of 0.3 seconds is reached.", True)
+
+
 async def test_time_is_summed_over_runs_and_stands_still_for_a_person(any_url: str, tmp_path: Path) -> None:
     async def slow(request: Request) -> Response:
         await asyncio.sleep(0.15)
@@ -198,6 +243,7 @@ async def test_cost_is_limited_over_runs(any_url: str, tmp_path: Path) -> None:
             await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
         task = await at.team.ended(task_id)
         assert (task.reason, len(at.script.asked), round(task.usage.cost, 2)) == ("budget", 3, 0.6)
+        assert "I spent it." in (task.failure_reason or "")
 
 
 async def test_the_last_turn_counts_what_was_used(any_url: str, tmp_path: Path) -> None:
