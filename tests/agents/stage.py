@@ -1,4 +1,8 @@
-"""Agents at work in tests: real runs on a real store, with a model that follows a script."""
+"""Agents at work in tests: real runs on a real store, with a model that follows a script.
+
+What it is asked and what it answers goes through an OpenAI-compatible endpoint on this machine; a failure that a rule raises is one that
+the gateway would have told.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -17,6 +21,7 @@ from remit.domain.message import Request, Response, TextPart, Tokens, ToolCall
 from remit.domain.value import State, Task
 from remit.ports import Chosen, Equipment, Models, ToolHost
 from remit.surfaces.agent_tools import CatalogTools
+from tests.agents.line import Line
 from tests.engine.fleet import ANN, Fleet, fleet
 
 Rule = Callable[[Request], Response | Awaitable[Response]]
@@ -51,6 +56,7 @@ class Script:
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
         self.asked: list[Request] = []
+        self.line: Line | None = None
 
     def trouble(self) -> list[dict[str, Any]]:
         return []
@@ -63,7 +69,8 @@ class Script:
         """The answer of the rule."""
         self.asked.append(request)
         answer = self._rule(request)
-        return await answer if isawaitable(answer) else answer
+        given = await answer if isawaitable(answer) else answer
+        return given if self.line is None else await self.line.carry(request, given)
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -164,9 +171,10 @@ async def stage(
 
     Commands run without a sandbox where there is none, unless that is not allowed.
     """
-    async with fleet(url, agents) as team:
+    async with Line().opened() as line, fleet(url, agents) as team:
         team.core.folder = str(folder)
         play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule)), functions, unsandboxed=unsandboxed)
+        play.script.line = line
         for _ in range(workers):
             await play.hire(**options)
         yield play
