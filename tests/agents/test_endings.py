@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from remit.app.agents import Agent
 from remit.domain.message import Request, Response, Tokens
 from remit.domain.model import FailureKind, ModelFailed
 from remit.domain.value import State
@@ -255,6 +257,60 @@ async def test_the_last_turn_counts_what_was_used(any_url: str, tmp_path: Path) 
         assert (task.reason, task.usage.requests, task.usage.tool_calls) == ("turns", 3, 2)
         found = await at.call("task_output", task_id=task.id)
         assert (found["error"]["code"], found["stats"]["tokens"]) == ("LIMIT_EXCEEDED", 45)
+
+
+@pytest.mark.parametrize(("limits", "turns"), [({}, 2), ({"max_turns": 1}, 1), ({"max_turns": 3}, 3)])
+async def test_the_turns_of_an_agents_own_file_hold_unless_the_task_says_otherwise(
+    any_url: str, tmp_path: Path, limits: dict[str, Any], turns: int
+) -> None:
+    brisk = Agent(id="brisk", description="Brief.", max_turns=2)
+
+    def rule(request: Request) -> Response:
+        return calls(("LS", {"path": "."})) if request.tools else says("Some of it.")
+
+    async with stage(any_url, tmp_path, rule, agents=[brisk]) as at:
+        task = await at.run(owner="brisk", limits=limits)
+        assert (task.reason, len(at.script.asked)) == ("turns", turns + 1)
+        assert task.failure_reason == f"The limit of {turns} turns is reached. Its report: Some of it."
+
+
+async def test_fifty_turns_are_enough_if_nobody_says_otherwise(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        return calls(("LS", {"path": "."})) if request.tools else says("Some of it.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        assert ((await at.run()).reason, len(at.script.asked)) == ("turns", 51)
+
+
+async def test_the_time_of_a_tool_is_limited_and_the_agent_goes_on(any_url: str, tmp_path: Path) -> None:
+    script = [calls(("Bash", {"command": "echo begun; sleep 60", "timeout": 300}), ("LS", {"path": "."})), says("Without it.")]
+    async with stage(any_url, tmp_path, script) as at:
+        task = await at.run(tools=["Bash", "LS"])
+        assert (task.state, task.duration < 30) == (State.DONE, True)
+        stopped, listed = results(at.script.asked[1])
+        assert "begun\n[Stopped after 0.3 seconds, with everything it had started." in stopped
+        assert "empty" in listed or "remit.db" in listed
+
+
+@pytest.mark.parametrize(("limits", "cost"), [({"max_tokens": 7000}, 0.0), ({"max_cost": 0.5}, 0.3)])
+async def test_what_a_subtask_may_use_itself_ends_it_with_a_report_and_its_parent_goes_on(
+    any_url: str, tmp_path: Path, limits: dict[str, Any], cost: float
+) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent == "build":
+            return (
+                says(results(request)[0])
+                if results(request)
+                else calls(("task", {"objective": "Waste", "subagent_type": "explore", "limits": limits}))
+            )
+        answer = calls(("LS", {"path": "."})) if request.tools else says("Half of it.")
+        return answer._replace(tokens=Tokens(3000, 1000), cost=cost)
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(owner="build")
+        child = await at.team.task("2")
+        assert (task.state, child.state, child.reason, child.usage.requests) == (State.DONE, State.FAILED, "budget", 3)
+        assert "Half of it." in (task.final_message or "")
 
 
 async def test_an_explicit_completion_counts_its_tools(any_url: str, tmp_path: Path) -> None:

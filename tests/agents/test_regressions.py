@@ -13,6 +13,7 @@ import os
 import shlex
 import signal
 import subprocess
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,36 @@ async def test_outputs_that_never_fit_are_asked_for_twice_again(any_url: str, tm
         task = await at.run(outputs=[{"name": "count", "kind": "url"}])
         assert (task.state, task.reason, len(at.script.asked)) == (State.FAILED, "acceptance", 3)
         assert "count" in results(at.script.asked[1])[0]
+
+
+async def test_a_child_in_the_background_stays_in_sight_and_is_not_made_again(any_url: str, tmp_path: Path) -> None:
+    """Nothing of a conversation is ever left out, and every request says how the subtasks stand, in every run."""
+    gate = Gate()
+
+    def rule(request: Request) -> Response | Awaitable[Response]:
+        if request.agent == "explore":
+            return gate.then(says("Looked."))
+        turn = sum(message.role == "assistant" for message in request.messages)
+        if turn == 0:
+            return calls(("task", {"objective": "Look", "subagent_type": "explore", "wait": False}))
+        if turn == 20:
+            return calls(("ask_user", {"question": "Go on?"}))
+        return calls(("LS", {"path": "."})) if turn < 40 else says("Done.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task_id = await at.create(owner="build")
+        asked = await at.team.until(task_id, lambda task: bool(task.questions) and task.run is None)
+        await reached(gate)
+        gate.open.set()
+        await at.team.ended("2")
+        await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
+        task = await at.team.ended(task_id)
+        assert (task.state, len(task.children)) == (State.DONE, 1)
+        tails = [request.messages[-1].text for request in at.script.asked if request.agent == "build"]
+        assert [[state for state in ("pending", "running", "done") if f"- subtask 2: {state}" in tail] != [] for tail in tails] == [False] + [
+            True
+        ] * 40
+        assert ["- subtask 2: done" in tail for tail in tails[21:]] == [True] * 20
 
 
 async def test_a_turn_of_the_calendar_is_no_word_of_a_person(any_url: str, tmp_path: Path) -> None:
