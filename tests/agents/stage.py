@@ -18,6 +18,7 @@ from remit.app.agents import Agent
 from remit.app.run import AgentRunner
 from remit.catalog import Caller, call
 from remit.domain.message import Request, Response, TextPart, Tokens, ToolCall
+from remit.domain.model import ModelFailed
 from remit.domain.value import State, Task
 from remit.ports import Chosen, Equipment, Models, ToolHost
 from remit.surfaces.agent_tools import CatalogTools
@@ -57,6 +58,8 @@ class Script:
         self._rule = rule
         self.asked: list[Request] = []
         self.line: Line | None = None
+        self._open: set[asyncio.Future[Response]] = set()
+        self._over = False
 
     def trouble(self) -> list[dict[str, Any]]:
         return []
@@ -69,8 +72,28 @@ class Script:
         """The answer of the rule."""
         self.asked.append(request)
         answer = self._rule(request)
-        given = await answer if isawaitable(answer) else answer
+        given = await self._awaited(answer) if isawaitable(answer) else answer
         return given if self.line is None else await self.line.carry(request, given)
+
+    def hang_up(self) -> None:
+        """Answer nobody any more: a test that has failed must not wait for a model that it keeps waiting."""
+        self._over = True
+        for answer in self._open:
+            answer.cancel()
+
+    async def _awaited(self, answer: Awaitable[Response]) -> Response:
+        coming = asyncio.ensure_future(answer)
+        self._open.add(coming)
+        try:
+            if self._over:
+                coming.cancel()
+            return await coming
+        except asyncio.CancelledError:
+            if self._over:
+                raise ModelFailed("rejected_request", "The test is over.") from None
+            raise
+        finally:
+            self._open.discard(coming)
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -177,4 +200,8 @@ async def stage(
         play.script.line = line
         for _ in range(workers):
             await play.hire(**options)
-        yield play
+        try:
+            yield play
+        except BaseException:
+            play.script.hang_up()
+            raise
