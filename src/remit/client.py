@@ -1,21 +1,19 @@
 """remit over HTTP: the same operations, results and errors as in the process of the server."""
 
 import asyncio
-import inspect
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import quote
 
 import aiohttp
 from yarl import URL
 
-from remit.catalog import FOR_EVERYONE, Operation, enveloped
-from remit.domain.record import MISSING, fields
+from remit.catalog import FOR_EVERYONE, Operation, enveloped, method_of
 from remit.domain.shape import parse
 from remit.domain.wire import instant
 from remit.errors import (
@@ -239,34 +237,5 @@ async def _blocks(response: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, 
                 yield told
 
 
-def _method(operation: Operation) -> Callable[..., Awaitable[Result]]:
-    """An operation as a method: what it needs in order, the rest by name."""
-    needed = [name for name, default in fields(operation.input).items() if default is MISSING]
-
-    async def method(self: RemitClient, *args: Any, **named: Any) -> Result:
-        if len(args) > len(needed) or not named.keys().isdisjoint(needed[: len(args)]):
-            raise TypeError(f"{operation.name} takes {', '.join(needed) or 'nothing'} in order, and each field once")
-        return await self.call(operation.name, dict(zip(needed, args, strict=False)) | named)
-
-    method.__name__, method.__qualname__, method.__doc__ = operation.name, f"RemitClient.{operation.name}", operation.description
-    method.__signature__ = _signature(operation.input)  # type: ignore[attr-defined]  # what inspect and help read
-    return method
-
-
-def _signature(kind: type[Any]) -> inspect.Signature:
-    hints = get_type_hints(kind)
-    order = sorted(fields(kind).items(), key=lambda item: item[1] is not MISSING)
-    parameters = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD if default is MISSING else inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if default is MISSING else default,
-            annotation=hints[name],
-        )
-        for name, default in order
-    ]
-    return inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *parameters], return_annotation=Result)
-
-
 for _operation in FOR_EVERYONE.values():
-    setattr(RemitClient, _operation.name, _method(_operation))
+    setattr(RemitClient, _operation.name, method_of("RemitClient", _operation, RemitClient.call))

@@ -5,17 +5,17 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tests.modelserver import ModelServer, Reply, Status
+from tests.modelserver import Dialect, ModelServer, Reply, Status
 
 Body = dict[str, Any]
 Answer = Callable[[Body], Awaitable[Reply]]
 
 
 class RuledServer(ModelServer):
-    """Speaks the one dialect; what it says follows from the request."""
+    """What it says follows from the request."""
 
-    def __init__(self, rule: Answer) -> None:
-        super().__init__("openai")
+    def __init__(self, rule: Answer, dialect: Dialect = "openai") -> None:
+        super().__init__(dialect)
         self._rule = rule
 
     async def _choose(self, body: Body) -> Reply:

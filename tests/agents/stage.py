@@ -1,4 +1,8 @@
-"""Agents at work in tests: real runs on a real store, with a model that follows a script."""
+"""Agents at work in tests: real runs on a real store, with a model that follows a script.
+
+What it is asked and what it answers goes through an OpenAI-compatible endpoint on this machine; a failure that a rule raises is one that
+the gateway would have told.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -14,9 +18,11 @@ from remit.app.agents import Agent
 from remit.app.run import AgentRunner
 from remit.catalog import Caller, call
 from remit.domain.message import Request, Response, TextPart, Tokens, ToolCall
+from remit.domain.model import ModelFailed
 from remit.domain.value import State, Task
 from remit.ports import Chosen, Equipment, Models, ToolHost
 from remit.surfaces.agent_tools import CatalogTools
+from tests.agents.line import Line
 from tests.engine.fleet import ANN, Fleet, fleet
 
 Rule = Callable[[Request], Response | Awaitable[Response]]
@@ -51,6 +57,9 @@ class Script:
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
         self.asked: list[Request] = []
+        self.line: Line | None = None
+        self._open: set[asyncio.Future[Response]] = set()
+        self._over = False
 
     def trouble(self) -> list[dict[str, Any]]:
         return []
@@ -63,7 +72,28 @@ class Script:
         """The answer of the rule."""
         self.asked.append(request)
         answer = self._rule(request)
-        return await answer if isawaitable(answer) else answer
+        given = await self._awaited(answer) if isawaitable(answer) else answer
+        return given if self.line is None else await self.line.carry(request, given)
+
+    def hang_up(self) -> None:
+        """Answer nobody any more: a test that has failed must not wait for a model that it keeps waiting."""
+        self._over = True
+        for answer in self._open:
+            answer.cancel()
+
+    async def _awaited(self, answer: Awaitable[Response]) -> Response:
+        coming = asyncio.ensure_future(answer)
+        self._open.add(coming)
+        try:
+            if self._over:
+                coming.cancel()
+            return await coming
+        except asyncio.CancelledError:
+            if self._over:
+                raise ModelFailed("rejected_request", "The test is over.") from None
+            raise
+        finally:
+            self._open.discard(coming)
 
     async def close(self) -> None:
         """Nothing to close."""
@@ -108,8 +138,9 @@ def noting(made: list[str], gate: Gate | None = None) -> Callable[[str], Awaitab
 class Stage:
     """A fleet whose workers run agents."""
 
-    def __init__(self, team: Fleet, folder: Path, script: Script, functions: Sequence[Callable[..., Any]] = ()) -> None:
+    def __init__(self, team: Fleet, folder: Path, script: Script, functions: Sequence[Callable[..., Any]] = (), *, unsandboxed: bool = True) -> None:
         self.team, self.folder, self.script, self._functions = team, folder, script, named(functions)
+        self._unsandboxed = unsandboxed
         team.core.equipment = self._equipment
 
     @asynccontextmanager
@@ -117,7 +148,7 @@ class Stage:
         yield Equipment(self.script, self._tools)
 
     def _tools(self) -> ToolHost:
-        return WithFunctions(lambda: WorkspaceTools(self.folder, allow_unsandboxed=True), self._functions)
+        return WithFunctions(lambda: WorkspaceTools(self.folder, allow_unsandboxed=self._unsandboxed), self._functions)
 
     async def hire(self, models: Models | None = None, **options: Any) -> Any:
         """One more worker for agents."""
@@ -156,12 +187,21 @@ async def stage(
     agents: Sequence[Agent] = (),
     functions: Sequence[Callable[..., Any]] = (),
     workers: int = 1,
+    unsandboxed: bool = True,
     **options: Any,
 ) -> AsyncIterator[Stage]:
-    """A stage with a worker on the store that a URL names; agents and functions are there beside the built-in ones."""
-    async with fleet(url, agents) as team:
+    """A stage with a worker on the store that a URL names; agents and functions are there beside the built-in ones.
+
+    Commands run without a sandbox where there is none, unless that is not allowed.
+    """
+    async with Line().opened() as line, fleet(url, agents) as team:
         team.core.folder = str(folder)
-        play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule)), functions)
+        play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule)), functions, unsandboxed=unsandboxed)
+        play.script.line = line
         for _ in range(workers):
             await play.hire(**options)
-        yield play
+        try:
+            yield play
+        except BaseException:
+            play.script.hang_up()
+            raise

@@ -1,10 +1,12 @@
 """A tree never uses more than its root allows."""
 
+from collections.abc import Awaitable
 from pathlib import Path
 
 from remit.domain.message import Request, Response, Tokens
 from remit.domain.value import State
-from tests.agents.stage import calls, results, says, stage
+from tests.agents.stage import Gate, calls, results, says, stage
+from tests.agents.test_interruption import reached
 
 CAP = 60_000
 
@@ -37,6 +39,31 @@ async def test_a_tree_never_uses_more_than_its_root_allows(any_url: str, tmp_pat
         assert {each.state for each in children} == {State.FAILED}
         assert {each.reason for each in children} == {"budget"}
         assert spent > CAP // 2
+
+
+async def test_a_call_is_debited_before_it_is_made_and_settled_after_it(any_url: str, tmp_path: Path) -> None:
+    """The ledger is at the root, whoever of its tree asks; while a call is under way it has at least what the call can take."""
+    gate = Gate()
+
+    def rule(request: Request) -> Response | Awaitable[Response]:
+        if request.agent == "explore":
+            return gate.then(says("Looked.")._replace(tokens=Tokens(300, 100), cost=0.02))
+        answer = says("Done.") if results(request) else calls(("task", {"objective": "Look", "subagent_type": "explore"}))
+        return answer._replace(tokens=Tokens(200, 50), cost=0.01)
+
+    async with stage(any_url, tmp_path, rule) as at:
+
+        async def ledger(task_id: str) -> list[tuple[int, float]]:
+            return [(tokens, round(cost, 6)) for tokens, cost in await at.team.core.store.select("budget", {"id": int(task_id)})]
+
+        root = await at.create(owner="build", limits={"max_tokens": CAP, "max_cost": 5.0})
+        await reached(gate)
+        ((reserved, _),) = await ledger(root)
+        assert reserved >= 250 + 4096, "what the first call took, and the most that the second can"
+        assert await ledger("2") == []
+        gate.open.set()
+        await at.team.ended(root)
+        assert await ledger(root) == [(250 + 400 + 250, 0.04)]
 
 
 async def test_nobody_spends_outside_the_budget_by_making_a_task_beside_it(any_url: str, tmp_path: Path) -> None:

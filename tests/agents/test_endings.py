@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from remit.app.agents import Agent
 from remit.domain.message import Request, Response, Tokens
 from remit.domain.model import FailureKind, ModelFailed
 from remit.domain.value import State
@@ -100,6 +102,51 @@ async def test_the_time_of_a_task_ends_it_in_the_middle_of_a_call(any_url: str, 
         assert 0.2 <= task.duration < 5
         envelope = await at.call("task_output", task_id=task.id)
         assert (envelope["data"]["status"], envelope["error"]["code"]) == ("timeout", "TIMEOUT")
+
+
+async def test_the_end_of_time_leaves_a_turn_for_a_report(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Response | Awaitable[Response]:
+        if not request.tools:
+            return says("Half of it.")
+        return gate.then(says("Too late.")) if results(request) else calls(("LS", {"path": "."}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(limits={"timeout_seconds": 0.5})
+        assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 1)
+        assert task.failure_reason == "The time limit of 0.5 seconds is reached. Its report: Half of it."
+        assert "You have used up what this task may use (0.5 seconds)." in at.script.asked[2].messages[-1].text
+        assert (task.usage.requests, [(item.tool, item.count) for item in task.tool_summary]) == (2, [("LS", 1)])
+        assert (await at.transcript(task.id))[-1]["parts"][0]["text"] == "Half of it."
+        envelope = await at.call("task_output", task_id=task.id)
+        assert (envelope["data"]["status"], envelope["error"]["code"]) == ("timeout", "TIMEOUT")
+        assert "Half of it." in envelope["data"]["result"]
+
+
+async def test_a_tool_that_is_cut_off_by_the_end_of_time_is_told_as_unknown(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        return calls(("Bash", {"command": "echo begun > begun.txt; sleep 60"})) if request.tools else says(results(request)[0])
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(limits={"timeout_seconds": 1}, tools=["Bash"])
+        assert (task.reason, (tmp_path / "begun.txt").exists()) == ("timeout", True)
+        assert "This call was begun and then interrupted" in (task.failure_reason or "")
+
+
+@pytest.mark.parametrize("how", ["hangs", "fails"])
+async def test_a_report_that_does_not_come_holds_nobody_up(any_url: str, tmp_path: Path, how: str) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Response | Awaitable[Response]:
+        if not request.tools and how == "fails":
+            raise ModelFailed("overloaded", "Not now.")
+        return gate.then(says("Too late.")) if results(request) else calls(("LS", {"path": "."}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(limits={"timeout_seconds": 0.3})
+        assert (task.state, task.reason, task.counts.runs, len(at.script.asked)) == (State.FAILED, "timeout", 1, 3)
+        assert (task.failure_reason, task.duration < 10) == ("The time limit of 0.3 seconds is reached.", True)
 
 
 async def test_time_is_summed_over_runs_and_stands_still_for_a_person(any_url: str, tmp_path: Path) -> None:
@@ -198,6 +245,7 @@ async def test_cost_is_limited_over_runs(any_url: str, tmp_path: Path) -> None:
             await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
         task = await at.team.ended(task_id)
         assert (task.reason, len(at.script.asked), round(task.usage.cost, 2)) == ("budget", 3, 0.6)
+        assert "I spent it." in (task.failure_reason or "")
 
 
 async def test_the_last_turn_counts_what_was_used(any_url: str, tmp_path: Path) -> None:
@@ -209,6 +257,60 @@ async def test_the_last_turn_counts_what_was_used(any_url: str, tmp_path: Path) 
         assert (task.reason, task.usage.requests, task.usage.tool_calls) == ("turns", 3, 2)
         found = await at.call("task_output", task_id=task.id)
         assert (found["error"]["code"], found["stats"]["tokens"]) == ("LIMIT_EXCEEDED", 45)
+
+
+@pytest.mark.parametrize(("limits", "turns"), [({}, 2), ({"max_turns": 1}, 1), ({"max_turns": 3}, 3)])
+async def test_the_turns_of_an_agents_own_file_hold_unless_the_task_says_otherwise(
+    any_url: str, tmp_path: Path, limits: dict[str, Any], turns: int
+) -> None:
+    brisk = Agent(id="brisk", description="Brief.", max_turns=2)
+
+    def rule(request: Request) -> Response:
+        return calls(("LS", {"path": "."})) if request.tools else says("Some of it.")
+
+    async with stage(any_url, tmp_path, rule, agents=[brisk]) as at:
+        task = await at.run(owner="brisk", limits=limits)
+        assert (task.reason, len(at.script.asked)) == ("turns", turns + 1)
+        assert task.failure_reason == f"The limit of {turns} turns is reached. Its report: Some of it."
+
+
+async def test_fifty_turns_are_enough_if_nobody_says_otherwise(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        return calls(("LS", {"path": "."})) if request.tools else says("Some of it.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        assert ((await at.run()).reason, len(at.script.asked)) == ("turns", 51)
+
+
+async def test_the_time_of_a_tool_is_limited_and_the_agent_goes_on(any_url: str, tmp_path: Path) -> None:
+    script = [calls(("Bash", {"command": "echo begun; sleep 60", "timeout": 300}), ("LS", {"path": "."})), says("Without it.")]
+    async with stage(any_url, tmp_path, script) as at:
+        task = await at.run(tools=["Bash", "LS"])
+        assert (task.state, task.duration < 30) == (State.DONE, True)
+        stopped, listed = results(at.script.asked[1])
+        assert "begun\n[Stopped after 0.3 seconds, with everything it had started." in stopped
+        assert "empty" in listed or "remit.db" in listed
+
+
+@pytest.mark.parametrize(("limits", "cost"), [({"max_tokens": 7000}, 0.0), ({"max_cost": 0.5}, 0.3)])
+async def test_what_a_subtask_may_use_itself_ends_it_with_a_report_and_its_parent_goes_on(
+    any_url: str, tmp_path: Path, limits: dict[str, Any], cost: float
+) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent == "build":
+            return (
+                says(results(request)[0])
+                if results(request)
+                else calls(("task", {"objective": "Waste", "subagent_type": "explore", "limits": limits}))
+            )
+        answer = calls(("LS", {"path": "."})) if request.tools else says("Half of it.")
+        return answer._replace(tokens=Tokens(3000, 1000), cost=cost)
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(owner="build")
+        child = await at.team.task("2")
+        assert (task.state, child.state, child.reason, child.usage.requests) == (State.DONE, State.FAILED, "budget", 3)
+        assert "Half of it." in (task.final_message or "")
 
 
 async def test_an_explicit_completion_counts_its_tools(any_url: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Many sub-agents at once: in order, in time, each by itself, and through a wait of hours."""
 
 import asyncio
+from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from remit.adapters.clock import SystemClock
 from remit.app.verify import verify
 from remit.domain.message import Request, Response, ToolResult
 from remit.domain.value import State
-from tests.agents.stage import calls, results, says, stage, texts
+from tests.agents.stage import Gate, calls, results, says, stage, texts
+from tests.agents.test_interruption import reached
 from tests.unit.given import CHILD, created, given
 
 
@@ -46,6 +48,29 @@ async def test_one_after_the_other_they_run_in_the_order_they_were_asked_for(any
     async with stage(any_url, tmp_path, rule, concurrency=1) as at:
         await at.run(owner="build", instructions="Lead")
         assert [request.messages[0].text for request in at.script.asked[1:-1]] == [f"Work {number}" for number in range(12)]
+
+
+async def test_eight_run_at_once_and_the_others_wait_in_the_order_of_their_priority(any_url: str, tmp_path: Path) -> None:
+    gates = [Gate() for _ in range(8)]
+
+    def rule(request: Request) -> Response | Awaitable[Response]:
+        number = len(at.script.asked) - 1
+        return gates[number].then(says("Done.")) if number < len(gates) else says("Done.")
+
+    async with stage(any_url, tmp_path, rule, workers=0) as at:
+        first = [await at.create(instructions=f"First {number}") for number in range(8)]
+        await at.hire()
+        for gate in gates:
+            await reached(gate)
+        more = [await at.create(instructions=f"Work {number}", priority=4 - number % 5) for number in range(8, 20)]
+        assert (len(at.script.asked), len(await at.team.jobs())) == (8, 20)
+        gates[0].open.set()
+        assert {(await at.team.ended(task_id)).state for task_id in more} == {State.DONE}
+        ran = [int(request.messages[0].text.removeprefix("Work ")) for request in at.script.asked[8:]]
+        assert ran == sorted(range(8, 20), key=lambda number: (4 - number % 5, number))
+        for gate in gates:
+            gate.open.set()
+        assert {(await at.team.ended(task_id)).state for task_id in first} == {State.DONE}
 
 
 async def test_children_at_once_share_nothing(any_url: str, tmp_path: Path) -> None:
@@ -121,7 +146,7 @@ async def test_a_tree_reads_the_same_however_often_its_news_is_told(any_url: str
         after = await at.call("get_task", task_id=task.id)
         assert (before["child_ids"], before) == (["2", "3"], after)
         child = await at.call("get_task", task_id="2")
-        wanted = {"parent_id": task.id, "root_id": task.id, "depth": 1, "summary": "Looked.", "final_message": "Looked."}
+        wanted = {"parent_id": task.id, "root_id": task.id, "depth": 1, "summary": "Looked.", "final_message": "Looked.", "created_by": "agent:build"}
         assert {name: child[name] for name in wanted} == wanted
         assert (await verify(at.team.core.store)).faults == ()
 

@@ -149,8 +149,15 @@ async def test_a_cancel_stops_a_crowd_in_another_process(durable_url: str, tmp_p
         assert {(await at.team.task(name)).state for name in canceled} == {State.CANCELED}
 
 
-async def test_a_pause_reaches_a_command_in_another_process(durable_url: str, tmp_path: Path) -> None:
-    async with elsewhere(durable_url, tmp_path, 2) as (at, _, _):
+async def test_a_pause_reaches_a_command_and_a_model_call_in_another_process(durable_url: str, tmp_path: Path) -> None:
+    async with elsewhere(durable_url, tmp_path, 2) as (at, crowd, server):
         await paused(at, "3")
         assert _sleepers(SLEEP) == []
+        assert len(crowd.asked_at) == 3, "the end of the command was told to nobody yet"
+        await at.call("resume_task", task_id="3")
+        await until(lambda: len(crowd.asked_at) == 4)
+        assert objective(server.asked[-1].body) == "Work 1"
+        await at.call("pause_task", task_id="2")
         await at.call("cancel_task", task_id="1")
+        await at.team.idle()
+        assert (len(crowd.asked_at), (tmp_path / "begun.txt").read_text()) == (4, "begun\n")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from remit.adapters.models.answer import Limits
+from remit.adapters.models.anthropic import AnthropicGateway
 from remit.adapters.models.endpoint import Endpoint, Ticks
 from remit.adapters.models.wire import WireGateway
 from remit.app.verify import verify
@@ -23,7 +24,7 @@ from remit.domain.value import State
 from remit.ports import Chosen
 from tests.agents.endpoint import Body, RuledServer, answers, tool_results, wants
 from tests.agents.stage import Stage, says, stage
-from tests.modelserver import ModelServer, Raw, Reply, Say, Silent, Status, frames, sse
+from tests.modelserver import Dialect, ModelServer, Raw, Reply, Say, Silent, Status, frames, sse
 
 KEY = "canary.key.of.the.endpoint"
 SPEED = 1000.0
@@ -131,9 +132,9 @@ def faults() -> dict[str, Fault]:
 class Endpoints:
     """A model for each fault, all of one server; what it is called says which."""
 
-    def __init__(self, url: str, known: dict[str, Fault], ports: dict[str, int]) -> None:
+    def __init__(self, url: str, known: dict[str, Fault], ports: dict[str, int], dialect: Dialect) -> None:
         self._urls = {name: f"http://127.0.0.1:{ports[name]}" if name in ports else url for name in known}
-        self._known, self._made = known, dict[str, WireGateway]()
+        self._known, self._made, self._dialect = known, dict[str, WireGateway | AnthropicGateway](), dialect
 
     def trouble(self) -> list[dict[str, Any]]:
         return []
@@ -143,7 +144,8 @@ class Endpoints:
         name = (model or "").partition(":")[2] or "fine"
         if name not in self._made:
             endpoint = Endpoint(name, ticks=TICKS)
-            self._made[name] = WireGateway(KEY, f"{self._urls[name]}/v1", limits=self._known[name].limits, endpoint=endpoint)
+            kind, base = (WireGateway, "/v1") if self._dialect == "openai" else (AnthropicGateway, "")
+            self._made[name] = kind(KEY, f"{self._urls[name]}{base}", limits=self._known[name].limits, endpoint=endpoint)
         return Chosen(self._made[name], name, f"test: {name}")
 
     async def close(self) -> None:
@@ -168,15 +170,17 @@ def deaf() -> Iterator[int]:
 
 
 @asynccontextmanager
-async def faulty(url: str, folder: Path, known: dict[str, Fault], ports: dict[str, int]) -> AsyncIterator[tuple[Stage, ModelServer]]:
+async def faulty(
+    url: str, folder: Path, known: dict[str, Fault], ports: dict[str, int], dialect: Dialect = "openai"
+) -> AsyncIterator[tuple[Stage, ModelServer]]:
     """A stage whose models are as they are said to be."""
 
     async def rule(body: Body) -> Reply:
         reply = known[body["model"]].reply
         return reply(body) if callable(reply) else reply
 
-    async with RuledServer(rule).running() as server, stage(url, folder, [says("never")], workers=0) as at:
-        models = Endpoints(server.url, known, ports)
+    async with RuledServer(rule, dialect).running() as server, stage(url, folder, [says("never")], workers=0) as at:
+        models = Endpoints(server.url, known, ports, dialect)
         await at.hire(models, concurrency=64)
         try:
             yield at, server
@@ -219,6 +223,46 @@ async def test_every_fault_is_its_own_and_ends_in_time(durable_url: str, tmp_pat
             assert ("sub/" in both.split(" / ")[0], "inner.txt" in both.split(" / ")[1]) == (True, True)
             assert await at.team.jobs() == []
             assert (await verify(at.team.core.store)).faults == ()
+
+
+def other_faults() -> dict[str, Fault]:
+    """The same as another wire has them: one of each that an endpoint was promised to fail by."""
+    whole = frames("anthropic", Say(("Half ", "of it")))
+    return {
+        "busy": Fault(Status(429, {"error": {"type": "rate_limit_error", "message": f"slow down {KEY}"}}), FAILED, "rate_limited", tries=6),
+        "broken": Fault(Status(500, "oops"), FAILED, "overloaded", tries=6),
+        "overloaded": Fault(Status(529, {"error": {"type": "overloaded_error", "message": "Overloaded"}}), FAILED, "overloaded", tries=6),
+        "refused": Fault(Silent(), FAILED, "cannot be reached"),
+        "silent": Fault(Silent(), LATE, "no_first_byte", HASTY, tries=6),
+        "stalls": Fault(Raw(whole[:4], "stall"), LATE, "stalled", HASTY, tries=1),
+        "hangs-up": Fault(Raw(whole[:4], "drop"), FAILED, "bad_response", tries=1),
+        "half-json": Fault(Raw((b'{"type": "message", "content": [{"type": "text", "te',), content_type=JSON), FAILED, "bad_response"),
+        "garbage": Fault(Raw((b"\x00\xff\xfe\x80" * 500,)), FAILED, "bad_response"),
+        "web-page": Fault(Raw((b"<html><title>Sign in</title></html>",), content_type="text/html"), FAILED, "web page"),
+        "error-in-the-stream": Fault(
+            Raw((*whole[:4], sse({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}))), FAILED, "overloaded", tries=1
+        ),
+        "broken-once": Fault(in_turn(Status(500, "oops")), DONE, tries=2),
+        "fine": Fault(Say((FINE,)), DONE, tries=1),
+    }
+
+
+async def test_the_other_wire_fails_in_the_same_ways(durable_url: str, tmp_path: Path, unused_tcp_port: int) -> None:
+    known = other_faults()
+    works = [{"objective": f"Meet {name}", "model": f"anthropic:{name}", "limits": {"max_attempts": 1, "timeout_seconds": 30}} for name in known]
+    async with faulty(durable_url, tmp_path, known, {"refused": unused_tcp_port}, "anthropic") as (at, server):
+        async with asyncio.timeout(60):
+            found = dict(zip(known, (await at.call("task_parallel", tasks=works))["results"], strict=True))
+        tasks = {name: await at.team.task(item["data"]["task_id"]) for name, item in found.items()}
+        ends = {name: (item["data"]["status"], item.get("error", {}).get("code"), tasks[name].reason) for name, item in found.items()}
+        assert ends == {name: fault.ends for name, fault in known.items()}
+        assert {name: tasks[name].failure_reason for name, fault in known.items() if fault.names not in (tasks[name].failure_reason or "")} == {}
+        asked = [item.body["model"] for item in server.asked]
+        assert {name: asked.count(name) for name, fault in known.items() if fault.tries} == {
+            name: fault.tries for name, fault in known.items() if fault.tries
+        }
+        assert KEY not in json.dumps(found)
+        assert await at.team.jobs() == []
 
 
 @pytest.mark.parametrize(("kind", "after", "rests"), [("circuit_open", 30.0, 30.0), ("rate_limited", 3600.0, 60.0), ("overloaded", None, 1.0)])

@@ -2,12 +2,18 @@
 
 from pathlib import Path
 
+import pytest
+
+from remit import Remit
 from remit.adapters.models.desk import ModelDesk
 from remit.app.agents import Agent
+from remit.catalog import FOR_EVERYONE
 from remit.domain.choice import Choices
 from remit.domain.message import Request, Response, ToolResult
 from remit.domain.value import State
+from tests.agents.endpoint import Body, RuledServer, answers, wants
 from tests.agents.stage import calls, results, says, stage, texts
+from tests.modelserver import Say
 
 FILES = {"LS", "Glob", "Grep", "Read", "TodoWrite"}
 OWN = {"get_task", "get_guide", "update_steps", "update_step", "complete_task", "ask_user", "notify_user"}
@@ -31,6 +37,16 @@ async def test_each_agent_is_offered_what_it_was_promised(any_url: str, tmp_path
         assert offered["build"] == offered["clerk"] | offered["lead"] | FILES
         efforts = {request.agent: request.settings.effort for request in at.script.asked}
         assert (efforts["general"], efforts["build"], efforts["lead"]) == ("low", "low", "high")
+
+
+async def test_the_tools_that_hand_out_work_say_when_to_and_with_which_model(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Done.")) as at:
+        await at.run(owner="build")
+        said = {tool.name: tool.description for tool in at.script.asked[0].tools}
+        assert all("complex" in said[name] and "parallel" in said[name] for name in (*DELEGATION, "create_subtask_explore"))
+        assert all("`light` for simple" in said[name] and "`main` for reasoning" in said[name] for name in DELEGATION)
+        assert all(agent.description in said["task"] for agent in at.team.core.agents.all() if not agent.hidden)
+        assert {name: FOR_EVERYONE[name].description for name in DELEGATION} == {name: said[name].partition(" Who can")[0] for name in DELEGATION}
 
 
 async def test_a_task_made_beside_has_no_tool_that_its_maker_has_not(any_url: str, tmp_path: Path) -> None:
@@ -115,3 +131,36 @@ async def test_without_a_model_the_workspace_is_really_searched_and_nothing_is_p
         assert "No language model was used" in found["data"]["result"]
         assert sum(item["count"] for item in found["data"]["tool_summary"]) > 0
         assert (await at.team.task("1")).state is State.DONE
+
+
+FILES_OF_OTHERS = {
+    ".claude/agents/code-reviewer.md": "---\nname: Code Reviewer\ndescription: Reviews.\ntools: Read, Grep, Edit\ndisallowedTools: Grep\n"
+    "model: haiku\nmaxTurns: 2\n---\nYou review with care.\n",
+    ".opencode/agent/writer.md": "---\ndescription: Writes.\nsteps: 1\npermission:\n  edit: allow\n  bash: deny\n---\nYou write in English.\n",
+}
+
+
+async def test_an_agent_works_as_its_file_says(durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of Claude Code and opencode: what they say is what the endpoint is asked, and what ends the task."""
+    for path, text in FILES_OF_OTHERS.items():
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(text)
+
+    async def rule(body: Body) -> Say:
+        return Say(calls=(wants(f"c{answers(body)}", "get_task", task_id="1"),)) if "tools" in body else Say(("As far as I came.",))
+
+    async with RuledServer(rule).running() as server:
+        for name, value in {"MODEL_ID": "model", "API_KEY": "none", "BASE_URL": f"{server.url}/v1"}.items():
+            monkeypatch.setenv(f"LLM_{name}", f"main-{value}" if name == "MODEL_ID" else value)
+            monkeypatch.setenv(f"LIGHT_LLM_{name}", f"light-{value}" if name == "MODEL_ID" else value)
+        async with Remit.open(tmp_path, durable_url) as remit:
+            for name in ("code reviewer", "Writer"):
+                found = await remit.task("Go", subagent_type=name)
+                assert (found["error"]["code"], "As far as I came." in found["data"]["result"]) == ("LIMIT_EXCEEDED", True)
+    first = {body["model"]: body for body in (asked.body for asked in reversed(server.asked)) if "tools" in body}
+    assert [asked.body["model"] for asked in server.asked] == ["light-model"] * 3 + ["main-model"] * 2, "two turns and one, and a report of each"
+    systems = {model: str(body["messages"][0]["content"]) for model, body in first.items()}
+    assert systems["light-model"].startswith("You review with care.\n\nYou are a sub-agent")
+    assert systems["main-model"].startswith("You write in English.\n\nYou are a sub-agent")
+    offered = {model: {tool["function"]["name"] for tool in body["tools"]} - OWN for model, body in first.items()}
+    assert offered == {"light-model": {"Read", "Edit"}, "main-model": FILES | {"Write", "Edit", "MultiEdit"}}

@@ -4,11 +4,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from remit.domain.message import Request, Response
+from tests.agents.endpoint import Body
 from tests.agents.stage import calls, says, stage
 
 
-def _prefix(request: Request) -> tuple[object, ...]:
-    return (request.system, request.tools, *request.messages[:-1])
+def _prefix(body: Body) -> list[object]:
+    """What is sent before the tail."""
+    return [body["tools"], *body["messages"][:-1]]
 
 
 async def test_nothing_before_the_tail_changes_between_turns_and_runs(any_url: str, tmp_path: Path) -> None:
@@ -25,11 +27,12 @@ async def test_nothing_before_the_tail_changes_between_turns_and_runs(any_url: s
         asked = await at.waiting(task_id)
         await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
         await at.team.ended(task_id)
-        requests = at.script.asked
-        assert len(requests) == 5
-        for earlier, later in pairwise(requests):
+        assert at.script.line is not None
+        bodies = [asked.body for asked in at.script.line.server.asked]
+        assert len(bodies) == 5
+        for earlier, later in pairwise(bodies):
             assert _prefix(later)[: len(_prefix(earlier))] == _prefix(earlier)
-        tails = [request.messages[-1].text for request in requests]
+        tails = [str(body["messages"][-1]["content"]) for body in bodies]
         assert all(tail.startswith("<Task id=1>") and tail.endswith("Stay on this task.") for tail in tails)
         assert ["[x] 0. One" in tail for tail in tails] == [False, False, True, True, True]
 

@@ -2,11 +2,20 @@
 
 Others of the kind stand where they belong: errors of a model taken for success (test_model_faults), a message that comes while a child
 finishes (test_updates), messages of agents that pass for approval and spawns that are not allowed (test_authority), tools of an agent's
-file that come to nothing (unit/test_agentfile). Mistakes with worktrees will be here once there are worktrees.
+file that come to nothing (unit/test_agentfile).
+
+remit makes no worktrees: agents work in the workspace itself. Three mistakes of others are about worktrees; what stands here for them is
+the harm that they did, on what remit has: a workspace that a person has made as a linked worktree, and the files that agents leave in it.
 """
 
 import asyncio
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +23,14 @@ from remit.domain.message import Request, Response, Tokens
 from remit.domain.model import ModelFailed
 from remit.domain.value import State
 from remit.errors import Conflict
+from tests.agents.endpoint import Body, RuledServer, answers, objective, wants
 from tests.agents.stage import Gate, calls, in_turn, results, says, stage, texts
 from tests.agents.test_interruption import reached
+from tests.agents.test_killed_worker import worker
+from tests.crash.process import environment, until
+from tests.modelserver import Say
+from tests.surfaces.test_command import Shell
+from tests.toolbox import BWRAP
 
 
 async def test_a_run_that_goes_on_keeps_its_prompt_tools_model_and_depth(any_url: str, tmp_path: Path) -> None:
@@ -192,6 +207,36 @@ async def test_outputs_that_never_fit_are_asked_for_twice_again(any_url: str, tm
         assert "count" in results(at.script.asked[1])[0]
 
 
+async def test_a_child_in_the_background_stays_in_sight_and_is_not_made_again(any_url: str, tmp_path: Path) -> None:
+    """Nothing of a conversation is ever left out, and every request says how the subtasks stand, in every run."""
+    gate = Gate()
+
+    def rule(request: Request) -> Response | Awaitable[Response]:
+        if request.agent == "explore":
+            return gate.then(says("Looked."))
+        turn = sum(message.role == "assistant" for message in request.messages)
+        if turn == 0:
+            return calls(("task", {"objective": "Look", "subagent_type": "explore", "wait": False}))
+        if turn == 20:
+            return calls(("ask_user", {"question": "Go on?"}))
+        return calls(("LS", {"path": "."})) if turn < 40 else says("Done.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task_id = await at.create(owner="build")
+        asked = await at.team.until(task_id, lambda task: bool(task.questions) and task.run is None)
+        await reached(gate)
+        gate.open.set()
+        await at.team.ended("2")
+        await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
+        task = await at.team.ended(task_id)
+        assert (task.state, len(task.children)) == (State.DONE, 1)
+        tails = [request.messages[-1].text for request in at.script.asked if request.agent == "build"]
+        assert [[state for state in ("pending", "running", "done") if f"- subtask 2: {state}" in tail] != [] for tail in tails] == [False] + [
+            True
+        ] * 40
+        assert ["- subtask 2: done" in tail for tail in tails[21:]] == [True] * 20
+
+
 async def test_a_turn_of_the_calendar_is_no_word_of_a_person(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, [calls(("ask_user", {"question": "May I?"})), says("Thank you.")]) as at:
         task_id = await at.create()
@@ -242,3 +287,178 @@ async def test_a_run_that_another_worker_takes_up_keeps_its_limits_and_never_its
         assert (after.system, after.tools, after.model) == (before.system, before.tools, before.model)
         assert [message.text for message in after.messages if message.role == "user"][1] == "[Task Update: Instructions Modified]\nNew words."
         assert (task.reason, task.counts.runs, len(at.script.asked)) == ("turns", 2, 3)
+
+
+# What others did to worktrees.
+
+
+def git(folder: Path, *words: str) -> str:
+    """What git says, whatever the settings of this machine are."""
+    person = {f"GIT_{role}_{field}": "ann@example.org" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", **person}
+    return subprocess.run(["git", *words], cwd=folder, env=env, capture_output=True, text=True, check=True).stdout
+
+
+def linked(folder: Path) -> tuple[Path, Path]:
+    """A checkout with two commits and a change that is not committed, and a workspace that is a linked worktree of it."""
+    main, workspace = folder / "main", folder / "ws"
+    main.mkdir(parents=True)
+    git(main, "init", "-q", "-b", "trunk")
+    for number in (1, 2):
+        (main / "kept.txt").write_text(f"version {number}\n")
+        git(main, "add", ".")
+        git(main, "commit", "-q", "-m", f"Version {number}")
+    git(main, "worktree", "add", "-q", "-b", "side", str(workspace))
+    (main / "kept.txt").write_text("not committed\n")
+    (main / "untracked.txt").write_text("mine\n")
+    return main, workspace
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, git's own too."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def attacks(main: Path) -> list[str]:
+    """Commands that change a checkout from the outside, each in its own way."""
+    there = shlex.quote(str(main))
+    user = "-c user.name=x -c user.email=x@example.org"
+    return [
+        f"git -C {there} {user} commit -q --allow-empty -m stolen",
+        f"git -C {there} checkout -q -b stolen",
+        f"git -C {there} checkout -q -- kept.txt",
+        f"git -C {there} clean -q -f",
+        f"GIT_DIR={there}/.git GIT_WORK_TREE={there} git reset -q --hard HEAD~1",
+        f"GIT_DIR={there}/.git git update-ref refs/heads/stolen HEAD",
+        f"git --git-dir={there}/.git --work-tree={there} rm -q -f kept.txt",
+        f"cd {there} && echo stolen > kept.txt",
+        f"ln -sfn {there} away && echo stolen > away/kept.txt",
+        f"git {user} commit -q --allow-empty -m stolen",
+        f"echo 'gitdir: {main}/.git' > .git && git update-ref refs/heads/stolen HEAD",
+    ]
+
+
+@pytest.mark.parametrize("number", range(11))
+def test_each_attack_on_a_checkout_is_one(tmp_path: Path, number: int) -> None:
+    """Nothing is proved by what cannot do harm anyway: without remit each of these changes the checkout."""
+    main, workspace = linked(tmp_path)
+    before = everything(main)
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+    subprocess.run(["/bin/sh", "-c", attacks(main)[number]], cwd=workspace, env=env, capture_output=True, check=True)
+    assert everything(main) != before
+    assert len(attacks(main)) == 11
+
+
+async def test_no_agent_in_a_linked_worktree_touches_the_main_checkout(any_url: str, tmp_path: Path) -> None:
+    """In a sandbox commands cannot reach it, and without one they are refused; the tools for files never leave the workspace."""
+    main, workspace = linked(tmp_path)
+    before, target = everything(main), str(main / "kept.txt")
+    edit = {"old_string": "version", "new_string": "stolen"}
+    wanted: list[tuple[str, dict[str, Any]]] = [
+        *(("Bash", {"command": command}) for command in attacks(main)),
+        *(("Write", {"file_path": path, "content": "x"}) for path in (target, "../main/kept.txt", "away/kept.txt", ".git", ".git/HEAD")),
+        ("Edit", {"file_path": target, **edit}),
+        ("MultiEdit", {"file_path": "../main/kept.txt", "edits": [edit]}),
+        ("Read", {"file_path": target}),
+    ]
+    (workspace / "away").symlink_to(main)
+    own = calls(("Bash", {"command": "echo mine > mine.txt"}), ("Write", {"file_path": "too.txt", "content": "x"}))
+    async with stage(any_url, workspace, [calls(*wanted), own, says("Done.")], unsandboxed=False) as at:
+        task = await at.run(tools=["Bash", "Write", "Edit", "MultiEdit", "Read"])
+        assert task.state is State.DONE
+        assert everything(main) == before
+        told = results(at.script.asked[1])
+        assert all("outside of the workspace" in text or "inside .git" in text for text in told[len(attacks(main)) :])
+        assert (workspace / "mine.txt").exists() is bool(BWRAP), "what is theirs they can change, where commands run at all"
+        assert (workspace / "too.txt").exists()
+        assert BWRAP or all("Bash is refused" in text for text in told[: len(attacks(main))])
+
+
+async def test_no_run_and_no_child_sees_a_stale_copy_of_the_workspace(any_url: str, tmp_path: Path) -> None:
+    """What a person or another run has changed is what the next one reads, and no result from before answers for it."""
+    _, workspace = linked(tmp_path)
+    read, look = ("Read", {"file_path": "kept.txt"}), {"objective": "Look", "subagent_type": "explore"}
+    steps = [
+        calls(read, ("task", look)),
+        calls(("ask_user", {"question": "Go on?"})),
+        calls(read, ("task", look)),
+        calls(("Write", {"file_path": "kept.txt", "content": "version 3\n"})),
+        calls(("task", look)),
+        says("Done."),
+    ]
+    seen: list[str] = []
+
+    def rule(request: Request) -> Response:
+        found = results(request)
+        if request.agent == "explore":
+            return says(f"Seen: {found[0]}") if found else calls(read)
+        seen.extend(text.split("version ")[1][0] for text in found if "version" in text)
+        return steps[sum(message.role == "assistant" for message in request.messages)]
+
+    async with stage(any_url, workspace, rule) as at:
+
+        async def asked() -> tuple[str, bool]:
+            data = (await at.call("task", **look, cache=True))["data"]
+            return data["result"].split("version ")[1][0], data["cached"]
+
+        assert [await asked(), await asked()] == [("2", False), ("2", True)]
+        task_id = await at.create(owner="build", tools=["Read", "Write", "Task"])
+        waiting = await at.team.until(task_id, lambda task: bool(task.questions) and task.run is None)
+        git(workspace, "checkout", "-q", "--detach", "HEAD~1")
+        assert await asked() == ("1", False)
+        await at.call("respond", interaction_id=waiting.questions[0].id, answer="Yes")
+        assert (await at.team.ended(task_id)).state is State.DONE
+        assert seen == ["2", "2", "1", "1", "3"]
+        assert await asked() == ("3", False)
+        git(workspace, "checkout", "-q", "-f", "side")
+        assert await asked() == ("2", False), "changed back is not what it was"
+
+
+async def test_no_end_of_a_run_deletes_what_agents_left_untracked(durable_url: str, tmp_path: Path) -> None:
+    """Not the end of a task, not a cancel, not a killed worker with another after it, and not the doctor."""
+    _, workspace = linked(tmp_path)
+    (workspace / ".remit").mkdir()
+    (workspace / "of-a-person.txt").write_text("mine\n")
+    gate = asyncio.Event()
+
+    async def rule(body: Body) -> Say:
+        name = objective(body)
+        if answers(body) == 0:
+            command = f"mkdir -p build/{name} && echo {name} > build/{name}/out.o && echo {name} > .{name}"
+            return Say(calls=(wants("w1", "Write", file_path=f"{name}.txt", content=f"{name}\n"), wants("b1", "Bash", command=command)))
+        if name != "ended":
+            await gate.wait()
+        return Say(("Done.",))
+
+    def left(*names: str) -> dict[str, bytes]:
+        made = {path: name for name in names for path in (f"{name}.txt", f"build/{name}/out.o", f".{name}")}
+        return {"of-a-person.txt": b"mine\n", **{path: f"{name}\n".encode() for path, name in made.items()}}
+
+    def there() -> dict[str, bytes]:
+        return {name: content for name, content in everything(workspace).items() if name not in (".git", "kept.txt") and ".remit" not in name}
+
+    async with RuledServer(rule).running() as server, stage(durable_url, workspace, [says("never")], workers=0) as at:
+
+        async def begun(name: str) -> str:
+            task_id = await at.create(instructions=name, tools=["Bash", "Write"])
+            await until(lambda: sum(objective(asked.body) == name for asked in server.asked) == 2)
+            return task_id
+
+        async with worker(workspace, durable_url, server.url) as first:
+            await at.team.ended(await begun("ended"))
+            assert there() == left("ended")
+            await at.call("cancel_task", task_id=await begun("canceled"))
+            await at.team.idle()
+            assert there() == left("ended", "canceled")
+            killed = await begun("killed")
+            os.kill(first.pid, signal.SIGKILL)
+            await first.wait()
+        shell = Shell(workspace, PYTHONPATH=environment()["PYTHONPATH"], REMIT_DATABASE_URL=durable_url, HOME=str(tmp_path))
+        mended = await asyncio.to_thread(shell.remit, "doctor", "--fix")
+        assert mended.code == 0, mended.err
+        assert there() == left("ended", "canceled", "killed")
+        gate.set()
+        async with worker(workspace, durable_url, server.url):
+            assert (await at.team.ended(killed)).state is State.DONE
+        assert there() == left("ended", "canceled", "killed")
+        assert git(workspace, "status", "--porcelain", "--untracked-files=no") == ""

@@ -1,4 +1,4 @@
-"""An endpoint that fails too often is left alone, and everybody can see that."""
+"""What is known of the endpoints of models: which are left alone, who really answered, and what it took."""
 
 import asyncio
 import json
@@ -6,43 +6,73 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from remit.adapters.models.desk import ModelDesk
 from remit.adapters.models.endpoint import FAILURES_TO_OPEN, Ticks
-from remit.adapters.tools import WorkspaceTools
-from remit.app.run import AgentRunner
 from remit.app.view import worker_view
 from remit.domain.choice import Choices, ModelChoice
 from remit.domain.value import State
-from remit.surfaces.agent_tools import CatalogTools
-from tests.agents.stage import stage
-from tests.modelserver import ModelServer, Status
+from tests.agents.stage import Stage, stage
+from tests.modelserver import ModelServer, Say, Status
 
 FAST = Ticks(now=time.monotonic, sleep=lambda _: asyncio.sleep(0))
 
 
 @asynccontextmanager
 async def opened_desk(url: str) -> AsyncIterator[ModelDesk]:
-    desk = ModelDesk(Choices({"main": ModelChoice("m", url)}, {}), ticks=FAST)
+    desk = ModelDesk(Choices({"main": ModelChoice("m", url, prices=(100.0, 200.0, None))}, {}), ticks=FAST)
     try:
         yield desk
     finally:
         await desk.close()
 
 
+async def trouble(at: Stage) -> list[dict[str, Any]]:
+    """What the worker tells of its models, as soon as it tells something."""
+    async with asyncio.timeout(30):
+        while not (models := json.loads((await at.team.core.store.workers())[0].models or "[]")):  # noqa: ASYNC110 - its worker beats when it does
+            await asyncio.sleep(0.05)
+    assert worker_view((await at.team.core.store.workers())[0], 60.0)["models"] == models
+    return list(models)
+
+
 async def test_a_circuit_that_opens_is_seen_with_the_worker(any_url: str, tmp_path: Path) -> None:
     async with ModelServer("openai").running() as server, opened_desk(server.url) as desk, stage(any_url, tmp_path, [], workers=0) as at:
         server.replies = [Status(500, "out of order")]
         assert desk.trouble() == []
-        core = at.team.core
-        runner = AgentRunner(core.store, core.agents, desk, lambda: WorkspaceTools(tmp_path), CatalogTools(core), core.clock)
-        await at.team.hire(runner, heartbeat_seconds=0.4)
+        await at.hire(desk, heartbeat_seconds=0.4)
         tasks = [await at.create(limits={"max_attempts": 1}) for _ in range(FAILURES_TO_OPEN)]
         assert {(await at.team.ended(task_id)).state for task_id in tasks} == {State.FAILED}
-        async with asyncio.timeout(30):
-            while not (models := json.loads((await core.store.workers())[0].models or "[]")):  # noqa: ASYNC110 - its worker beats when it does
-                await asyncio.sleep(0.05)
-        (opened,) = [model for model in models if model["agent"] is None]
+        (opened,) = [model for model in await trouble(at) if model["agent"] is None]
         assert (opened["endpoint"], opened["circuit"]) == (server.url, "open")
         assert opened["failures"] >= FAILURES_TO_OPEN
-        assert worker_view((await core.store.workers())[0], 60.0)["models"] == models
+
+
+async def test_a_circuit_that_opens_for_one_agent_is_seen_and_holds_back_nobody_else(any_url: str, tmp_path: Path) -> None:
+    async with ModelServer("openai").running() as server, opened_desk(server.url) as desk, stage(any_url, tmp_path, [], workers=0) as at:
+        server.replies = [Status(400, "no such thing")]
+        await at.hire(desk, heartbeat_seconds=0.4)
+        for _ in range(FAILURES_TO_OPEN):
+            assert (await at.run(owner="general")).state is State.FAILED
+        assert await trouble(at) == [{"endpoint": server.url, "agent": "general", "circuit": "open", "failures": FAILURES_TO_OPEN}]
+        server.replies = [Say(("Fine.",))]
+        assert (await at.run(owner="plan")).final_message == "Fine."
+        held = await at.team.until(await at.create(owner="general"), lambda task: task.attempts == 1 and task.run is None)
+        assert (held.state, len(server.asked)) == (State.PENDING, FAILURES_TO_OPEN + 1), "it was not even asked"
+
+
+async def test_who_really_answered_is_recorded_with_what_it_used_and_cost(any_url: str, tmp_path: Path) -> None:
+    async with ModelServer("openai").running() as server, opened_desk(server.url) as desk, stage(any_url, tmp_path, [], workers=0) as at:
+        server.replies = [Say((), (("a", "LS", ('{"path": "."}',)),)), Say(("Fine.",))]
+        await at.hire(desk)
+        found = await at.call("task", objective="Look")
+        assert (server.asked[0].body["model"], found["data"]["model_used"], found["stats"]["model"]) == ("m", "really", "really")
+        assert (found["stats"]["tokens"], found["stats"]["tool_calls"]) == (300, 1)
+        task = await at.team.task("1")
+        assert (task.usage.requests, task.usage.input_tokens, task.usage.output_tokens) == (2, 240, 60)
+        assert task.usage.cost == pytest.approx(2 * (120 * 100 + 30 * 200) / 1e6)
+        said = [message for message in await at.transcript("1") if message["role"] == "assistant"]
+        assert [(message["model"], message["input"], message["output"], message["cached"]) for message in said] == [("really", 120, 30, 20)] * 2

@@ -43,7 +43,13 @@ async def test_a_message_during_the_last_answer_is_not_lost(any_url: str, tmp_pa
         assert (task.state, task.summary, task.counts.runs) == (State.DONE, "With the change.", 1)
         assert task.usage.requests == 2
         updates = (await at.call("list_updates", task_id=task_id))["updates"]
-        assert [(item["type"], item["status"]) for item in updates] == [("message", "delivered"), ("instructions", "delivered")]
+        receipt = ("delivered", "1-r000001", 2)
+        assert [(item["type"], item["status"], item["run_id"], item["turn"]) for item in updates] == [
+            ("message", *receipt),
+            ("instructions", *receipt),
+        ]
+        told = at.script.asked[1].messages[-2].text
+        assert told == "[Task Update: Message]\nOne more thing.\n\n[Task Update: Instructions Modified]\nDo it twice."
 
 
 async def test_a_message_during_a_last_answer_that_does_not_complete_is_not_lost(any_url: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What every gateway does alike, whatever stands behind it: two wires, a library, a script."""
+"""What every gateway does alike, whatever stands behind it: two wires, a library, a script, or nothing but rules."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -9,15 +9,16 @@ import pytest
 
 from remit.adapters.models.anthropic import AnthropicGateway
 from remit.adapters.models.endpoint import Endpoint, Ticks
+from remit.adapters.models.offline import NOTICE, OfflineGateway
 from remit.adapters.models.scripted import ScriptedGateway, calls, says
 from remit.adapters.models.wire import WireGateway
-from remit.domain.message import Delta, Message, ModelSettings, Request, Tool, ToolCall, ToolResult, plain, restore, user
+from remit.domain.message import Delta, Message, ModelSettings, Request, Response, Tool, ToolCall, ToolResult, plain, restore, user
 from remit.domain.model import ModelFailed
 from remit.ports import ModelGateway
 from tests.modelserver import ModelServer, Say, Status
 
 TOOL = Tool("Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
-ASK = Request("m", "Be brief.", (user("Hi"),), (TOOL,), ModelSettings(max_tokens=100))
+ASK = Request("m", "Be brief.", (user("Read notes.md"),), (TOOL,), ModelSettings(max_tokens=100))
 WORDS = Say(("Hel", "lo"))
 TOOLS = Say(("Wait.",), (("a", "Read", ('{"file_path"', ': "x"}')), ("b", "Read", ('{"file_path": "y"}',))))
 NO_KEY = Status(401, "no such key")
@@ -67,7 +68,7 @@ def _line(reply: Say | Status) -> Any:
         return ModelFailed("authentication", "no such key")
     if not reply.calls:
         return says("".join(reply.texts))
-    wanted = [ToolCall(call_id, name, json.loads("".join(pieces)), "".join(pieces)) for call_id, name, pieces in reply.calls]
+    wanted = [ToolCall(call_id, name, json.loads("".join(pieces))) for call_id, name, pieces in reply.calls]
     return calls(*wanted, text="".join(reply.texts))
 
 
@@ -111,22 +112,46 @@ async def test_tools(behind: Setup) -> None:
     assert answer.stop == "tool_calls"
 
 
-async def test_pieces_add_up_to_the_answer(behind: Setup) -> None:
+async def adds_up(gateway: ModelGateway) -> Response:
+    """An answer, whose pieces are the same as the whole."""
     told: list[Delta] = []
-    answer = await behind(TOOLS).request(ASK, on_part=told.append)
+    answer = await gateway.request(ASK, on_part=told.append)
     assert "".join(delta.text for delta in told if delta.kind == "text") == answer.text
     for call in answer.calls:
         raw = "".join(delta.text for delta in told if delta.kind == "tool_call" and delta.call_id == call.call_id)
         assert json.loads(raw) == call.arguments
+    return answer
+
+
+async def goes_on(gateway: ModelGateway) -> Response:
+    """The answer after one that called for tools, by a conversation that comes from a store.
+
+    What was stored is what was said: a later run sends what an earlier one sent, letter by letter, so that it can be cached.
+    """
+    first = await gateway.request(ASK)
+    results = Message("tool", tuple(ToolResult(call.call_id, call.name, "text", is_error=call.call_id == "b") for call in first.calls))
+    said = (*ASK.messages, first.message, results)
+    stored = tuple(restore(json.loads(json.dumps(plain(message)))) for message in said)
+    assert (stored, bool(first.calls)) == (said, True)
+    return await gateway.request(ASK._replace(messages=stored))
+
+
+async def test_pieces_add_up_to_the_answer(behind: Setup) -> None:
+    assert len((await adds_up(behind(TOOLS))).calls) == 2
+    assert (await adds_up(behind(WORDS))).text == "Hello"
 
 
 async def test_a_conversation_goes_on_from_what_was_stored(behind: Setup) -> None:
-    gateway = behind(TOOLS, WORDS)
-    first = await gateway.request(ASK)
-    results = Message("tool", tuple(ToolResult(call.call_id, call.name, "text", is_error=call.call_id == "b") for call in first.calls))
-    stored = [json.dumps(plain(message)) for message in (*ASK.messages, first.message, results)]
-    second = await gateway.request(ASK._replace(messages=tuple(restore(json.loads(text)) for text in stored)))
-    assert second.text == "Hello"
+    assert (await goes_on(behind(TOOLS, WORDS))).text == "Hello"
+
+
+async def test_the_offline_model_is_a_gateway_like_any() -> None:
+    gateway = OfflineGateway()
+    (wanted,) = (await adds_up(gateway)).calls
+    assert (wanted.name, wanted.arguments["file_path"]) == ("Read", "notes.md")
+    answer = await goes_on(gateway)
+    assert (answer.text.startswith(NOTICE), answer.model, answer.cost, answer.stop) == (True, "offline", 0.0, "end")
+    await gateway.close()
 
 
 async def test_a_failure_is_typed(behind: Setup) -> None:

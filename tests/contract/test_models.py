@@ -128,7 +128,7 @@ SENT: dict[Dialect, dict[str, Any]] = {
             {
                 "role": "assistant",
                 "content": None,
-                "tool_calls": [{"id": "a", "type": "function", "function": {"name": "Read", "arguments": '{"file_path": "x"}'}}],
+                "tool_calls": [{"id": "a", "type": "function", "function": {"name": "Read", "arguments": '{"file_path":"x"}'}}],
             },
             {"role": "tool", "tool_call_id": "a", "content": 'line "1"\n'},
             {"role": "user", "content": "Go on."},

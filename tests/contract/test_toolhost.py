@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from remit import config
 from remit.adapters.tools import WorkspaceTools
 from remit.adapters.tools.search import TAKEN_LITERALLY, ripgrep_words
+from remit.bootstrap.agents import open_workspace
+from remit.bootstrap.runner import open_equipment
 from remit.domain.output import Sought
 from remit.domain.tool import MAX_OUTPUT, Grep, ToolCallRequest
 from remit.ports import ToolHost
@@ -56,10 +59,29 @@ async def test_the_host_plays_its_role(workspace: Path) -> None:
     assert set(specs) == ALL
     assert {name for name, spec in specs.items() if not spec.effects} == READING
     assert {name for name, spec in specs.items() if spec.repeatable} == READING | {"Write"}
-    assert list(specs["Grep"].parameters["properties"]) == ["pattern", "path", "glob", "output_mode", "-i", "-n", "-A", "-B", "-C", "head_limit"]
-    assert specs["Edit"].parameters["required"] == ["file_path", "old_string", "new_string"]
     assert all(spec.description and json.dumps(spec.parameters) for spec in specs.values())
     await host.close()
+
+
+PARAMETERS = {
+    "LS": "path",
+    "Glob": "pattern path?",
+    "Grep": "pattern path? glob? output_mode? -i? -n? -A? -B? -C? head_limit?",
+    "Read": "file_path offset? limit?",
+    "TodoWrite": "todos",
+    "Write": "file_path content",
+    "Edit": "file_path old_string new_string replace_all?",
+    "MultiEdit": "file_path edits",
+    "Bash": "command timeout? description?",
+}
+
+
+def test_parameters_are_those_that_users_of_others_know(workspace: Path) -> None:
+    shown: dict[str, str] = {}
+    for spec in WorkspaceTools(workspace).specs():
+        needed = spec.parameters["required"]
+        shown[spec.name] = " ".join(name if name in needed else f"{name}?" for name in spec.parameters["properties"])
+    assert shown == PARAMETERS
 
 
 @pytest.mark.parametrize("tool", sorted(ALL))
@@ -110,6 +132,14 @@ async def test_ls_shows_folders_first_and_says_what_is_what(call: Toolbox) -> No
     assert await call.said("LS", path=str(call.workspace / "src")) == "deep/\nmain.py"
     (call.workspace / "void").mkdir()
     assert await call.said("LS", path="void") == "(The folder is empty.)"
+
+
+async def test_ls_says_when_there_is_too_much(call: Toolbox) -> None:
+    (call.workspace / "many").mkdir()
+    for number in range(400):
+        (call.workspace / "many" / f"{number:0100}").touch()
+    outcome = await call("LS", path="many")
+    assert (outcome.cut, len(outcome.text) < MAX_OUTPUT + 500, "Use Glob with a pattern to see fewer." in outcome.text) == (True, True, True)
 
 
 async def test_no_name_can_forge_a_line(searching: Toolbox) -> None:
@@ -342,6 +372,27 @@ async def test_bash_without_a_sandbox_is_refused_with_what_to_do(call: Toolbox) 
     assert "no sandbox" in said
     assert "install bubblewrap" in said
     assert not (call.workspace / "done").exists()
+
+
+@pytest.mark.parametrize("allowed", [None, "false", "true"])
+async def test_only_the_operator_lets_commands_run_without_a_sandbox(workspace: Path, monkeypatch: pytest.MonkeyPatch, allowed: str | None) -> None:
+    """As workers get their tools, on a machine where nothing is installed."""
+    monkeypatch.setenv("PATH", "")
+    if allowed is not None:
+        monkeypatch.setenv("REMIT_ALLOW_UNSANDBOXED", allowed)
+    settings = config.load(workspace, {"database_url": "memory:"})
+    async with open_workspace(settings) as core, open_equipment(core, settings) as (_, tools):
+        host = tools()
+        outcome = await host.call(ToolCallRequest("Bash", {"command": "echo x >done"}, ALL, 10, asyncio.Event()))
+        await host.close()
+    assert (outcome.is_error, (workspace / "done").exists()) == ((False, True) if allowed == "true" else (True, False))
+    assert allowed == "true" or "or to allow commands without a sandbox in the settings" in outcome.text
+
+
+async def test_a_workspace_does_not_let_its_own_commands_run_without_a_sandbox(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REMIT_ALLOW_UNSANDBOXED", raising=False)
+    (workspace / ".remit" / "config.toml").write_text("allow_unsandboxed = true\n")
+    assert not config.load(workspace, {}).get("allow_unsandboxed")
 
 
 async def test_a_sandbox_that_does_not_work_is_no_sandbox(workspace: Path) -> None:

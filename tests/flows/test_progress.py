@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client
 
 from remit.app.progress import watched
 from remit.bootstrap.api import Remit
@@ -16,6 +17,7 @@ from remit.client import RemitClient
 from remit.domain.message import Request
 from remit.domain.value import State
 from remit.errors import InvalidParam, RemitError, Unavailable
+from remit.surfaces.mcp import mcp_server
 from tests.agents.stage import Gate, Stage, calls, results, says, stage
 from tests.agents.test_interruption import reached
 from tests.engine.fleet import ANN, PATIENCE_SECONDS
@@ -215,6 +217,46 @@ async def test_the_client_and_the_library_get_the_same_items(any_url: str, tmp_p
             with pytest.raises(InvalidParam, match="get_task, which never waits; expected one of"):
                 await _drained(remit.stream("get_task", task_id="1"))
         assert shapes[0] == shapes[1]
+
+
+async def test_delegation_is_the_same_over_every_surface(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMIT_TOKEN", TOKEN)
+    async with play(any_url, tmp_path) as at, RemitClient(at.served.url, TOKEN) as client, mcp_client(at) as tools:
+        library, host = Remit(at.team.core, Caller(actor=ANN)), WorkspaceHost({"workspace": str(tmp_path), "url": at.served.url})
+
+        async def through_mcp(name: str, **fields: Any) -> Any:
+            return (await tools.call_tool(name, fields)).structured_content
+
+        surfaces: dict[str, Any] = {
+            "library": library.call,
+            "rest": lambda name, **fields: client.call(name, fields),
+            "mcp": through_mcp,
+            "command line": lambda name, **fields: asyncio.to_thread(host.call, name, fields),
+        }
+        for name, call in surfaces.items():
+            assert (await call("task", objective="Be quick"))["data"]["result"] == "Quick.", name
+            two = await call("task_parallel", tasks=["Be quick", {"objective": "x", "subagent_type": "nobody"}])
+            assert [item["data"]["status"] for item in two["results"]] == ["completed", "failed"], name
+            exact = await call("Task", description="Look", prompt="Be quick", subagent_type="explore", model="light")
+            assert exact["text"] == "Subagent (explore, light) completed.\n\nQuick.", name
+            asking = (await call("task", objective="Ask", wait=False))["data"]["task_id"]
+            waiting = await at.team.until(asking, lambda task: bool(task.questions) and task.run is None)
+            await call("respond", interaction_id=waiting.questions[0].id, answer="a")
+            assert (await call("task_output", task_id=asking, wait_seconds=20))["data"]["result"] == "Quick.", name
+            parent = (await call("create_task", title="Be quick", owner="general", completion="explicit"))["task_id"]
+            part = await call("create_subtask", task_id=parent, title="Be quick", owner="explore", wait="block")
+            assert (part["task"]["state"], part["task"]["final_message"]) == ("done", "Quick."), name
+            rested = await at.team.until(parent, lambda task: task.state is State.WAITING and task.run is None)
+            await call("run_task", task_id=parent)
+            await at.team.until(parent, lambda task, runs=rested.counts.runs: task.counts.runs > runs and task.run is None)  # type: ignore[misc]
+            draft = (await call("create_task", title="Later", status="draft", parent_session=name.replace(" ", "-")))["task_id"]
+            assert (await call("send_message", task_id=draft, message="Hurry."))["update_id"] == f"{draft}-u1", name
+            assert (await call("cancel_all", session_id=name.replace(" ", "-")))["canceled"] == [draft], name
+            await at.call("cancel_task", task_id=parent)
+
+
+def mcp_client(at: Play) -> Client:
+    return Client(mcp_server(at.team.core, Caller(actor=ANN), "1"))
 
 
 async def test_a_command_that_goes_through_a_server_hears_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

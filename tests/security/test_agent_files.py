@@ -1,16 +1,21 @@
 """Agent files are found by listing, stay within their folder, and cannot hang, fill or break whoever reads them."""
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from remit import Remit
 from remit.adapters import agentfiles
 from remit.adapters.agentfiles import MAX_BYTES, read_agent_files, write_agent_file
 from remit.app.roster import muster
 from remit.domain.agent import AgentFile
+from remit.errors import InvalidParam, NotFound
 
 TEXT = "---\nname: a\ndescription: b\n---\nc\n"
 
@@ -152,3 +157,49 @@ def test_no_bytes_in_a_file_raise_anything(tmp_path: Path, content: bytes) -> No
     roster = muster(read_agent_files(tmp_path), {})
     assert {"build", "explore", "general", "plan", "summary"} <= {agent.id for agent in roster.agents} | {"a"}
     assert len(roster.files) == 2
+
+
+async def test_no_name_that_a_caller_sends_becomes_a_path(tmp_path: Path) -> None:
+    """Agents are looked up among those that were found before; whatever else is asked for is refused, and no file is tried."""
+    (tmp_path / ".remit" / "agents").mkdir(parents=True)
+    (tmp_path / ".remit" / "agents" / "mine.md").write_text("---\ndescription: Mine.\n---\nYou help.\n")
+    (tmp_path / "canary-secret.md").write_text("---\nname: canary-secret\ndescription: Not an agent.\n---\n")
+    away = str(tmp_path / "canary-secret")
+    names = ["../../canary-secret", "canary-secret", "canary-secret.md", away, "mine/../../../canary-secret", "canary\x00secret"]
+    opened: list[str] = []
+    async with Remit.open(tmp_path, worker=False) as remit:
+        with listening(opened):
+            for name in names:
+                for operation, fields in (
+                    ("task", {"objective": "x", "subagent_type": name, "wait": False}),
+                    ("create_task", {"title": "x", "owner": name}),
+                    ("get_agent", {"agent_id": name}),
+                ):
+                    with pytest.raises((InvalidParam, NotFound)):
+                        await remit.call(operation, **fields)
+            with pytest.raises(InvalidParam, match="one of build, explore, general, mine, plan, summary"):
+                await remit.task("x", subagent_type="canary-secret")
+            (tmp_path / "canary-control").write_text("x")
+        assert [path for path in opened if "canary" in path] == [str(tmp_path / "canary-control")], "and it would have been noticed"
+        assert (await remit.list_tasks())["tasks"] == []
+
+
+_EARS: list[list[str]] = []
+
+
+def _heard(event: str, arguments: tuple[object, ...]) -> None:
+    if _EARS and event in ("open", "os.listdir", "os.scandir"):
+        _EARS[-1].append(str(arguments[0]))
+
+
+sys.addaudithook(_heard)
+
+
+@contextmanager
+def listening(opened: list[str]) -> Iterator[None]:
+    """Every path that is opened meanwhile."""
+    _EARS.append(opened)
+    try:
+        yield
+    finally:
+        _EARS.pop()

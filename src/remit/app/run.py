@@ -7,12 +7,13 @@ at that very call.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from remit.app.activation import Activation, CallRecord, ToolFailed
 from remit.app.agents import Agent, AgentRegistry, role_prompt
 from remit.app.cache import vouched
-from remit.app.conversation import Conversation
+from remit.app.conversation import Conversation, Said
 from remit.app.handover import Handover
 from remit.app.purse import Purse, Roots
 from remit.domain import brief
@@ -28,6 +29,8 @@ from remit.errors import RemitError
 from remit.ports import Chosen, Clock, EventStore, Models, OperationTools, ToolHost
 
 TOOL_SECONDS = 600.0
+REPORT_SECONDS, REPORT_SHARE = 30.0, 0.1
+"""How long the last report may take once the time of a task is up: a share of its time, within bounds."""
 IDLE = frozenset({"no_first_byte", "stalled", "timed_out"})
 """Failures of a model that mean that nothing came for too long."""
 
@@ -160,7 +163,19 @@ class Stretch:
         except TimeoutError:
             if not clock.expired():
                 raise
-        return await self._abort("timeout", f"The time limit of {limit:g} seconds is reached.")
+        return await self._time_is_up(limit)
+
+    async def _time_is_up(self, limit: float) -> None:
+        """Let the agent report, if it has begun and does not take long, and end its task; what was cut off is not known any more."""
+        await self._activation.look()
+        message = f"The time limit of {limit:g} seconds is reached."
+        self._unkept.clear()
+        self._talk = await Conversation.load(self._runner.store, self._task.id)
+        if self._talk.turns and not self._activation.halted:
+            with suppress(TimeoutError, ModelFailed):
+                async with asyncio.timeout(min(max(limit * REPORT_SHARE, 1.0), REPORT_SECONDS)):
+                    message += _report_of(await self._report(f"{limit:g} seconds"))
+        await self._abort("timeout", message)
 
     async def _go(self) -> None:
         self._system = brief.system_prompt(role_prompt(self._agent), self._task, await self._guides())
@@ -232,24 +247,13 @@ class Stretch:
         most = self._task.limits.max_turns or self._agent.max_turns or MAX_TURNS
         limit = f"{most} turns" if self._talk.turns >= most else self._over_budget()
         request = None if limit else await self._afforded("")
-        if request is None:
-            limit = limit or self._purse.shown
-            request = await self._afforded(brief.LAST_TURN.format(limit=limit))
-        if request is None:
-            return await self._abort("budget", f"The budget of the whole tree is used up: {self._purse.shown}.")
         try:
-            response = await self._chosen.gateway.request(request)
+            if request is None:
+                return await self._last_turn(limit or self._purse.shown)
+            said, response = await self._ask(request)
         except ModelFailed as failed:
             return await self._failed(failed)
-        self._count(response)
-        await self._purse.settle(response)
-        said = self._talk.next(response.message, self._activation.run_id, self._runner.now(), response)
-        self._unkept.append(self._talk.row(said))
-        if limit:
-            reason: FailReason = "turns" if limit.endswith("turns") else "budget"
-            message = f"The limit of {limit} is reached. Its report: {response.text or '(none)'}"
-            await self._abort(reason, message)
-        elif response.stop == "refusal":
+        if response.stop == "refusal":
             await self._failed(ModelFailed("rejected_request", f"it refused to answer: {excerpt(response.text)}"))
         elif response.calls or response.stop == "length" or not (response.text.strip() or self._talk.silent):
             await self._keep()  # who was cut off, or said nothing, is told to go on
@@ -260,6 +264,27 @@ class Stretch:
             await self._write(cmd.FinishRun(task_id=self._task.id, final_message=response.text, tool_summary=self._summary(), usage=self._spent()))
         self._talk.keep(said)
         return None
+
+    async def _last_turn(self, limit: str) -> None:
+        """Let the agent report, and end its task."""
+        report = await self._report(limit)
+        if report is None:
+            return await self._abort("budget", f"The budget of the whole tree is used up: {self._purse.shown}.")
+        return await self._abort("turns" if limit.endswith("turns") else "budget", f"The limit of {limit} is reached.{_report_of(report)}")
+
+    async def _report(self, limit: str) -> str | None:
+        """What the agent says in one more turn, without tools; nothing if the tree cannot pay for it."""
+        request = await self._afforded(brief.LAST_TURN.format(limit=limit))
+        return None if request is None else (await self._ask(request))[1].text
+
+    async def _ask(self, request: Request) -> tuple[Said, Response]:
+        """What the model answers; it is stored with whatever is written next."""
+        response = await self._chosen.gateway.request(request)
+        self._count(response)
+        await self._purse.settle(response)
+        said = self._talk.next(response.message, self._activation.run_id, self._runner.now(), response)
+        self._unkept.append(self._talk.row(said))
+        return said, response
 
     async def _afforded(self, last_words: str) -> Request | None:
         """The next request, if the tree can pay for it."""
@@ -415,6 +440,10 @@ class Stretch:
 
 async def _fail(activation: Activation, error: str, *, permanent: bool) -> None:
     await activation.do(cmd.FailRun(task_id=activation.task.id, error=error, permanent=permanent))
+
+
+def _report_of(text: str | None) -> str:
+    return "" if text is None else f" Its report: {text or '(none)'}"
 
 
 _EFFORTS: dict[str | None, Effort] = {None: "low", "low": "low", "medium": "medium"}

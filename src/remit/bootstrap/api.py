@@ -4,21 +4,18 @@ import getpass
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit import config
 from remit.bootstrap.agents import open_workspace
-from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, attend, call, follow_events
-from remit.domain.record import MISSING, fields
+from remit.catalog import FOR_EVERYONE, Caller, Core, attend, call, follow_events, method_of
 
 Result = dict[str, Any]
-Method = Callable[..., Awaitable[Result]]
 
 
 class Remit:
-    """A workspace's tasks: `async with Remit.open() as remit: await remit.create_task(title="…")`."""
+    """A workspace's tasks: `async with Remit.open() as remit: await remit.task("…", subagent_type="explore")`."""
 
     def __init__(self, core: Core, caller: Caller) -> None:
         self._core, self._caller = core, caller
@@ -75,7 +72,7 @@ class Remit:
 
     if TYPE_CHECKING:
 
-        def __getattr__(self, name: str) -> Method: ...
+        def __getattr__(self, name: str) -> Callable[..., Awaitable[Result]]: ...
 
 
 @asynccontextmanager
@@ -98,17 +95,5 @@ def operator() -> str:
     return f"user:{re.sub(r'[^A-Za-z0-9._@-]+', '-', name)[:128] or 'operator'}"
 
 
-def _method(operation: Operation) -> Method:
-    async def method(self: Remit, **values: Any) -> Result:
-        return await self.call(operation.name, **values)
-
-    parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
-    for name, default in fields(operation.input).items():
-        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is MISSING else default))
-    method.__name__, method.__qualname__, method.__doc__ = operation.name, f"Remit.{operation.name}", operation.description
-    method.__signature__ = Signature(parameters, return_annotation=Result)  # type: ignore[attr-defined] # read by help() and inspect
-    return method
-
-
 for _operation in FOR_EVERYONE.values():
-    setattr(Remit, _operation.name, _method(_operation))
+    setattr(Remit, _operation.name, method_of("Remit", _operation, lambda remit, name, values: remit.call(name, **values)))

@@ -31,7 +31,7 @@ class Work:
 
 @record
 class DelegateTask(Work):
-    """Hand a piece of work to a sub-agent and get what comes of it."""
+    """Hand complex or parallel work to a sub-agent and get what comes of it; model `light` for simple work, `main` for reasoning."""
 
     session_id: Annotated[SessionId, "The caller's own session."] | None = None
     cache: Annotated[bool, "Take the result of an identical read-only task if there is one."] = False
@@ -46,7 +46,7 @@ def _work(value: Any) -> Any:
 
 @record
 class DelegateParallel:
-    """Hand several pieces of work to sub-agents at once; results come in the order of the list, and one that fails fails alone."""
+    """Hand out complex work in parallel pieces: results in the order of the list, failures alone; `light` for simple ones, `main` for reasoning."""
 
     tasks: Annotated[tuple[Annotated[Mapping[str, Any], Coerce(_work, '{"type": "string"}')], ...], Items(1000), "The pieces of work."]
     timeout_seconds: Annotated[Seconds, "How long each may work, unless it says so itself."] | None = None
@@ -99,7 +99,7 @@ References = tuple[Annotated[Resource, Coerce(reference, '{"type": "string"}')],
 
 @record
 class LaunchSubtask:
-    """Give a part of this task to another agent and wait for what comes of it."""
+    """Give a complex part of this task, or one of several parallel ones, to another agent and wait for what comes of it."""
 
     title: Annotated[Title, "A clear, actionable label."]
     intent: Annotated[Words, "What has to be done, and why."] | None = None

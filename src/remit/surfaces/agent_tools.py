@@ -131,7 +131,7 @@ def delegation_specs(agents: Mapping[str, str], default: str | None) -> list[Too
     launch = launched | {"properties": launched["properties"] | {"subagent_type": choice}}
     properties: dict[str, Any] = single["properties"] | {"subagent_type": meant, "wait": field_schema(DelegateTask, "wait")}
     specs = [
-        ToolSpec("task", f"{Work.__doc__} Who can do it:\n{listed}", one | {"properties": properties}, effects=True, repeatable=False),
+        ToolSpec("task", f"{DelegateTask.__doc__} Who can do it:\n{listed}", one | {"properties": properties}, effects=True, repeatable=False),
         ToolSpec("task_parallel", str(DelegateParallel.__doc__), many, effects=True, repeatable=False),
         ToolSpec("Task", str(LaunchTask.__doc__), launch, effects=True, repeatable=False),
     ]

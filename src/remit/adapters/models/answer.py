@@ -62,7 +62,10 @@ def tool_calls(pieces: Iterable[Pieces], history: tuple[Message, ...]) -> list[T
 
 
 def tool_call(call_id: str, name: str, raw: str) -> ToolCall:
-    """A call as the model wrote it; what cannot be used is kept as it is, with the reason."""
+    """A call of the model; what cannot be used is kept as it was written, with the reason.
+
+    What can be used is kept by its value alone, as it is stored: a later run must send the very same text, or nothing of it is cached.
+    """
     name = storable(name)
     if not 0 < len(name) <= MAX_NAME:
         return ToolCall(
@@ -74,7 +77,7 @@ def tool_call(call_id: str, name: str, raw: str) -> ToolCall:
         return ToolCall(call_id, name, {}, storable(raw), f"The arguments are not JSON: {error}.")
     if not isinstance(arguments, dict):
         return ToolCall(call_id, name, {}, storable(raw), "The arguments are not a JSON object.")
-    return ToolCall(call_id, name, cast("dict[str, Any]", arguments), raw)
+    return ToolCall(call_id, name, cast("dict[str, Any]", arguments))
 
 
 def sound(value: Any, depth: int = 1) -> Any:

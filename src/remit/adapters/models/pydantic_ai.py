@@ -207,7 +207,7 @@ def _told(library: Any, part: Part) -> Any:
 def _said(library: Any, part: Part) -> Any:
     match part:
         case ToolCall():
-            given: Any = {"invalid": part.raw} if part.error else part.raw or dict(part.arguments)
+            given = {"invalid": part.raw} if part.error else dict(part.arguments)
             return library.ToolCallPart(tool_name=part.name, args=given, tool_call_id=part.call_id)
         case Thinking():
             return library.ThinkingPart(content=part.text, **part.data) if part.provider == PROVIDER else None

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from remit.domain.message import Delta, OnPart, Request, Response, TextPart, Tokens, ToolCall
 from remit.domain.model import ModelFailed
+from remit.domain.wire import dumps
 
 Line = Response | ModelFailed | str
 Script = Iterable[Line] | Callable[[Request], Line]
@@ -47,7 +48,7 @@ def tell(answer: Response, on_part: OnPart) -> None:
         if isinstance(part, TextPart):
             on_part(Delta("text", part.text))
         elif isinstance(part, ToolCall):
-            on_part(Delta("tool_call", part.raw, number, part.call_id, part.name))
+            on_part(Delta("tool_call", part.raw or dumps(part.arguments), number, part.call_id, part.name))
 
 
 def _reader(script: Iterable[Line]) -> Callable[[Request], Line]:

@@ -99,7 +99,7 @@ def _assistant(message: Message) -> str:
     thought = ""
     for part in message.parts:
         if type(part) is ToolCall:
-            raw = _encode({"invalid": part.raw}) if part.error else part.raw or _encode(part.arguments)
+            raw = _encode({"invalid": part.raw} if part.error else part.arguments)
             calls.append(f'{{"id":{quote(part.call_id)},"type":"function","function":{{"name":{quote(part.name)},"arguments":{quote(raw)}}}}}')
         elif type(part) is Thinking and part.provider == PROVIDER:
             thought = f",{quote(part.data['field'])}:{quote(part.text)}"
