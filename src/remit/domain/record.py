@@ -1,6 +1,6 @@
 """Frozen records and the marks that say what a field accepts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -9,6 +9,8 @@ MEGABYTE = 1_000_000
 MISSING: Any = object()
 MANY = 16
 """From here on it pays to look which of the values given are the defaults anyway."""
+CALLS = 100
+"""How many ways to name the fields of a record are remembered as right: there are as many as places in the code that make one."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -28,6 +30,7 @@ def record(cls: type[T]) -> type[T]:
         "__fields__": found,
         "__defaults__": {name: default for name, default in found.items() if default is not MISSING},
         "__required__": frozenset(name for name, default in found.items() if default is MISSING),
+        "__calls__": set[tuple[str, ...]](),
         "__init__": _init,
         "__eq__": _eq,
         "__hash__": _hash,
@@ -74,11 +77,18 @@ else:
 def _init(self: Any, **values: Any) -> None:
     if len(values) > MANY:
         values = {name: value for name, value in values.items() if value is not self.__defaults__.get(name, MISSING)}
-    given = values.keys()
-    if not (given >= self.__required__ and given <= self.__fields__.keys()):
-        unknown, missing = given - self.__fields__.keys(), self.__required__ - given
-        raise TypeError(f"{type(self).__name__}: unknown {sorted(unknown)}, missing {sorted(missing)}")
+        _must_fit(self, values.keys())
+    elif (names := tuple(values)) not in self.__calls__:
+        _must_fit(self, values.keys())
+        if len(self.__calls__) < CALLS:
+            self.__calls__.add(names)
     self.__dict__.update(values)
+
+
+def _must_fit(value: Any, given: KeysView[str]) -> None:
+    if not (given >= value.__required__ and given <= value.__fields__.keys()):
+        unknown, missing = given - value.__fields__.keys(), value.__required__ - given
+        raise TypeError(f"{type(value).__name__}: unknown {sorted(unknown)}, missing {sorted(missing)}")
 
 
 def _eq(self: Any, other: Any) -> bool:

@@ -4,13 +4,15 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from json import encoder
 from typing import Any, cast
 
 from remit.domain.record import RECORDS, fields
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
+_make: Any = getattr(encoder, "c_make_encoder", None)  # not every Python has it
+_encode: Any = _make(None, _ENCODER.default, encoder.encode_basestring, None, ":", ",", False, False, False) if _make else None
+"""What the encoder makes anew for each text, which takes as long as a short text itself."""
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
 
@@ -38,7 +40,7 @@ def plain(value: Any) -> Any:
 
 def dumps(value: Any) -> str:
     """The one JSON text of a plain value: what is stored, hashed and compared."""
-    return _ENCODER.encode(value)
+    return "".join(_encode(value, 0)) if _encode else _ENCODER.encode(value)
 
 
 @lru_cache(512)
