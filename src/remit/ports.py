@@ -66,6 +66,9 @@ class Debit(NamedTuple):
     cost: float
     max_tokens: int | None = None
     max_cost: float | None = None
+    used_tokens: int = 0
+    """What the tree had used before it had a ledger; it counts when this is the first debit."""
+    used_cost: float = 0.0
 
 
 class Taken(NamedTuple):

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable
 from pathlib import Path
 
+from remit.app.recovery import Recovery
 from remit.domain.message import Request, Response, Tokens
 from remit.domain.value import State
 from tests.agents.stage import Gate, calls, results, says, stage
@@ -83,3 +84,17 @@ async def test_a_tree_without_a_budget_has_no_ledger(any_url: str, tmp_path: Pat
         await at.team.ended(root)
         assert await at.team.core.store.select("budget", {"id": int(root)}) == []
         assert at.script.asked[0].settings.max_tokens is None
+
+
+async def test_what_was_used_before_a_limit_was_set_counts(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [calls(("ask_user", {"question": "Which?"})), says("Done.")]) as at:
+        task_id = await at.create()
+        asking = await at.waiting(task_id)
+        used = asking.usage.input_tokens + asking.usage.output_tokens
+        assert used > 0
+        await at.call("update_task", task_id=task_id, limits={"max_tokens": 100_000})
+        await at.call("respond", interaction_id=asking.questions[0].id, answer="This")
+        usage = (await at.team.ended(task_id)).usage
+        assert usage.input_tokens + usage.output_tokens > used
+        assert await at.team.core.store.select("budget", {"id": int(task_id)}) == [(usage.input_tokens + usage.output_tokens, usage.cost)]
+        assert (await Recovery(at.team.core.store, at.team.core.service).examine()).budgets_below_use == ()

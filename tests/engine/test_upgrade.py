@@ -2,16 +2,19 @@
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remit.app import worker
 from remit.app.recovery import Recovery
 from remit.codec import chained
 from remit.domain import event as ev
 from remit.domain.project import Change
 from remit.domain.value import State
 from remit.ports import Append, Store, Unit
+from tests.agents.stage import calls, says, stage
 from tests.crash.process import until
 from tests.engine.fleet import fleet
 from tests.engine.test_schedule import WAITING, fast
@@ -40,6 +43,30 @@ async def test_a_worker_leaves_alone_what_a_newer_one_wrote(any_url: str, caplog
         assert await team.events(newer) == ["TaskCreated", "TaskBlessed"]
         assert [key for key in await team.jobs() if key == f"run/{newer}"] == [f"run/{newer}"]
         assert "Traceback" not in caplog.text
+
+
+async def test_a_worker_leaves_alone_a_conversation_that_a_newer_one_wrote(
+    any_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "NEWER_SECONDS", 0.2)
+    caplog.set_level(logging.INFO, "remit.worker")
+    async with stage(any_url, tmp_path, [calls(("ask_user", {"question": "Which?"})), says("Done.")]) as at:
+        task_id = await at.create(limits={"max_attempts": 1})
+        asking = await at.waiting(task_id)
+        store = at.team.core.store
+        first, *_ = await store.select("messages", {"id": int(task_id), "after": 0, "limit": 1})
+
+        async def keep(document: str) -> None:
+            task = await at.team.task(task_id)
+            await store.commit(Unit((Append(task_id, task.version, ()),), (Change("message", first[:2], (*first[:-1], document)),)))
+
+        await keep(json.dumps({"role": "oracle", "parts": [{"hologram": 1}]}))
+        await at.call("respond", interaction_id=asking.questions[0].id, answer="This")
+        await until(lambda: caplog.text.count("is left to a newer remit") >= 2)
+        task = await at.team.until(task_id, lambda task: task.run is None)
+        assert (task.state, task.attempts) == (State.PENDING, 0)
+        await keep(first[-1])
+        assert (await at.team.ended(task_id)).state is State.DONE
 
 
 async def test_a_tick_passes_over_what_a_newer_one_wrote(any_url: str) -> None:

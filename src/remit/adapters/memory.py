@@ -116,7 +116,7 @@ class MemoryEventStore:
         """Nothing to let go of."""
 
     def _debit(self, debit: Debit) -> None:
-        tokens, cost = self._budgets.get(debit.root_id, (0, 0.0))
+        tokens, cost = self._budgets.get(debit.root_id, (debit.used_tokens, debit.used_cost))
         tokens, cost = tokens + debit.tokens, cost + debit.cost
         if (debit.max_tokens is not None and tokens > debit.max_tokens) or (debit.max_cost is not None and cost > debit.max_cost):
             raise OverBudget

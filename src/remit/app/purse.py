@@ -33,6 +33,20 @@ class Roots:
             known = self._known[root_id] = head, task_of(document).limits
         return known[1]
 
+    async def unbooked(self, root_id: str) -> Usage:
+        """What a tree without a ledger has used; nothing once it has one."""
+        if await self._store.select("budget", {"id": int(root_id)}):
+            return Usage()
+        return await used(self._store, root_id)
+
+
+async def used(store: EventStore, root_id: str) -> Usage:
+    """What the tasks of a tree have used, all together."""
+    total = Usage()
+    for (document,) in await store.select("tree", {"id": int(root_id)}):
+        total = total.plus(task_of(document).usage)
+    return total
+
 
 class Purse:
     """What a run takes from the budget of its tree; where the root sets no limit, nothing is counted here."""
@@ -41,11 +55,14 @@ class Purse:
         self._activation = activation
         self._limits = Limits()
         self._reserved = (0, 0.0)
+        self._used = Usage()
 
     async def open(self, roots: "Roots") -> None:
-        """Find out what the root of the tree allows."""
+        """Find out what the root of the tree allows, and what was used before it allowed so much only."""
         task = self._activation.task
         self._limits = task.limits if task.root_id == task.id else await roots.limits(task.root_id)
+        if self._limited:
+            self._used = await roots.unbooked(task.root_id)
 
     def most(self, *, report: bool) -> int | None:
         """The most that an answer may take."""
@@ -87,7 +104,8 @@ class Purse:
 
     async def _take(self, tokens: int, cost: float, *, limits: Limits) -> None:
         root = int(self._activation.task.root_id)
-        await self._activation.keep([], Debit(root, tokens, cost, limits.max_tokens, limits.max_cost))
+        used = self._used.input_tokens + self._used.output_tokens, self._used.cost
+        await self._activation.keep([], Debit(root, tokens, cost, limits.max_tokens, limits.max_cost, *used))
 
 
 def _less(limits: Limits, tokens: int, cost: float) -> Limits:

@@ -4,8 +4,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from remit.app.purse import used
 from remit.app.service import Service
-from remit.codec import opened, task_of
+from remit.codec import opened
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.due import CHECK, RELEASE, TELL, TIMER, Job
@@ -104,9 +105,8 @@ class Recovery:
         return await self._service.load(task_id)
 
     async def _is_below_use(self, root: str, tokens: int, cost: float) -> bool:
-        usages = [task_of(document).usage for (document,) in await self._store.select("tree", {"id": int(root)})]
-        used = sum(usage.input_tokens + usage.output_tokens for usage in usages)
-        return tokens < used or cost < sum(usage.cost for usage in usages) - CENTS_FRACTION
+        usage = await used(self._store, root)
+        return tokens < usage.input_tokens + usage.output_tokens or cost < usage.cost - CENTS_FRACTION
 
     async def _alarms(self, task_id: str) -> dict[str, Job]:
         """The timers, turns and ends of time that a task waits for and that no job stands for."""

@@ -20,6 +20,8 @@ SYSTEM = "system:engine"
 LOOK_SECONDS = 0.1
 """How often at most live runs are compared with the store while it changes."""
 GRACE_SECONDS = 0.05
+NEWER_SECONDS = 5.0
+"""How long work that only a newer remit understands is left to others before it is looked at again."""
 GONE = "its run is over"
 """Why a run was stopped from outside."""
 log = logging.getLogger("remit.worker")
@@ -57,7 +59,7 @@ class Worker:
             current.uncancel()
             await self._service.acknowledge(lease)
         except UnknownEvent as error:
-            raise Postponed(f"{key} was written by a newer remit: {error}", 5.0) from error
+            raise Postponed(f"{key} was written by a newer remit: {error}", NEWER_SECONDS) from error
         except (Unavailable, Unacknowledged) as error:
             raise Postponed(f"{key}: {error}", 1.0) from error
 
@@ -107,8 +109,11 @@ class Worker:
             await self._runner.run(run)
             if not run.over:
                 await run.do(cmd.FailRun(task_id=task_id, error="The runner returned without ending its run."))
-        except (StaleRun, Unavailable, Unacknowledged, UnknownEvent):
+        except (StaleRun, Unavailable, Unacknowledged):
             raise
+        except UnknownEvent as error:
+            log.info("run %s is left to a newer remit: %s", run.run_id, error)
+            await run.do(cmd.ReleaseRun(task_id=task_id, retry_seconds=NEWER_SECONDS))
         except Exception as error:
             log.exception("run %s failed", run.run_id)
             await run.do(cmd.FailRun(task_id=task_id, error=storable(f"{type(error).__name__}: {error}"[:10_000])))

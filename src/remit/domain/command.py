@@ -388,11 +388,12 @@ class VouchResult:
 
 @record
 class ReleaseRun:
-    """The worker gives the task back unharmed."""
+    """The worker gives the task back unharmed; not before the seconds that were named anybody should take it again."""
 
     task_id: TaskId
     tool_summary: tuple[ToolCount, ...] = ()
     usage: Usage = Usage()
+    retry_seconds: float | None = None
 
 
 @record

@@ -3,7 +3,7 @@
 A task that can run has one job, a task that waits has none. What another task must merely learn of is a job too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -59,13 +59,12 @@ def earliest(task: Task, now: datetime) -> datetime | None:
     return None
 
 
-def backoff(task: Task, events: Iterable[Any], now: datetime) -> datetime | None:
+def backoff(task: Task, events: Sequence[Any], now: datetime) -> datetime | None:
     """How long a task rests after a run that failed by itself, or was told when to come back; a lost worker is not its fault."""
-    failed = [event for event in events if isinstance(event, (ev.RunFailed, ev.RunTimedOut))]
-    if not failed:
-        return None
-    told = max((event.retry_seconds or 0.0 for event in failed if isinstance(event, ev.RunFailed)), default=0.0)
-    return now + timedelta(seconds=min(max(2.0 ** (task.attempts - 1), told), MAX_DELAY_SECONDS))
+    told = max((event.retry_seconds or 0.0 for event in events if isinstance(event, (ev.RunFailed, ev.RunReleased))), default=0.0)
+    if any(isinstance(event, (ev.RunFailed, ev.RunTimedOut)) for event in events):
+        told = max(told, 2.0 ** (task.attempts - 1))
+    return now + timedelta(seconds=min(told, MAX_DELAY_SECONDS)) if told else None
 
 
 def waits_for_slot(before: Task | None, after: Task) -> str | None:

@@ -241,10 +241,11 @@ class RunYielded:
 
 @record
 class RunReleased:
-    """The worker gave the task back unharmed."""
+    """The worker gave the task back unharmed, perhaps for later."""
 
     run_id: str
     tool_summary: tuple[ToolCount, ...] = ()
+    retry_seconds: float | None = None
 
 
 @record

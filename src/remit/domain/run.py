@@ -87,8 +87,8 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
             return [_timer(task, due_at, call_id)]
         case cmd.YieldRun(tool_summary=tools):
             return [ev.RunYielded(run_id=_live(task), tool_summary=tools)]
-        case cmd.ReleaseRun(tool_summary=tools):
-            return [ev.RunReleased(run_id=_live(task), tool_summary=tools)]
+        case cmd.ReleaseRun(tool_summary=tools, retry_seconds=later):
+            return [ev.RunReleased(run_id=_live(task), tool_summary=tools, retry_seconds=later)]
         case cmd.FailRun(error=error, permanent=permanent, tool_summary=tools, retry_seconds=later):
             failed = ev.RunFailed(run_id=_live(task), error=error, tool_summary=tools, retry_seconds=later)
             return [failed, *_give_up(task, "error", error, at_once=permanent)]

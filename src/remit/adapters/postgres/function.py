@@ -40,10 +40,10 @@ BEGIN
     END IF;
     IF debits IS NOT NULL THEN
         FOR other IN SELECT * FROM json_to_recordset(debits)
-            AS b (unit int, root_id bigint, tokens bigint, cost float8, max_tokens bigint, max_cost float8)
+            AS b (unit int, root_id bigint, tokens bigint, cost float8, max_tokens bigint, max_cost float8, used_tokens bigint, used_cost float8)
             WHERE NOT b.unit = ANY(bad) ORDER BY b.root_id
         LOOP
-            INSERT INTO budget VALUES (other.root_id, 0, 0) ON CONFLICT DO NOTHING;
+            INSERT INTO budget VALUES (other.root_id, other.used_tokens, other.used_cost) ON CONFLICT DO NOTHING;
             UPDATE budget SET tokens = budget.tokens + other.tokens, cost = budget.cost + other.cost WHERE root_id = other.root_id
                 AND (other.max_tokens IS NULL OR budget.tokens + other.tokens <= other.max_tokens)
                 AND (other.max_cost IS NULL OR budget.cost + other.cost <= other.max_cost);

@@ -78,8 +78,9 @@ class Batch:
         return found is not None and found[0] == first.id
 
     def _debited(self, debit: Debit) -> bool:
-        self._connection.execute(sql.OPEN_BUDGET, (debit.root_id,))
-        return bool(self._connection.execute(sql.DEBIT, debit._asdict()).rowcount)
+        named = debit._asdict()
+        self._connection.execute(sql.OPEN_BUDGET, named)
+        return bool(self._connection.execute(sql.DEBIT, named).rowcount)
 
     def _put(self, changes: Iterable[Change]) -> None:
         for table, key, values in changes:

@@ -24,7 +24,7 @@ PUT_JOB = """INSERT INTO job (key, queue, priority, at, later) VALUES (:key, :qu
 NEEDED = "SELECT EXISTS (SELECT 1 FROM task_dependency WHERE needs = ?)"
 DROP_JOB = "DELETE FROM job WHERE key = ? AND worker IS NULL"
 ACK = "DELETE FROM job WHERE id = ? AND worker = ?"
-OPEN_BUDGET = "INSERT INTO budget VALUES (?, 0, 0) ON CONFLICT DO NOTHING"
+OPEN_BUDGET = "INSERT INTO budget VALUES (:root_id, :used_tokens, :used_cost) ON CONFLICT DO NOTHING"
 DEBIT = """UPDATE budget SET tokens = tokens + :tokens, cost = cost + :cost WHERE root_id = :root_id
     AND (:max_tokens IS NULL OR tokens + :tokens <= :max_tokens) AND (:max_cost IS NULL OR cost + :cost <= :max_cost)"""
 PROMOTE = "UPDATE job SET later = 0 WHERE worker IS NULL AND later = 1 AND at <= :now"
