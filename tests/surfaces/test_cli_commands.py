@@ -273,7 +273,7 @@ def test_work_is_handed_out_and_its_end_is_the_exit_code(tmp_path: Path) -> None
     with shop() as at:
         ran = at("run", "Look", "--agent", "explore", "--timeout", "5")
         assert (ran.code, ran.out.splitlines()[0]) == (0, "Look")
-        assert "it asks: Look  (answer with: remit interact respond 1-q1 ANSWER)" in ran.err
+        assert "it asks: Look  (answer with: remit interact respond 1-q1 --option N, or ANSWER)" in ran.err
         assert "done" in ran.err
         assert "2 tool calls · 10 tokens · $0.5000" in ran.err
         assert (at("run", "Fail").code, at("run", "Late").code) == (1, 124)

@@ -225,6 +225,24 @@ def test_a_worker_hands_over_when_told_to_stop_and_ends_at_once_when_told_twice(
         until(lambda: "RunLost" in events_of(shell, "2"))
 
 
+def test_an_interrupted_run_hands_over_and_ends_at_once_when_interrupted_again(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, REMIT_RUNNER="tests.surfaces.stubborn:Stubborn", PYTHONPATH=str(ROOT))
+    for task_id, title, last in (("1", "Gentle", "RunReleased"), ("2", "Stubborn", "RunStarted")):
+        run = shell.started("run", title)
+        assert run.stderr is not None
+        assert any("running" in line for line in run.stderr)
+        run.send_signal(signal.SIGINT)
+        if title == "Stubborn":
+            until((tmp_path / "deaf").exists)
+            run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=20)
+        assert run.returncode == 130
+        assert "Traceback" not in err
+        assert ("#1 has not ended" in err) == (title == "Gentle")
+        assert events_of(shell, task_id)[-1] == last
+        shell.remit("task", "cancel", task_id)
+
+
 def test_a_server_works_too_unless_it_is_told_not_to(tmp_path: Path) -> None:
     shell = Shell(tmp_path, REMIT_RUNNER="remit.testing:Scripted")
     assert shell.remit("init").code == 0

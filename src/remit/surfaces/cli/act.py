@@ -56,9 +56,9 @@ def run_task(session: Session, fields: dict[str, Any]) -> Result:
     from remit.surfaces.cli.progress import Progress
 
     answer = session.call("run_task", **fields)
-    progress = Progress()
-    for item in session.host.attend(answer["task"]["id"]):
-        progress.take(item)
+    with Progress() as progress:
+        for item in session.host.attend(answer["task"]["id"]):
+            progress.take(item)
     return answer | {"task": session.call("get_task", task_id=answer["task"]["id"])}
 
 
@@ -87,13 +87,12 @@ def _works(path: Any) -> list[Any]:
 def _delegated(session: Session, operation: str, fields: dict[str, Any]) -> Result:
     from remit.surfaces.cli.progress import Progress
 
-    progress = Progress()
-    for item in session.host.delegate(operation, fields):
-        if item["type"] == "end":
-            progress.end()
-            answer: Result = item["answer"]
-            return answer
-        progress.take(item)
+    with Progress() as progress:
+        for item in session.host.delegate(operation, fields):
+            if item["type"] == "end":
+                answer: Result = item["answer"]
+                return answer
+            progress.take(item)
     raise Conflict("The work ended without a result.")
 
 
