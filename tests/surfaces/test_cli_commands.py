@@ -286,6 +286,32 @@ def test_work_is_handed_out_and_its_end_is_the_exit_code(tmp_path: Path) -> None
         assert at("parallel", str(work)).code == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "works"),
+    {
+        "one object": ('{"objective": "One"}\n', ["One"]),
+        "objects over several lines in a list": ('\n[\n{"objective": "One"},\n"Two"\n]', ["One", "Two"]),
+        "lines that only look like a list": ("[docs] One\n[1] Two\n[ ] Three\n", ["[docs] One", "[1] Two", "[ ] Three"]),
+    }.values(),
+)
+def test_work_is_read_from_lists_lines_and_objects(text: str, works: list[str]) -> None:
+    with shop() as at:
+        results = at("parallel", "-", "--json", stdin=text).json["results"]
+        assert [result["data"]["result"] for result in results] == works
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [('First\n{"objective": \n', "FILE, line 2: "), ('[{"objective": "One"},\n{"objective" "Two"}]', "FILE: "), ('["One"\n', "FILE: ")],
+)
+def test_work_that_begins_like_json_and_is_none_is_refused_as_a_whole(text: str, place: str) -> None:
+    with shop() as at:
+        said = at("parallel", "-", stdin=text)
+        assert (said.code, said.out) == (2, "")
+        assert said.err.startswith(f"error: {place}begins like JSON and is none (")
+        assert at("parallel", "-", stdin="[]").code == 2
+
+
 def test_a_worker_is_started_for_some_agents_and_a_server_without_one() -> None:
     with shop() as at:
         assert at("worker", "--agents", "general, plan", "--concurrency", "3").code == 0

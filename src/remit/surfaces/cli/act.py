@@ -68,20 +68,27 @@ def parallel(session: Session, fields: dict[str, Any]) -> Result:
 
 
 def _works(path: Any) -> list[Any]:
-    """A JSON list, or a line for each piece of work: its objective, or a JSON object."""
-    from json import loads
-
+    """A JSON list, or a line for each piece of work: its objective, or a JSON object. What begins like JSON must be JSON."""
     with usable("FILE", str(path)):
         text = path.read_text() if str(path) != "-" else sys.stdin.read()
-    found: Any
-    try:
-        found = loads(text)
-    except ValueError:
-        found = [loads(line) if line.lstrip().startswith("{") else line for line in text.splitlines() if line.strip()]
-    works: list[Any] = cast("Any", found) if isinstance(found, list) else []
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    works = _json("FILE", text) if re.match(r'\s*\[\s*[\[{"\]]', text) else [_work(number, line) for number, line in lines]
     if not works:
         raise invalid("FILE", "holds no work", "a JSON list, or a line for each piece of work")
-    return works
+    return cast("list[Any]", works)
+
+
+def _work(number: int, line: str) -> Any:
+    return _json(f"FILE, line {number}", line) if line.lstrip().startswith("{") else line
+
+
+def _json(field: str, text: str) -> Any:
+    from json import loads
+
+    try:
+        return loads(text)
+    except (ValueError, RecursionError) as error:
+        raise invalid(field, f"begins like JSON and is none ({error})", "a JSON list, or on each line an objective or a JSON object") from None
 
 
 def _delegated(session: Session, operation: str, fields: dict[str, Any]) -> Result:
