@@ -36,7 +36,9 @@ INSTRUCTIONS = """\
 remit keeps work that is handed to agents: a task has instructions, acceptance criteria, required outputs and a plan of steps, and \
 everything that happens to it is recorded.
 
-- Hand out work with create_task (list_agents tells whom it can be given to); split it with create_subtask.
+- Hand work to a sub-agent and get its result with task, several at once with task_parallel (list_agents tells who there is); with wait \
+false task answers at once, and task_output tells what came of it.
+- Write down work that nobody waits for with create_task; split it with create_subtask.
 - Look with list_tasks for an overview, get_task for all of one task, get_events for what happened to it.
 - Steer with update_task and send_message: the agent of the task is told before its next step.
 - Finish your own work with complete_task, handing over every required output; fail_task if it cannot be done.
