@@ -228,6 +228,8 @@ class Service:
         self, before: Task | None, after: Task, events: Sequence[Any], context: Context, seen: dict[str, Loaded], draft: "_Draft"
     ) -> None:
         """The jobs that follow from what a task has become; what it depends on must not change meanwhile."""
+        if before is None:
+            self._earliest(after, context.now)  # a calendar that never comes is refused also where nobody could run by it yet
         draft.jobs += others(before, after, events)
         draft.drops += silenced(before, after)
         if waits_for_slot(before, after) is not None and (turn := self.slot_job(after)) is not None:

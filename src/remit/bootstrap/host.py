@@ -2,11 +2,12 @@
 
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from remit import config
 from remit.errors import RemitError
 
+T = TypeVar("T")
 Result = dict[str, Any]
 
 
@@ -42,6 +43,10 @@ class WorkspaceHost:
         from remit.bootstrap.delegation import attend_now
 
         return attend_now(self._settings, task_id)
+
+    def unattended(self) -> bool:
+        """True if there is nobody who would work on tasks."""
+        return not self._settings.get("url") and not self._run(self._attended())
 
     def init(self) -> Result:
         """Make the workspace in the named folder, or in this one."""
@@ -145,6 +150,14 @@ class WorkspaceHost:
         except RemitError:
             return None
 
+    async def _attended(self) -> bool:
+        from remit.adapters.place import is_dead
+        from remit.bootstrap.store import open_store
+
+        async with open_store(self._settings.database_url) as store:
+            alive = [row for row in await store.workers() if row.age_seconds < self._settings.get("heartbeat_seconds")]
+        return any(row.agents and not is_dead(row) for row in alive)
+
     async def _local(self, operation: str, fields: Mapping[str, Any]) -> Result:
         from remit.bootstrap.agents import open_workspace
         from remit.bootstrap.api import operator
@@ -159,7 +172,7 @@ class WorkspaceHost:
         async with RemitClient(self._settings.get("url"), self.token()) as client:
             return await client.call(operation, _given(fields))
 
-    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         import asyncio
 
         return asyncio.run(work)

@@ -26,6 +26,10 @@ class Host(Protocol):
         """Work on a task until it rests, where no worker is alive that would: how it and those below stand, whenever that changes."""
         ...
 
+    def unattended(self) -> bool:
+        """True if there is nobody who would work on tasks: no server is named, and no worker is alive."""
+        ...
+
     def init(self) -> Result:
         """Make the workspace: `{workspace, created}`."""
         ...
