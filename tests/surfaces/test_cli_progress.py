@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from remit.errors import Unavailable
 from remit.surfaces.cli.progress import Progress
 from remit.surfaces.display import width
 from tests.surfaces.cli_host import Shop, Terminal, shop
@@ -37,7 +38,7 @@ def item(task_id: int, kind: str = "task_updated", parent: int | None = None, **
 @pytest.fixture
 def progress() -> Progress:
     with redirect_stderr(io.StringIO()):
-        return Progress()
+        return Progress(lambda: False)
 
 
 def test_where_there_is_no_room_title_state_and_agent_give_way_and_the_figures_stay(progress: Progress) -> None:
@@ -45,12 +46,19 @@ def test_where_there_is_no_room_title_state_and_agent_give_way_and_the_figures_s
     progress.take(item(2, parent=1, title=LONG))
     wide, narrow = progress.picture(200), progress.picture(100)
     assert [LONG in line for line in wide] == [True, True]
-    assert all(line.endswith("general · running · Grep · 12 tool calls · 123,456 tokens · $0.1234 · 0.0 s") for line in [*wide, *narrow])
+    assert all(_timeless(line).endswith("general · running · Grep · 12 tool calls · 123,456 tokens · $0.1234") for line in [*wide, *narrow])
     assert [line.split(" · ")[0] for line in narrow] == ["▸ #1 Read the notes a…", "  ▸ #2 Read the notes…"]
     progress.take(item(2, parent=1, title=LONG, state="waiting", tokens=1234))
-    assert progress.picture(80)[1] == "  … #2 Read the note… · general · 12 tool calls · 1,234 tokens · $0.1234 · 0.0 s"
-    assert progress.picture(79)[0] == "▸ #1 Read the notes… · Grep · 12 tool calls · 123,456 tokens · $0.1234 · 0.0 s"
+    assert _timeless(progress.picture(80)[1]) == "  … #2 Read the note… · general · 12 tool calls · 1,234 tokens · $0.1234"
+    assert _timeless(progress.picture(79)[0]) == "▸ #1 Read the notes… · Grep · 12 tool calls · 123,456 tokens · $0.1234"
     assert all(width(line) <= 30 for line in progress.picture(30))
+
+
+def _timeless(line: str) -> str:
+    """A line without its last figure, the seconds."""
+    shown, _, seconds = line.rpartition(" · ")
+    assert re.fullmatch(r"\d+\.\d s", seconds)
+    return shown
 
 
 @pytest.mark.parametrize("options", [[], ["red", "blue"]])
@@ -76,11 +84,31 @@ def test_more_tasks_than_rows_are_those_that_go_on_and_a_count(progress: Progres
 
 
 def test_time_goes_on_while_nothing_is_heard() -> None:
-    with redirect_stderr(Terminal()) as err, Progress() as progress:
+    with redirect_stderr(Terminal()) as err, Progress(lambda: False) as progress:
         progress.take(item(1, cost=0, tokens=0))
         _until(lambda: bool(re.search(r" · [1-9]\d*\.\d s", err.getvalue())))
     assert "\x1b[2J" not in err.getvalue()
     assert re.fullmatch(r"(?:(?:\x1b\[1F)?▸ #1 [^\x1b]*\x1b\[K\n\x1b\[J)+", err.getvalue()), "pictures are drawn over each other, line by line"
+
+
+@pytest.mark.parametrize("output", [Terminal, io.StringIO])
+def test_whoever_waits_in_vain_is_told_until_somebody_works_again(monkeypatch: pytest.MonkeyPatch, output: type[io.StringIO]) -> None:
+    monkeypatch.setattr("remit.surfaces.cli.progress._SILENCE_SECONDS", 0.1)
+    looks: Iterator[bool | Exception] = iter([False, Unavailable("The store is away."), True])
+
+    def unattended() -> bool:
+        if isinstance(found := next(looks, True), Exception):
+            raise found
+        return found
+
+    with redirect_stderr(output()) as err, Progress(unattended) as progress:
+        progress.take(item(1))
+        _until(lambda: "No worker is running any more" in err.getvalue())
+        monkeypatch.setattr("remit.surfaces.cli.progress._SILENCE_SECONDS", 60.0)
+        progress.take(item(1, state="done"))
+        assert [line.split(" · ")[0] for line in progress.picture(200)] == ["✓ #1 Work 1"]
+    if output is io.StringIO:
+        assert err.getvalue().count("No worker") == 1
 
 
 def _until(true: Callable[[], bool]) -> None:

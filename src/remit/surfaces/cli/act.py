@@ -56,7 +56,7 @@ def run_task(session: Session, fields: dict[str, Any]) -> Result:
     from remit.surfaces.cli.progress import Progress
 
     answer = session.call("run_task", **fields)
-    with Progress() as progress:
+    with Progress(session.unattended) as progress:
         for item in session.host.attend(answer["task"]["id"]):
             progress.take(item)
     return answer | {"task": session.call("get_task", task_id=answer["task"]["id"])}
@@ -94,7 +94,7 @@ def _json(field: str, text: str) -> Any:
 def _delegated(session: Session, operation: str, fields: dict[str, Any]) -> Result:
     from remit.surfaces.cli.progress import Progress
 
-    with Progress() as progress:
+    with Progress(session.unattended) as progress:
         for item in session.host.delegate(operation, fields):
             if item["type"] == "end":
                 answer: Result = item["answer"]

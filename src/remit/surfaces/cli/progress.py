@@ -4,10 +4,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from shutil import get_terminal_size
 from threading import Event, Lock, Thread
 from typing import Any, Self
 
+from remit.errors import RemitError
 from remit.surfaces.display import cut, display_line, width, wrap
 from remit.surfaces.headline import headline
 
@@ -16,7 +18,8 @@ _ENDED = ("done", "failed", "canceled")
 _TITLE_CELLS = 12
 _QUESTION_LINES = 6
 _NAMED = 5
-_BLINK_SECONDS = 0.1
+_BLINK_SECONDS, _SILENCE_SECONDS, _LAST_LOOK_SECONDS = 0.1, 5.0, 1.0
+_ALONE = "No worker is running any more. Start one with: remit worker, or remit serve"
 
 
 class Node:
@@ -76,27 +79,29 @@ class Progress:
     """Takes items of progress and shows what they mean; questions are shown with how to answer them.
 
     At a terminal a thread of its own draws, so that time goes on while nothing is heard and a thousand items a second are a few pictures.
+    Everywhere it looks, while nothing is heard, whether there is anybody left who would go on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unattended: Callable[[], bool]) -> None:
+        self._unattended, self._alone = unattended, False
         self._err = sys.stderr
         self._live = self._err.isatty()
         self._nodes: dict[str, Node] = {}
         self._children: dict[str | None, list[Node]] = {}
         self._drawn, self._changed = 0, False
         self._lock, self._over = Lock(), Event()
-        self._pen = Thread(target=self._keep_drawing, daemon=True)
+        self._heard_at = time.monotonic()
+        self._watch = Thread(target=self._keep_watch, daemon=True)
 
     def __enter__(self) -> Self:
-        if self._live:
-            self._pen.start()
+        self._watch.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Leave the last picture, all of it, as it is; whoever was cut off is told what is still under way."""
+        self._over.set()
+        self._watch.join(_LAST_LOOK_SECONDS)
         if self._live:
-            self._over.set()
-            self._pen.join()
             self._draw(None)
         left = [f"#{node.item['task_id']}" for node in self._roots() if not node.ended]
         if left and kind is not None:
@@ -114,12 +119,17 @@ class Progress:
             node = self._nodes.get(item["task_id"]) or self._add(Node(item))
             asked = [] if item["type"] == "task_started" else node.questions()
             node.take(item)
-            self._changed = True
+            self._changed, self._alone, self._heard_at = True, False, time.monotonic()
         if not self._live and item["type"] != "task_progress":
             self._say(node.line(), *(f"  it asks: {question}" for question in node.questions() if question not in asked))
 
     def picture(self, cells: int, rows: int | None = None) -> list[str]:
         """All tasks, or where they are more than there are rows, those that go on and how many there are."""
+        if self._alone:
+            return [*self._pictured(cells, None if rows is None else rows - 1), cut(_ALONE, cells)]
+        return self._pictured(cells, rows)
+
+    def _pictured(self, cells: int, rows: int | None) -> list[str]:
         every = self._tree(cells, lambda _: True)
         if rows is None or len(every) <= rows:
             return every
@@ -147,15 +157,30 @@ class Progress:
     def _goes_on(self, node: Node) -> bool:
         return not node.ended or any(map(self._goes_on, self._children.get(node.item["task_id"], [])))
 
-    def _keep_drawing(self) -> None:
+    def _keep_watch(self) -> None:
         drawn_at = time.monotonic()
         while not self._over.wait(_BLINK_SECONDS):
-            if self._changed or time.monotonic() - drawn_at >= 1:
+            if time.monotonic() - self._heard_at >= _SILENCE_SECONDS:
+                self._look()
+            if self._live and (self._changed or time.monotonic() - drawn_at >= 1):
                 self._draw(get_terminal_size().lines - 1)
                 drawn_at = time.monotonic()
 
+    def _look(self) -> None:
+        """See whether anybody is left to work; a store that does not answer says nothing of that."""
+        before, heard_at = self._alone, self._heard_at
+        with suppress(RemitError):
+            alone = self._unattended()
+            with self._lock:
+                if self._heard_at == heard_at:
+                    self._alone, self._heard_at = alone, time.monotonic()
+        if self._alone and not before and not self._live:
+            self._say(_ALONE)
+
     def _draw(self, rows: int | None) -> None:
         with self._lock:
+            if rows is not None and self._over.is_set():  # the last picture is there
+                return
             lines, self._changed = self.picture(get_terminal_size().columns - 1, rows), False
         up = f"\x1b[{self._drawn}F" if self._drawn else ""
         # Line over line: nothing flickers, and no terminal takes a cleared screen for something to keep.
