@@ -73,6 +73,18 @@ def test_a_workspace_is_attended_while_somebody_works_in_it(host: WorkspaceHost)
     assert host.schedule()["workers"] == 0
 
 
+def test_what_is_not_done_through_a_server_is_not_done_to_another_store_instead(host: WorkspaceHost, tmp_path: Path) -> None:
+    host.call("create_task", {"title": "One"})
+    through = {"workspace": str(tmp_path), "url": "http://127.0.0.1:1"}
+    astray = WorkspaceHost(through)
+    for command in (astray.schedule, astray.tick, astray.migrate, lambda: astray.export("events", tmp_path / "x"), lambda: astray.import_(tmp_path)):
+        with pytest.raises(InvalidParam, match="not done through a server"):
+            command()
+    assert not (tmp_path / "x").exists()
+    named = WorkspaceHost(through | {"database_url": f"sqlite:///{tmp_path}/.remit/remit.db"})
+    assert named.export("events", tmp_path / "x")["count"] == 1
+
+
 def test_events_are_followed_from_the_beginning(host: WorkspaceHost) -> None:
     host.call("create_task", {"title": "One"})
     pages = host.follow("1", "0")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from remit import config
-from remit.errors import RemitError
+from remit.errors import RemitError, invalid
 
 T = TypeVar("T")
 Result = dict[str, Any]
@@ -71,19 +71,19 @@ class WorkspaceHost:
         """When tasks that wait for their turn get it."""
         from remit.bootstrap.care import schedule
 
-        return schedule(self._settings)
+        return schedule(self._for_database())
 
     def tick(self) -> Result:
         """Give every task that waits for its turn one now."""
         from remit.bootstrap.care import tick
 
-        return tick(self._settings)
+        return tick(self._for_database())
 
     def migrate(self) -> Result:
         """Bring the store to this version's schema."""
         from remit.bootstrap.care import migrate
 
-        return migrate(self._settings)
+        return migrate(self._for_database())
 
     def mcp(self) -> None:
         """Speak MCP on standard input and output."""
@@ -102,13 +102,13 @@ class WorkspaceHost:
         """Write all events, or all tasks, to files."""
         from remit.bootstrap.care import export
 
-        return export(self._settings, what, target)
+        return export(self._for_database(), what, target)
 
     def import_(self, source: Path) -> Result:
         """Read what `export` wrote."""
         from remit.bootstrap.care import import_
 
-        return import_(self._settings, source)
+        return import_(self._for_database(), source)
 
     def token(self) -> str:
         """The operator's token."""
@@ -125,6 +125,12 @@ class WorkspaceHost:
         from remit.bootstrap.agents import new_agent
 
         return new_agent(self._settings, dict(fields))
+
+    def _for_database(self) -> config.Settings:
+        """The settings of a command that opens the database itself: whoever means a server by them must not get another store instead."""
+        if (url := self._settings.get("url")) and self._settings.values["database_url"].origin == "default":
+            raise invalid("url", f"is {url}, and this is not done through a server", "none, or the database as well (REMIT_DATABASE_URL)")
+        return self._settings
 
     def _make_workspace(self) -> None:
         if self._settings.workspace is None or not self._settings.folder.is_dir():
