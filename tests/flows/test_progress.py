@@ -217,6 +217,15 @@ async def test_the_client_and_the_library_get_the_same_items(any_url: str, tmp_p
         assert shapes[0] == shapes[1]
 
 
+async def test_a_plain_call_of_the_client_waits_longer_than_a_request_may_take(tmp_path: Path) -> None:
+    async with play("memory:", tmp_path) as at, RemitClient(at.served.url, TOKEN, timeout_seconds=0.1) as client, asyncio.TaskGroup() as group:
+        waiting = group.create_task(client.call("task", {"objective": "Be slow"}))
+        await asyncio.wait([waiting], timeout=0.5)
+        assert not waiting.done()
+        at.gate.open.set()
+        assert (await waiting)["data"]["result"] == "Slow."
+
+
 async def test_a_command_that_goes_through_a_server_hears_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with play("memory:", tmp_path) as at:
         at.gate.open.set()

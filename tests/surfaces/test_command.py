@@ -114,6 +114,27 @@ async def test_mcp_on_the_standard_streams(shell: Shell, mode: str) -> None:
     assert shell.remit("task", "show", "2", "--json").json["title"] == "By MCP"
 
 
+async def test_mcp_on_the_standard_streams_through_a_server(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:
+    token, elsewhere = shell.remit("token", "show").out.strip(), tmp_path_factory.mktemp("elsewhere")
+    told: list[str | None] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        assert (progress, total) == (len(told) + 1, None)
+        told.append(message)
+
+    with serving(shell) as url:
+        env = shell.env | {"REMIT_URL": url, "REMIT_TOKEN": token}
+        server = StdioServerParameters(command=sys.executable, args=["-m", "remit", "mcp"], cwd=str(elsewhere), env=env)
+        async with Client(stdio_client(server), mode="legacy") as client:
+            done = await client.call_tool("task", {"objective": "Look around", "subagent_type": "explore"}, progress_callback=hear)
+            assert done.structured_content is not None
+            assert (done.structured_content["data"]["task_id"], done.structured_content["context"]["cwd"]) == ("1", str(shell.folder))
+            assert (await client.call_tool("get_task", {"task_id": "9"})).is_error
+            assert (await client.call_tool("task", {"objective": "x", "operation": "x"})).is_error
+    assert told[-1] == "#1 completed"
+    assert shell.remit("task", "show", "1", "--json").json["state"] == "done"
+
+
 def test_events_and_tasks_move_to_another_store(shell: Shell, tmp_path: Path, postgres: PostgresForTests) -> None:
     shell.remit("task", "create", "One", "--owner", "general", "--step", "a")
     shell.remit("task", "create", "Two")
