@@ -313,6 +313,18 @@ def test_work_that_begins_like_json_and_is_none_is_refused_as_a_whole(text: str,
         assert at("parallel", "-", stdin="[]").code == 2
 
 
+def test_a_result_that_is_not_there_yet_is_how_the_task_stands() -> None:
+    with shop() as at:
+        at.create("Look", "--owner", "general")
+        said = at("task", "result", "1")
+        assert (said.code, said.out) == (0, "")
+        assert said.err == "#1 has not ended: it is pending. Follow it with: remit task watch 1\n"
+        at("task", "complete", "1", "--summary", "Seen.")
+        said = at("task", "result", "1")
+        assert said.out == "Seen.\n"
+        assert said.err.startswith("#1 general, main: completed, 0 tool calls, 0.")
+
+
 def test_whoever_makes_a_task_that_nobody_works_on_is_told() -> None:
     with shop() as at:
         assert at("task", "create", "Look", "--owner", "general").err == ""

@@ -337,8 +337,12 @@ def _left_behind(answer: Result, screen: Screen) -> None:
 
 
 def delegated(answer: Result, screen: Screen) -> None:
-    """What came of a piece of work."""
+    """What came of a piece of work, or how it stands."""
     data = answer["data"]
+    if data["status"] == "running":
+        state = screen.ask("get_task", task_id=data["task_id"])["state"]
+        screen.note(f"#{data['task_id']} has not ended: it is {state}. Follow it with: remit task watch {data['task_id']}")
+        return
     screen.put(text=data["result"] or answer.get("error", {}).get("message", ""))
     outputs: dict[str, Any] = data.get("outputs") or {}
     for name, value in outputs.items():
@@ -346,8 +350,9 @@ def delegated(answer: Result, screen: Screen) -> None:
     stats = answer["stats"]
     before = ", done before" if data.get("cached") else ""
     calls = f"{stats['tool_calls']} tool call{'s' if stats['tool_calls'] != 1 else ''}"
-    figures = f"{calls}, {stats['tokens']:,} tokens, {stats['time_ms'] / 1000:.1f} s"
-    screen.note(f"#{data['task_id']} {data['subagent_type']}, {data['model_used']}: {data['status']}{before}, {figures}")
+    tokens = f", {stats['tokens']:,} tokens" if stats["tokens"] else ""
+    figures = f"{calls}{tokens}, {stats['time_ms'] / 1000:.1f} s"
+    screen.note(f"#{data['task_id']} {data['subagent_type'] or 'nobody'}, {data['model_used']}: {data['status']}{before}, {figures}")
     if "not_cached" in data:
         screen.note(data["not_cached"])
 
