@@ -61,7 +61,7 @@ class StoreHost:
         found: list[Result] = page.result()
         return found
 
-    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Iterator[Result]:
+    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Generator[Result]:
         """Work that goes well, with words as bad as those that were given."""
         works = fields["tasks"] if operation == "task_parallel" else [fields]
         texts = [work if isinstance(work, str) else str(work.get("objective")) for work in works]
@@ -86,9 +86,9 @@ class StoreHost:
     def unattended(self) -> bool:
         return not self.attended
 
-    def attend(self, task_id: str) -> Iterator[Result]:
+    def attend(self, task_id: str) -> Generator[Result]:
         """Somebody else does the work."""
-        return iter(())
+        yield from ()
 
     def _result(self, task_id: str, text: str) -> Result:
         status = {"Fail": "failed", "Late": "timeout"}.get(text, "completed")

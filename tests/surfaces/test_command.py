@@ -246,10 +246,21 @@ def test_a_worker_hands_over_when_told_to_stop_and_ends_at_once_when_told_twice(
         until(lambda: "RunLost" in events_of(shell, "2"))
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Whoever is started meanwhile listens to Ctrl-C, also where the tests themselves were started in the background and do not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_an_interrupted_run_hands_over_and_ends_at_once_when_interrupted_again(tmp_path: Path) -> None:
     shell = Shell(tmp_path, REMIT_RUNNER="tests.surfaces.stubborn:Stubborn", PYTHONPATH=str(ROOT))
     for task_id, title, last in (("1", "Gentle", "RunReleased"), ("2", "Stubborn", "RunStarted")):
-        run = shell.started("run", title)
+        with interruptible():
+            run = shell.started("run", title)
         assert run.stderr is not None
         assert any("running" in line for line in run.stderr)
         run.send_signal(signal.SIGINT)

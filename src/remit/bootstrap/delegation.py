@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -18,19 +18,18 @@ from remit.config import Settings
 Result = dict[str, Any]
 
 
-def delegate_now(settings: Settings, operation: str, fields: Mapping[str, Any]) -> Iterator[Result]:
+def delegate_now(settings: Settings, operation: str, fields: Mapping[str, Any]) -> Generator[Result]:
     """Carry out a delegation: what goes on meanwhile, each result as it comes, and last `end` with the answer."""
     return _each(_remote(settings, operation, fields) if settings.get("url") else _local(settings, operation, fields))
 
 
-def attend_now(settings: Settings, task_id: str) -> Iterator[Result]:
+def attend_now(settings: Settings, task_id: str) -> Generator[Result]:
     """Work on a task until it rests, where no worker is alive that would: how it and those below stand, whenever that changes."""
-    if settings.get("url"):
-        return iter(())
-    return _each(_attend(settings, task_id))
+    if not settings.get("url"):
+        yield from _each(_attend(settings, task_id))
 
 
-def _each(items: AsyncGenerator[Result]) -> Iterator[Result]:
+def _each(items: AsyncGenerator[Result]) -> Generator[Result]:
     busy = False
 
     async def following() -> Result:
@@ -56,7 +55,10 @@ def _each(items: AsyncGenerator[Result]) -> Iterator[Result]:
                 at_once(signal.SIGINT, None)
             raise
         finally:
-            runner.run(close())
+            try:
+                runner.run(close())
+            except KeyboardInterrupt:  # the first one came between two items
+                at_once(signal.SIGINT, None)
 
 
 async def _attend(settings: Settings, task_id: str) -> AsyncGenerator[Result]:

@@ -1,6 +1,6 @@
 """What the command line stands on: a workspace, its store or a server. Everything slow is imported where it is needed."""
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -31,14 +31,14 @@ class WorkspaceHost:
 
         return follow_now(self._settings, task_id, after)
 
-    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Iterator[Result]:
+    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Generator[Result]:
         """Hand out work and wait; a workspace is made where there is none."""
         from remit.bootstrap.delegation import delegate_now
 
         self._make_workspace()
         return delegate_now(self._settings, operation, _given(fields))
 
-    def attend(self, task_id: str) -> Iterator[Result]:
+    def attend(self, task_id: str) -> Generator[Result]:
         """Work on a task until it rests, where no worker is alive."""
         from remit.bootstrap.delegation import attend_now
 

@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, cast
 
 from remit.errors import Conflict, invalid
@@ -56,8 +57,8 @@ def run_task(session: Session, fields: dict[str, Any]) -> Result:
     from remit.surfaces.cli.progress import Progress
 
     answer = session.call("run_task", **fields)
-    with Progress(session.unattended) as progress:
-        for item in session.host.attend(answer["task"]["id"]):
+    with Progress(session.unattended) as progress, closing(session.host.attend(answer["task"]["id"])) as items:
+        for item in items:
             progress.take(item)
     return answer | {"task": session.call("get_task", task_id=answer["task"]["id"])}
 
@@ -94,8 +95,8 @@ def _json(field: str, text: str) -> Any:
 def _delegated(session: Session, operation: str, fields: dict[str, Any]) -> Result:
     from remit.surfaces.cli.progress import Progress
 
-    with Progress(session.unattended) as progress:
-        for item in session.host.delegate(operation, fields):
+    with Progress(session.unattended) as progress, closing(session.host.delegate(operation, fields)) as items:
+        for item in items:
             if item["type"] == "end":
                 answer: Result = item["answer"]
                 return answer
