@@ -71,6 +71,8 @@ class RemitClient:
         operation = FOR_EVERYONE.get(name)
         if operation is None:
             raise NotFound(f"There is no operation {name}.", details={"operation": name})
+        if operation.stream is not None:
+            return await self._last(name, sent or {})
         method, target, body = _request(operation, {field: value for field, value in (sent or {}).items() if value is not None})
         try:
             async with self._session.request(method, self._url(target), data=body, headers=_JSON, allow_redirects=False) as response:
@@ -78,7 +80,15 @@ class RemitClient:
         except (aiohttp.ClientError, OSError) as error:
             raise self._lost(error) from error
 
-    async def stream(self, operation: str, **fields: Any) -> AsyncGenerator[Result, None]:
+    async def _last(self, name: str, sent: Mapping[str, Any]) -> Result:
+        """The answer of an operation that may wait for longer than a request may take: a stream is alive as long as it is heard of."""
+        answer: Result = {}
+        async with aclosing(self.stream(name, **sent)) as items:
+            async for item in items:
+                answer = item.get("answer", answer)
+        return answer
+
+    async def stream(self, operation: str, /, **fields: Any) -> AsyncGenerator[Result, None]:
         """Carry out an operation that waits: what goes on meanwhile, each result as it comes, and last `end` with its answer.
 
         Who stops listening, or loses the connection, ends the wait and nothing else.

@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,34 +57,45 @@ async def test_a_file_of_work_is_done_in_order(shell: Shell) -> None:
         assert ran.code == 1
 
 
-async def _lead(body: Body) -> Say:
-    if objective(body) == "Lead":
-        works = [{"objective": f"Work {number}", "subagent_type": "explore"} for number in (1, 2)]
-        return Say(("All done.",)) if answers(body) else Say(calls=(wants("f1", "task_parallel", tasks=works),))
-    return Say(("Done.",)) if answers(body) else Say(calls=(wants("l1", "LS", path="."),))
+def _lead(drawn: asyncio.Event) -> Callable[[Body], Awaitable[Say]]:
+    async def rule(body: Body) -> Say:
+        if objective(body) == "Lead":
+            works = [{"objective": f"Work {number}", "subagent_type": "explore"} for number in (1, 2)]
+            return Say(("All done.",)) if answers(body) else Say(calls=(wants("f1", "task_parallel", tasks=works),))
+        if not answers(body):
+            return Say(calls=(wants("l1", "LS", path="."),))
+        await drawn.wait()
+        return Say(("Done.",))
+
+    return rule
 
 
 async def test_at_a_terminal_the_tree_is_drawn_with_what_each_child_does_and_takes(shell: Shell) -> None:
     settings = shell.folder / "home" / ".config" / "remit"
     settings.mkdir(parents=True)
-    async with RuledServer(_lead).running() as server:
+    loop, drawn = asyncio.get_running_loop(), asyncio.Event()
+    async with RuledServer(_lead(drawn)).running() as server:
         model = f'model = "scripted"\nbase_url = "{server.url}/v1"\napi_key = "none"\nprice_input = 100\nprice_output = 200\n'
         (settings / "config.toml").write_text(f"[models.main]\n{model}")
         for name in ("LLM_MODEL_ID", "LLM_API_KEY", "XDG_CONFIG_HOME"):
             shell.env.pop(name, None)
-        seen = await asyncio.to_thread(_at_a_terminal, shell, "run", "Lead", "--agent", "build")
-    pictures = [picture.splitlines() for picture in re.split(r"\x1b\[\d+F\x1b\[J", seen.replace("\r", ""))]
+
+        def look(seen: str) -> None:
+            if "explore · running · LS · 1 tool call" in seen:
+                loop.call_soon_threadsafe(drawn.set)
+
+        seen = await asyncio.to_thread(_at_a_terminal, look, shell, "run", "Lead", "--agent", "build")
+    pictures = [picture.splitlines() for picture in re.split(r"\x1b\[\d+F", re.sub(r"\r|\x1b\[[KJ]", "", seen))]
     lead, *children, last = pictures[-1]
     assert re.fullmatch(r"✓ #1 Lead · build · done · \d+ tool calls? · 300 tokens · \$0\.0360 · \d+\.\d s", lead)
     assert (len(children), last.startswith("#1 build, really: completed")) == (2, True)
     for number, line in enumerate(children, 1):
         wanted = rf"  ✓ #{number + 1} Work {number} · explore · done · 1 tool call · 300 tokens · \$0\.0360 · \d+\.\d s"
         assert re.fullmatch(wanted, line), line
-    assert any("explore · running · LS · 1 tool call" in line for picture in pictures for line in picture)
 
 
-def _at_a_terminal(shell: Shell, *words: str) -> str:
-    """What a command draws at a terminal of 200 columns."""
+def _at_a_terminal(look: Callable[[str], None], shell: Shell, *words: str) -> str:
+    """What a command draws at a terminal of 200 columns; somebody looks on."""
     ours, theirs = pty.openpty()
     os.set_blocking(ours, True)
     env = shell.env | {"COLUMNS": "200", "TERM": "xterm"}
@@ -95,6 +107,7 @@ def _at_a_terminal(shell: Shell, *words: str) -> str:
     with suppress(OSError):  # the other end is closed when the command has ended
         while piece := os.read(ours, 65_536):
             drawn += piece
+            look(drawn.decode(errors="replace"))
     os.close(ours)
     assert process.wait(20) == 0, drawn
     return drawn.decode()

@@ -246,7 +246,7 @@ async def test_delegation_is_the_same_over_every_surface(any_url: str, tmp_path:
             parent = (await call("create_task", title="Be quick", owner="general", completion="explicit"))["task_id"]
             part = await call("create_subtask", task_id=parent, title="Be quick", owner="explore", wait="block")
             assert (part["task"]["state"], part["task"]["final_message"]) == ("done", "Quick."), name
-            rested = await at.team.until(parent, lambda task: task.state is State.WAITING and task.run is None)
+            rested = await at.team.until(parent, lambda task: task.state is State.WAITING and task.children[0].settled is not None)
             await call("run_task", task_id=parent)
             await at.team.until(parent, lambda task, runs=rested.counts.runs: task.counts.runs > runs and task.run is None)  # type: ignore[misc]
             draft = (await call("create_task", title="Later", status="draft", parent_session=name.replace(" ", "-")))["task_id"]
@@ -257,6 +257,15 @@ async def test_delegation_is_the_same_over_every_surface(any_url: str, tmp_path:
 
 def mcp_client(at: Play) -> Client:
     return Client(mcp_server(at.team.core, Caller(actor=ANN), "1"))
+
+
+async def test_a_plain_call_of_the_client_waits_longer_than_a_request_may_take(tmp_path: Path) -> None:
+    async with play("memory:", tmp_path) as at, RemitClient(at.served.url, TOKEN, timeout_seconds=0.1) as client, asyncio.TaskGroup() as group:
+        waiting = group.create_task(client.call("task", {"objective": "Be slow"}))
+        await asyncio.wait([waiting], timeout=0.5)
+        assert not waiting.done()
+        at.gate.open.set()
+        assert (await waiting)["data"]["result"] == "Slow."
 
 
 async def test_a_command_that_goes_through_a_server_hears_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

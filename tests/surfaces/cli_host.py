@@ -39,6 +39,7 @@ class StoreHost:
         self.served: list[tuple[str, Any]] = []
         self.soon: list[Coroutine[Any, Any, Any]] = []
         self.patience: int | None = None
+        self.attended = True
 
     def call(self, operation: str, fields: Mapping[str, Any]) -> Result:
         return self.wait(call(self.core, operation, fields, Caller(actor=ANN)))
@@ -60,7 +61,7 @@ class StoreHost:
         found: list[Result] = page.result()
         return found
 
-    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Iterator[Result]:
+    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Generator[Result]:
         """Work that goes well, with words as bad as those that were given."""
         works = fields["tasks"] if operation == "task_parallel" else [fields]
         texts = [work if isinstance(work, str) else str(work.get("objective")) for work in works]
@@ -82,14 +83,17 @@ class StoreHost:
             yield {"type": "result", "index": index, "task_id": str(index + 1), "result": result}
         yield {"type": "end", "answer": {"results": results} if operation == "task_parallel" else results[0]}
 
-    def attend(self, task_id: str) -> Iterator[Result]:
+    def unattended(self) -> bool:
+        return not self.attended
+
+    def attend(self, task_id: str) -> Generator[Result]:
         """Somebody else does the work."""
-        return iter(())
+        yield from ()
 
     def _result(self, task_id: str, text: str) -> Result:
         status = {"Fail": "failed", "Late": "timeout"}.get(text, "completed")
         data = {"status": status, "task_id": task_id, "result": text, "tool_summary": [], "model_used": text, "subagent_type": "general"}
-        return {"status": "success", "data": data | {"outputs": {"name": text}}, "stats": {"tool_calls": 2}}
+        return {"status": "success", "data": data | {"outputs": {"name": text}}, "stats": {"tool_calls": 1, "tokens": 1234, "time_ms": 5678}}
 
     def init(self) -> Result:
         return {"workspace": self.options["workspace"] or "/somewhere", "created": True}
@@ -102,7 +106,7 @@ class StoreHost:
 
     def schedule(self) -> Result:
         waiting = [{"id": "1", "title": "Wait\x1b[2J", "cron": None}, {"id": "2", "title": "Own", "cron": "0 7 * * *"}]
-        return {"cron": "0 6-21 * * *", "timezone": "UTC", "next": ["2026-01-01T06:00:00Z"], "due": None, "waiting": waiting, "workers": 0}
+        return {"cron": "0 6-21 * * *", "timezone": "Europe/Berlin", "next": ["2026-01-01T06:00:00Z"], "due": None, "waiting": waiting, "workers": 0}
 
     def tick(self) -> Result:
         return {"waiting": 1, "workers": 0}

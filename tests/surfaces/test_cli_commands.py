@@ -273,8 +273,9 @@ def test_work_is_handed_out_and_its_end_is_the_exit_code(tmp_path: Path) -> None
     with shop() as at:
         ran = at("run", "Look", "--agent", "explore", "--timeout", "5")
         assert (ran.code, ran.out.splitlines()[0]) == (0, "Look")
-        assert "it asks: Look  (answer with: remit interact respond 1-q1 ANSWER)" in ran.err
+        assert "it asks: Look  (answer with: remit interact respond 1-q1 --option N, or ANSWER)" in ran.err
         assert "done" in ran.err
+        assert ran.err.splitlines()[-1] == "#1 general, Look: completed, 1 tool call, 1,234 tokens, 5.7 s"
         assert "2 tool calls · 10 tokens · $0.5000" in ran.err
         assert (at("run", "Fail").code, at("run", "Late").code) == (1, 124)
         work = tmp_path / "work.txt"
@@ -284,6 +285,52 @@ def test_work_is_handed_out_and_its_end_is_the_exit_code(tmp_path: Path) -> None
         assert at("parallel", str(work)).out.splitlines()[0] == "[1] #1 general: completed"
         work.write_text("")
         assert at("parallel", str(work)).code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "works"),
+    {
+        "one object": ('{"objective": "One"}\n', ["One"]),
+        "objects over several lines in a list": ('\n[\n{"objective": "One"},\n"Two"\n]', ["One", "Two"]),
+        "lines that only look like a list": ("[docs] One\n[1] Two\n[ ] Three\n", ["[docs] One", "[1] Two", "[ ] Three"]),
+    }.values(),
+)
+def test_work_is_read_from_lists_lines_and_objects(text: str, works: list[str]) -> None:
+    with shop() as at:
+        results = at("parallel", "-", "--json", stdin=text).json["results"]
+        assert [result["data"]["result"] for result in results] == works
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [('First\n{"objective": \n', "FILE, line 2: "), ('[{"objective": "One"},\n{"objective" "Two"}]', "FILE: "), ('["One"\n', "FILE: ")],
+)
+def test_work_that_begins_like_json_and_is_none_is_refused_as_a_whole(text: str, place: str) -> None:
+    with shop() as at:
+        said = at("parallel", "-", stdin=text)
+        assert (said.code, said.out) == (2, "")
+        assert said.err.startswith(f"error: {place}begins like JSON and is none (")
+        assert at("parallel", "-", stdin="[]").code == 2
+
+
+def test_a_result_that_is_not_there_yet_is_how_the_task_stands() -> None:
+    with shop() as at:
+        at.create("Look", "--owner", "general")
+        said = at("task", "result", "1")
+        assert (said.code, said.out) == (0, "")
+        assert said.err == "#1 has not ended: it is pending. Follow it with: remit task watch 1\n"
+        at("task", "complete", "1", "--summary", "Seen.")
+        said = at("task", "result", "1")
+        assert said.out == "Seen.\n"
+        assert said.err.startswith("#1 general, main: completed, 0 tool calls, 0.")
+
+
+def test_whoever_makes_a_task_that_nobody_works_on_is_told() -> None:
+    with shop() as at:
+        assert at("task", "create", "Look", "--owner", "general").err == ""
+        at.host.attended = False
+        assert "No worker is running; it starts when one does" in at("task", "create", "Look", "--owner", "general").err
+        assert "No worker" not in at("task", "create", "Look", "--owner", "general", "--draft").err
 
 
 def test_a_worker_is_started_for_some_agents_and_a_server_without_one() -> None:
@@ -313,7 +360,7 @@ def test_a_claim_that_must_be_checked_says_who_does_it() -> None:
 def test_the_schedule_says_what_comes_next_and_who_waits() -> None:
     with shop() as at:
         said = at("schedule", "show")
-        assert said.out.splitlines()[:2] == ["0 6-21 * * * in UTC", "  next 2026-01-01T06:00:00Z"]
+        assert said.out.splitlines()[:2] == ["0 6-21 * * * in Europe/Berlin", "  next 2026-01-01 07:00:00"]
         assert "#2 Own waits for its turn at 0 7 * * *" in said.out
         assert "No worker is running" in said.err
         assert at("schedule", "tick").out == "Asked for a tick; 1 task waits for it.\n"

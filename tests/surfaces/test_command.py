@@ -135,6 +135,27 @@ async def test_mcp_on_the_standard_streams(shell: Shell, mode: str) -> None:
     assert shell.remit("task", "show", "2", "--json").json["title"] == "By MCP"
 
 
+async def test_mcp_on_the_standard_streams_through_a_server(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:
+    token, elsewhere = shell.remit("token", "show").out.strip(), tmp_path_factory.mktemp("elsewhere")
+    told: list[str | None] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        assert (progress, total) == (len(told) + 1, None)
+        told.append(message)
+
+    with serving(shell) as url:
+        env = shell.env | {"REMIT_URL": url, "REMIT_TOKEN": token}
+        server = StdioServerParameters(command=sys.executable, args=["-m", "remit", "mcp"], cwd=str(elsewhere), env=env)
+        async with Client(stdio_client(server), mode="legacy") as client:
+            done = await client.call_tool("task", {"objective": "Look around", "subagent_type": "explore"}, progress_callback=hear)
+            assert done.structured_content is not None
+            assert (done.structured_content["data"]["task_id"], done.structured_content["context"]["cwd"]) == ("1", str(shell.folder))
+            assert (await client.call_tool("get_task", {"task_id": "9"})).is_error
+            assert (await client.call_tool("task", {"objective": "x", "operation": "x"})).is_error
+    assert told[-1] == "#1 completed"
+    assert shell.remit("task", "show", "1", "--json").json["state"] == "done"
+
+
 def test_events_and_tasks_move_to_another_store(shell: Shell, tmp_path: Path, postgres: PostgresForTests) -> None:
     shell.remit("task", "create", "One", "--owner", "general", "--step", "a")
     shell.remit("task", "create", "Two")
@@ -266,6 +287,37 @@ def test_a_worker_hands_over_when_told_to_stop_and_ends_at_once_when_told_twice(
     assert events_of(stubborn, "2")[-1] == "RunStarted"
     with working(stubborn):
         until(lambda: events_of(stubborn, "2")[-2:] == ["RunLost", "RunStarted"])
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Whoever is started meanwhile listens to Ctrl-C, also where the tests themselves were started in the background and do not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupted_run_hands_over_and_ends_at_once_when_interrupted_again(tmp_path: Path) -> None:
+    shell = Shell(
+        tmp_path, REMIT_RUNNER="tests.surfaces.stubborn:Stubborn", PYTHONPATH=str(ROOT), REMIT_DATABASE_URL=f"sqlite:///{tmp_path / 'remit.db'}"
+    )
+    for task_id, title, last in (("1", "Gentle", "RunReleased"), ("2", "Stubborn", "RunStarted")):
+        with interruptible():
+            run = shell.started("run", title)
+        assert run.stderr is not None
+        assert any("running" in line for line in run.stderr)
+        run.send_signal(signal.SIGINT)
+        if title == "Stubborn":
+            until((tmp_path / "deaf").exists)
+            run.send_signal(signal.SIGINT)
+        _, err = run.communicate(timeout=20)
+        assert run.returncode == 130
+        assert "Traceback" not in err
+        assert ("#1 has not ended" in err) == (title == "Gentle")
+        assert events_of(shell, task_id)[-1] == last
+        shell.remit("task", "cancel", task_id)
 
 
 def test_a_server_serves_schedules_and_works_in_one_process(tmp_path: Path, durable_url: str) -> None:

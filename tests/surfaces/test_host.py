@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remit.bootstrap.host import WorkspaceHost
-from remit.errors import Conflict, NotFound
+from remit.errors import Conflict, InvalidParam, NotFound
 
 
 @pytest.fixture
@@ -41,6 +41,48 @@ def test_events_and_tasks_leave_and_come_back(host: WorkspaceHost, tmp_path: Pat
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFound, match=r"no tasks\.json"):
         host.import_(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("fields", [{}, {"owner": "general"}, {"owner": "general", "status": "draft"}])
+def test_a_calendar_that_never_comes_is_refused_whoever_would_follow_it(host: WorkspaceHost, fields: dict[str, str]) -> None:
+    with pytest.raises(InvalidParam, match="never comes"):
+        host.call("create_task", {"title": "One", "schedule": {"cron": "0 0 31 2 *"}, **fields})
+
+
+def test_the_count_of_a_dump_is_that_of_its_events(host: WorkspaceHost, tmp_path: Path) -> None:
+    assert [item["type"] for item in host.delegate("task", {"objective": "Look", "subagent_type": "explore"})][-1] == "end"
+    dump = tmp_path / "all.jsonl"
+    other = WorkspaceHost({"workspace": str(tmp_path), "database_url": f"sqlite:///{tmp_path / 'other.db'}"})
+    wanted = len(host.call("get_events", {"task_id": "1"})["events"])
+    assert (host.export("events", dump)["count"], other.import_(dump)["count"]) == (wanted, wanted)
+
+
+def test_without_a_model_the_doctor_names_the_offline_one(host: WorkspaceHost) -> None:
+    found = {item["name"]: item["value"] for item in host.doctor(verify=False, fix=False)["settings"]}
+    assert [found[f"models.{tier}"] for tier in ("main", "light")] == ["offline: no language model is set"] * 2
+
+
+def test_a_workspace_is_attended_while_somebody_works_in_it(host: WorkspaceHost) -> None:
+    assert host.unattended()
+    works = host.delegate("task", {"objective": "Look", "subagent_type": "explore"})
+    next(works)
+    assert not host.unattended()
+    assert host.schedule()["workers"] == 1
+    list(works)
+    assert host.unattended()
+    assert host.schedule()["workers"] == 0
+
+
+def test_what_is_not_done_through_a_server_is_not_done_to_another_store_instead(host: WorkspaceHost, tmp_path: Path) -> None:
+    host.call("create_task", {"title": "One"})
+    through = {"workspace": str(tmp_path), "url": "http://127.0.0.1:1"}
+    astray = WorkspaceHost(through)
+    for command in (astray.schedule, astray.tick, astray.migrate, lambda: astray.export("events", tmp_path / "x"), lambda: astray.import_(tmp_path)):
+        with pytest.raises(InvalidParam, match="not done through a server"):
+            command()
+    assert not (tmp_path / "x").exists()
+    named = WorkspaceHost(through | {"database_url": f"sqlite:///{tmp_path}/.remit/remit.db"})
+    assert named.export("events", tmp_path / "x")["count"] == 1
 
 
 def test_events_are_followed_from_the_beginning(host: WorkspaceHost) -> None:

@@ -150,7 +150,7 @@ async def test_the_server_says_who_it_is_and_how_to_use_it(core: Core, mode: str
         assert client.server_info is not None
         assert (client.server_info.name, client.server_info.version) == ("remit", "1.2.3")
         assert client.instructions is not None
-        assert "create_task" in client.instructions
+        assert all(f" {name}" in client.instructions for name in ("task,", "task_parallel", "task_output", "create_task", "respond"))
         assert client.server_capabilities.tools is not None
         assert client.server_capabilities.resources is None
 

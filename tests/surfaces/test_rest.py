@@ -348,12 +348,17 @@ async def test_readiness_and_metrics_show_who_works_and_what_waits(home: House) 
     assert 'remit_model_trouble{worker="w1",endpoint="http://model/v1",agent="",circuit="open"} 1' in told
 
 
-async def test_a_store_that_is_gone_is_unavailable_and_says_when_to_come_back(home: House) -> None:
+async def test_a_store_that_is_gone_is_unavailable_and_says_when_to_come_back(home: House, caplog: pytest.LogCaptureFixture) -> None:
     home.core.store = Silent(Unavailable("The database is gone."))
     for path in ("/readyz", "/api/tasks"):
         answer = await home.ask("GET", path)
         assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "UNAVAILABLE", "1")
     assert (await home.ask("GET", "/healthz")).status == 200
+    assert caplog.text.count("\n") == 1
+    assert "The database is gone." in caplog.text
+    home.core.store = Silent(RuntimeError("a fault"))
+    assert (await home.ask("GET", "/readyz")).status == 503
+    assert "Traceback" in caplog.text
 
 
 async def test_what_nobody_foresaw_tells_nothing_and_is_logged(home: House, caplog: pytest.LogCaptureFixture) -> None:

@@ -21,7 +21,7 @@ from remit.domain.plan import plan
 from remit.domain.project import Change, Rows, guide_row
 from remit.domain.run import fenced
 from remit.domain.shape import check, parse
-from remit.domain.value import TASK_ID, Actor, Task
+from remit.domain.value import TASK_ID, Actor, State, Task
 from remit.domain.wire import instant
 from remit.errors import NotFound, RemitError, StaleRun, Unacknowledged, Unavailable
 from remit.ports import Agents, Append, Clock, Debit, EventStore, Lease, LeaseLost, Stale, Unit
@@ -228,6 +228,8 @@ class Service:
         self, before: Task | None, after: Task, events: Sequence[Any], context: Context, seen: dict[str, Loaded], draft: "_Draft"
     ) -> None:
         """The jobs that follow from what a task has become; what it depends on must not change meanwhile."""
+        if before is None:
+            self._earliest(after, context.now)  # a calendar that never comes is refused also where nobody could run by it yet
         draft.jobs += others(before, after, events)
         draft.drops += silenced(before, after)
         if waits_for_slot(before, after) is not None and (turn := self.slot_job(after)) is not None:
@@ -258,6 +260,8 @@ class Service:
 
     def limit_job(self, task: Task) -> Job | None:
         """The end of the time of a task that waits for its subtasks."""
+        if task.state is not State.WAITING:
+            return None
         end = ends_at(task, self.seconds(task))
         return None if end is None else Job(key=LIMIT + task.id, at=instant(end))
 

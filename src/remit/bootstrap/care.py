@@ -1,6 +1,7 @@
 """Looking after a workspace: what is in force, whether the store holds together, moving it elsewhere."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,15 +11,17 @@ from remit.adapters.tools.supervisor import left_over, sweep_left_over
 from remit.app.exchange import export_tasks, import_tasks
 from remit.app.query import ask, counts
 from remit.app.recovery import Recovery
-from remit.app.transfer import dump, load
+from remit.app.transfer import END, dump, load
 from remit.app.verify import verify as verify_store
 from remit.app.view import worker_view
 from remit.bootstrap.agents import open_workspace
 from remit.bootstrap.store import open_store, sqlite_path
 from remit.config import SECRET, Settings
+from remit.domain.choice import TIERS, Choices
 from remit.domain.due import TICK, Job
 from remit.domain.wire import instant
 from remit.errors import NotFound
+from remit.ports import Store
 
 Result = dict[str, Any]
 SLOTS = 5
@@ -41,7 +44,7 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
             "workspace": str(settings.workspace) if settings.workspace else None,
             "settings": [
                 *({"name": name, "value": _shown(settings, name), "origin": item.origin} for name, item in settings.values.items()),
-                *({"name": f"models.{tier}", "value": choice.shown, "origin": choice.origin} for tier, choice in models.tiers.items()),
+                *(_tier(models, tier) for tier in TIERS),
             ],
             "unknown": [*settings.unknown, *models.ignored],
             "store": _kind(settings.database_url) | {"tasks": await ask(counts(), store.select)},
@@ -59,6 +62,12 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
             faults = [{"place": fault.place, "problem": fault.problem} for fault in report.faults]
             found["verified"] = {"streams": report.streams, "events": report.events, "rows": report.rows, "faults": faults}
     return found
+
+
+def _tier(models: Choices, tier: str) -> Result:
+    choice = models.tiers.get(tier)
+    shown, origin = ("offline: no language model is set", "default") if choice is None else (choice.shown, choice.origin)
+    return {"name": f"models.{tier}", "value": shown, "origin": origin}
 
 
 def schedule(settings: Settings) -> Result:
@@ -93,7 +102,7 @@ async def _schedule(settings: Settings) -> Result:
             "next": slots,
             "due": coming[0][1] if coming else None,
             "waiting": [{"id": task.id, "title": task.title, "cron": task.schedule.cron if task.schedule else None} for task in tasks],
-            "workers": len(await core.store.workers()),
+            "workers": await _workers(core.store, settings),
         }
 
 
@@ -101,7 +110,12 @@ async def _tick(settings: Settings) -> Result:
     async with open_workspace(settings) as core:
         waiting = await core.store.select("ticking", {"after": 0, "limit": 100_000})
         await core.service.put(Job(key=TICK))
-        return {"waiting": len(waiting), "workers": len(await core.store.workers())}
+        return {"waiting": len(waiting), "workers": await _workers(core.store, settings)}
+
+
+async def _workers(store: Store, settings: Settings) -> int:
+    """How many are alive: those that died are on the list for an hour."""
+    return sum(worker_view(row, settings.get("heartbeat_seconds"))["alive"] for row in await store.workers())
 
 
 async def _migrate(settings: Settings) -> Result:
@@ -138,7 +152,7 @@ async def _exported(settings: Settings, what: Literal["events", "tasks"]) -> tup
             board, history, count = await export_tasks(store)
             return {BOARD: board, HISTORY: history}, count
         lines = [line async for line in dump(store)]
-        return {"": "\n".join(lines) + "\n"}, len(lines) - 2
+        return {"": "\n".join(lines) + "\n"}, json.loads(lines[-1])[END]
 
 
 async def _import_tasks(settings: Settings, board: str, history: str) -> int:

@@ -1,7 +1,8 @@
 """Handing out work from a program that is not asynchronous itself: what happens meanwhile, and then what came of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+import signal
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -9,7 +10,7 @@ from remit import config
 from remit.app.progress import watched
 from remit.bootstrap.agents import open_workspace
 from remit.bootstrap.api import operator
-from remit.bootstrap.worker import embedded_worker, worker_alive
+from remit.bootstrap.worker import at_once, embedded_worker, worker_alive
 from remit.catalog import Caller, attend
 from remit.client import RemitClient
 from remit.config import Settings
@@ -17,31 +18,50 @@ from remit.config import Settings
 Result = dict[str, Any]
 
 
-def delegate_now(settings: Settings, operation: str, fields: Mapping[str, Any]) -> Iterator[Result]:
+def delegate_now(settings: Settings, operation: str, fields: Mapping[str, Any]) -> Generator[Result]:
     """Carry out a delegation: what goes on meanwhile, each result as it comes, and last `end` with the answer."""
     return _each(_remote(settings, operation, fields) if settings.get("url") else _local(settings, operation, fields))
 
 
-def attend_now(settings: Settings, task_id: str) -> Iterator[Result]:
+def attend_now(settings: Settings, task_id: str) -> Generator[Result]:
     """Work on a task until it rests, where no worker is alive that would: how it and those below stand, whenever that changes."""
-    if settings.get("url"):
-        return iter(())
-    return _each(_attend(settings, task_id))
+    if not settings.get("url"):
+        yield from _each(_attend(settings, task_id))
 
 
-def _each(items: AsyncIterator[Result]) -> Iterator[Result]:
+def _each(items: AsyncGenerator[Result]) -> Generator[Result]:
+    busy = False
+
+    async def following() -> Result:
+        nonlocal busy
+        busy = True
+        try:
+            return await anext(items)
+        finally:
+            busy = False
+
+    async def close() -> None:
+        await items.aclose()
+
     with asyncio.Runner() as runner:
         try:
             while True:
                 try:
-                    yield runner.run(_next(items))
+                    yield runner.run(following())
                 except StopAsyncIteration:
                     return
+        except KeyboardInterrupt:
+            if busy:  # interrupted again while its runs were being handed over
+                at_once(signal.SIGINT, None)
+            raise
         finally:
-            runner.run(_close(items))
+            try:
+                runner.run(close())
+            except KeyboardInterrupt:  # the first one came between two items
+                at_once(signal.SIGINT, None)
 
 
-async def _attend(settings: Settings, task_id: str) -> AsyncIterator[Result]:
+async def _attend(settings: Settings, task_id: str) -> AsyncGenerator[Result]:
     async with open_workspace(settings) as core:
         if await worker_alive(core, settings):
             return
@@ -52,21 +72,13 @@ async def _attend(settings: Settings, task_id: str) -> AsyncIterator[Result]:
                     return
 
 
-async def _next(items: AsyncIterator[Result]) -> Result:
-    return await anext(items)
-
-
-async def _close(items: Any) -> None:
-    await items.aclose()
-
-
-async def _remote(settings: Settings, operation: str, fields: Mapping[str, Any]) -> AsyncIterator[Result]:
+async def _remote(settings: Settings, operation: str, fields: Mapping[str, Any]) -> AsyncGenerator[Result]:
     async with RemitClient(settings.get("url"), config.token(settings)) as client, aclosing(client.stream(operation, **fields)) as items:
         async for item in items:
             yield item
 
 
-async def _local(settings: Settings, operation: str, fields: Mapping[str, Any]) -> AsyncIterator[Result]:
+async def _local(settings: Settings, operation: str, fields: Mapping[str, Any]) -> AsyncGenerator[Result]:
     caller = Caller(actor=operator())
     async with open_workspace(settings) as core, embedded_worker(core, settings), aclosing(attend(core, operation, fields, caller)) as items:
         async for item in items:

@@ -1,12 +1,13 @@
 """What the command line stands on: a workspace, its store or a server. Everything slow is imported where it is needed."""
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from remit import config
-from remit.errors import RemitError
+from remit.errors import RemitError, invalid
 
+T = TypeVar("T")
 Result = dict[str, Any]
 
 
@@ -30,18 +31,22 @@ class WorkspaceHost:
 
         return follow_now(self._settings, task_id, after)
 
-    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Iterator[Result]:
+    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Generator[Result]:
         """Hand out work and wait; a workspace is made where there is none."""
         from remit.bootstrap.delegation import delegate_now
 
         self._make_workspace()
         return delegate_now(self._settings, operation, _given(fields))
 
-    def attend(self, task_id: str) -> Iterator[Result]:
+    def attend(self, task_id: str) -> Generator[Result]:
         """Work on a task until it rests, where no worker is alive."""
         from remit.bootstrap.delegation import attend_now
 
         return attend_now(self._settings, task_id)
+
+    def unattended(self) -> bool:
+        """True if there is nobody who would work on tasks."""
+        return not self._settings.get("url") and not self._run(self._attended())
 
     def init(self) -> Result:
         """Make the workspace in the named folder, or in this one."""
@@ -66,19 +71,19 @@ class WorkspaceHost:
         """When tasks that wait for their turn get it."""
         from remit.bootstrap.care import schedule
 
-        return schedule(self._settings)
+        return schedule(self._for_database())
 
     def tick(self) -> Result:
         """Give every task that waits for its turn one now."""
         from remit.bootstrap.care import tick
 
-        return tick(self._settings)
+        return tick(self._for_database())
 
     def migrate(self) -> Result:
         """Bring the store to this version's schema."""
         from remit.bootstrap.care import migrate
 
-        return migrate(self._settings)
+        return migrate(self._for_database())
 
     def mcp(self) -> None:
         """Speak MCP on standard input and output."""
@@ -97,13 +102,13 @@ class WorkspaceHost:
         """Write all events, or all tasks, to files."""
         from remit.bootstrap.care import export
 
-        return export(self._settings, what, target)
+        return export(self._for_database(), what, target)
 
     def import_(self, source: Path) -> Result:
         """Read what `export` wrote."""
         from remit.bootstrap.care import import_
 
-        return import_(self._settings, source)
+        return import_(self._for_database(), source)
 
     def token(self) -> str:
         """The operator's token."""
@@ -120,6 +125,12 @@ class WorkspaceHost:
         from remit.bootstrap.agents import new_agent
 
         return new_agent(self._settings, dict(fields))
+
+    def _for_database(self) -> config.Settings:
+        """The settings of a command that opens the database itself: whoever means a server by them must not get another store instead."""
+        if (url := self._settings.get("url")) and self._settings.values["database_url"].origin == "default":
+            raise invalid("url", f"is {url}, and this is not done through a server", "none, or the database as well (REMIT_DATABASE_URL)")
+        return self._settings
 
     def _make_workspace(self) -> None:
         if self._settings.workspace is None or not self._settings.folder.is_dir():
@@ -145,6 +156,14 @@ class WorkspaceHost:
         except RemitError:
             return None
 
+    async def _attended(self) -> bool:
+        from remit.adapters.place import is_dead
+        from remit.bootstrap.store import open_store
+
+        async with open_store(self._settings.database_url) as store:
+            alive = [row for row in await store.workers() if row.age_seconds < self._settings.get("heartbeat_seconds")]
+        return any(row.agents and not is_dead(row) for row in alive)
+
     async def _local(self, operation: str, fields: Mapping[str, Any]) -> Result:
         from remit.bootstrap.agents import open_workspace
         from remit.bootstrap.api import operator
@@ -159,7 +178,7 @@ class WorkspaceHost:
         async with RemitClient(self._settings.get("url"), self.token()) as client:
             return await client.call(operation, _given(fields))
 
-    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         import asyncio
 
         return asyncio.run(work)

@@ -38,8 +38,8 @@ def serve(settings: Settings, *, insecure: bool, worker: bool = True) -> None:
 
 
 def serve_stdio(settings: Settings) -> None:
-    """Speak MCP on standard input and output until it ends."""
-    asyncio.run(_serve_stdio(settings))
+    """Speak MCP on standard input and output until it ends; where a server is named, in its name."""
+    asyncio.run(_relay_stdio(settings) if settings.get("url") else _serve_stdio(settings))
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
@@ -104,6 +104,16 @@ async def _serve_stdio(settings: Settings) -> None:
         from remit.surfaces.mcp_stdio import serve_stdio as speak
 
         await speak(mcp_server(core, Caller(actor=operator()), __version__))
+
+
+async def _relay_stdio(settings: Settings) -> None:
+    """Pass every call on to the server that is named."""
+    from remit.client import RemitClient
+    from remit.surfaces.mcp import mcp_relay
+    from remit.surfaces.mcp_stdio import serve_stdio as speak
+
+    async with RemitClient(settings.get("url"), config.token(settings)) as client:
+        await speak(mcp_relay(client.call, lambda name, fields: client.stream(name, **fields), __version__))
 
 
 def _rest(core: Core, caller: Caller, stopping: asyncio.Event) -> App:

@@ -76,12 +76,10 @@ def waits_for_slot(before: Task | None, after: Task) -> str | None:
 
 def silenced(before: Task | None, after: Task) -> tuple[str, ...]:
     """The timers that a task does not wait for any more."""
-
-    def timers(task: Task | None) -> list[str]:
-        return [TIMER + item.ref for item in (task.wait.on if task and task.wait else ()) if item.kind == "timer"]
-
-    kept = timers(after)
-    return tuple(key for key in timers(before) if key not in kept)
+    if before is None or before.wait is None or before.wait is after.wait:
+        return ()
+    kept = after.wait.on if after.wait else ()
+    return tuple(TIMER + item.ref for item in before.wait.on if item.kind == "timer" and item not in kept)
 
 
 def ends_at(task: Task, seconds: float | None) -> datetime | None:

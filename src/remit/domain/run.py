@@ -52,6 +52,7 @@ OF_THE_RUN = (
 
 ENDS = cmd.YieldRun | cmd.FinishRun | cmd.ReleaseRun | cmd.FailRun | cmd.TimeOutRun
 """How a run ends by itself; what its model calls used is told with it."""
+UNUSED = Usage()
 
 
 def fenced(task: Task, run_id: str | None) -> None:
@@ -65,9 +66,9 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
     """The events of a command about a run or a wake."""
     if run_id is None and isinstance(command, OF_THE_RUN):
         raise StaleRun(f"{type(command).__name__} needs the live run of task {task.id}.")
-    if isinstance(command, ENDS) and command.usage != Usage():
+    if isinstance(command, ENDS) and command.usage != UNUSED:
         used = ev.BudgetSettled(reservation_id=_live(task), run_id=_live(task), usage=command.usage)
-        return [used, *decide_run(task, replace(command, usage=Usage()), actor, now, run_id, files)]
+        return [used, *decide_run(task, replace(command, usage=UNUSED), actor, now, run_id, files)]
     match command:
         case cmd.FinishRun():
             return _finish(task, command, actor, now, files)

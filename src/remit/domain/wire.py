@@ -18,13 +18,13 @@ _ATOMS = frozenset({str, int, float, bool, type(None)})
 
 def plain(value: Any) -> Any:
     """A value as JSON has it; fields of a record that are at their default are left out."""
-    kind = cast("Any", type(value))
+    kind = value.__class__
     if kind in _ATOMS:
         return value
     if kind is datetime:
         return instant(value)
     if kind is tuple or kind is list:
-        return [plain(item) for item in cast("list[Any]", value)]
+        return [plain(item) for item in value]
     if kind in RECORDS:
         given: dict[str, Any] = value.__dict__
         return {

@@ -6,7 +6,7 @@ Importing this costs most of a second (the SDK builds its models then), so whoev
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -36,7 +36,9 @@ INSTRUCTIONS = """\
 remit keeps work that is handed to agents: a task has instructions, acceptance criteria, required outputs and a plan of steps, and \
 everything that happens to it is recorded.
 
-- Hand out work with create_task (list_agents tells whom it can be given to); split it with create_subtask.
+- Hand work to a sub-agent and get its result with task, several at once with task_parallel (list_agents tells who there is); with wait \
+false task answers at once, and task_output tells what came of it.
+- Write down work that nobody waits for with create_task; split it with create_subtask.
 - Look with list_tasks for an overview, get_task for all of one task, get_events for what happened to it.
 - Steer with update_task and send_message: the agent of the task is told before its next step.
 - Finish your own work with complete_task, handing over every required output; fail_task if it cannot be done.
@@ -47,12 +49,19 @@ was wrong and what would be right. When you may have to send a create again, giv
 """
 
 Context = ServerRequestContext[Any, Any]
+Do = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+Follow = Callable[[str, Mapping[str, Any]], AsyncGenerator[dict[str, Any], None]]
 
 _log = logging.getLogger(__name__)
 
 
 def mcp_server(core: Core, caller: Caller, version: str) -> Server[Any]:
     """A server whose tools are the operations of the catalogue, done in the name of one caller."""
+    return mcp_relay(lambda name, fields: call(core, name, fields, caller), lambda name, fields: attend(core, name, fields, caller), version)
+
+
+def mcp_relay(do: Do, follow: Follow, version: str) -> Server[Any]:
+    """The same, for operations that are carried out wherever these two do it: at once, or with what goes on meanwhile."""
     tools = wire.ListToolsResult(tools=[_tool(operation) for operation in FOR_EVERYONE.values()])
 
     async def list_tools(_: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
@@ -67,8 +76,8 @@ def mcp_server(core: Core, caller: Caller, version: str) -> Server[Any]:
         fields = params.arguments or {}
         report = _report(context) if operation.stream is not None else None
         if report is None:
-            return await _result(operation.name, call(core, operation.name, fields, caller))
-        return await _result(operation.name, reported(attend(core, operation.name, fields, caller), report, total_of(fields)))
+            return await _result(operation.name, do(operation.name, fields))
+        return await _result(operation.name, reported(follow(operation.name, fields), report, total_of(fields)))
 
     return Server(
         "remit",

@@ -280,7 +280,8 @@ class _Ready:
             await self._core.store.tail()
             found = await fleet(self._core)
         except Exception as error:
-            log.exception("The store does not answer.")
+            # Asked every few seconds: where a store is merely away, a line each time is enough.
+            log.warning("The store does not answer: %s", error, exc_info=not isinstance(error, Unavailable))
             raise Unavailable("The store does not answer.", hint="The server's log says more.") from error
         return _json({"status": "ok", **found})
 

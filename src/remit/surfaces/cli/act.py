@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, cast
 
 from remit.errors import Conflict, invalid
@@ -56,9 +57,9 @@ def run_task(session: Session, fields: dict[str, Any]) -> Result:
     from remit.surfaces.cli.progress import Progress
 
     answer = session.call("run_task", **fields)
-    progress = Progress()
-    for item in session.host.attend(answer["task"]["id"]):
-        progress.take(item)
+    with Progress(session.unattended) as progress, closing(session.host.attend(answer["task"]["id"])) as items:
+        for item in items:
+            progress.take(item)
     return answer | {"task": session.call("get_task", task_id=answer["task"]["id"])}
 
 
@@ -68,32 +69,38 @@ def parallel(session: Session, fields: dict[str, Any]) -> Result:
 
 
 def _works(path: Any) -> list[Any]:
-    """A JSON list, or a line for each piece of work: its objective, or a JSON object."""
-    from json import loads
-
+    """A JSON list, or a line for each piece of work: its objective, or a JSON object. What begins like JSON must be JSON."""
     with usable("FILE", str(path)):
         text = path.read_text() if str(path) != "-" else sys.stdin.read()
-    found: Any
-    try:
-        found = loads(text)
-    except ValueError:
-        found = [loads(line) if line.lstrip().startswith("{") else line for line in text.splitlines() if line.strip()]
-    works: list[Any] = cast("Any", found) if isinstance(found, list) else []
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    works = _json("FILE", text) if re.match(r'\s*\[\s*[\[{"\]]', text) else [_work(number, line) for number, line in lines]
     if not works:
         raise invalid("FILE", "holds no work", "a JSON list, or a line for each piece of work")
-    return works
+    return cast("list[Any]", works)
+
+
+def _work(number: int, line: str) -> Any:
+    return _json(f"FILE, line {number}", line) if line.lstrip().startswith("{") else line
+
+
+def _json(field: str, text: str) -> Any:
+    from json import loads
+
+    try:
+        return loads(text)
+    except (ValueError, RecursionError) as error:
+        raise invalid(field, f"begins like JSON and is none ({error})", "a JSON list, or on each line an objective or a JSON object") from None
 
 
 def _delegated(session: Session, operation: str, fields: dict[str, Any]) -> Result:
     from remit.surfaces.cli.progress import Progress
 
-    progress = Progress()
-    for item in session.host.delegate(operation, fields):
-        if item["type"] == "end":
-            progress.end()
-            answer: Result = item["answer"]
-            return answer
-        progress.take(item)
+    with Progress(session.unattended) as progress, closing(session.host.delegate(operation, fields)) as items:
+        for item in items:
+            if item["type"] == "end":
+                answer: Result = item["answer"]
+                return answer
+            progress.take(item)
     raise Conflict("The work ended without a result.")
 
 

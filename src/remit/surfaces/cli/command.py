@@ -38,6 +38,10 @@ class Session:
         """Carry out an operation of the catalogue."""
         return self.host.call(operation, fields)
 
+    def unattended(self) -> bool:
+        """True if there is nobody who would work on tasks."""
+        return self.host.unattended()
+
 
 def verbatim(value: str, _name: str) -> Any:
     """A value as it was typed."""

@@ -1,6 +1,6 @@
 """What the command line needs from whoever starts it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -20,12 +20,19 @@ class Host(Protocol):
         """Events as they happen, page by page, until the caller stops; from now on without a position."""
         ...
 
-    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Iterator[Result]:
-        """Hand out work and wait: items as `attend` of the catalogue gives them; a worker is started where none is alive."""
+    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Generator[Result]:
+        """Hand out work and wait: items as `attend` of the catalogue gives them; a worker is started where none is alive.
+
+        Whoever stops listening closes it, which hands over what was under way.
+        """
         ...
 
-    def attend(self, task_id: str) -> Iterator[Result]:
+    def attend(self, task_id: str) -> Generator[Result]:
         """Work on a task until it rests, where no worker is alive that would: how it and those below stand, whenever that changes."""
+        ...
+
+    def unattended(self) -> bool:
+        """True if there is nobody who would work on tasks: no server is named, and no worker is alive."""
         ...
 
     def init(self) -> Result:

@@ -64,7 +64,7 @@ def _carry_out(command: Command, given: dict[str, Any], open_host: OpenHost) -> 
     options = {name: fields.pop(name) for name in _OPTIONS if name in fields}
     session = Session(open_host, {name: given.get(name) for name in _OPTIONS} | options)
     answer = session.call(command.act, **fields) if isinstance(command.act, str) else command.act(session, fields)
-    screen = None if given.get("json") else Screen(session.call)
+    screen = None if given.get("json") else Screen(session.call, session.unattended)
     if not isinstance(answer, Iterator):
         _tell(command, answer, screen, 2 if sys.stdout.isatty() else None)
         return command.code(answer)

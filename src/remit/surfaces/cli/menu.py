@@ -405,7 +405,7 @@ _OTHERS = (
     ),
     Command(
         "hook",
-        "Do the same for the session that a hook of another agent program names on standard input; never fails.",
+        "Print what a session must be told, for a hook of another agent program that names it on standard input; never fails.",
         hook,
         show.nothing,
         example='echo \'{"session_id": "s1"}\' | remit hook',

@@ -280,10 +280,14 @@ def doctor(answer: Result, screen: Screen) -> None:
     screen.table((Column("SETTING"), Column("VALUE", gives=True), Column("FROM", gives=True)), rows)
     for unknown in answer["unknown"]:
         screen.put(Ink("unknown setting ", "yellow"), text=str(unknown))
+    if url := next((item["value"] for item in answer["settings"] if item["name"] == "url"), None):
+        screen.note(f"What follows is about the database above. The server at {url} was not asked; it has /readyz.")
     store = answer["store"]
     counts = ", ".join(f"{count} {state}" for state, count in store["tasks"].items() if count)
     _facts("Store", {name: _value(value) for name, value in store.items()} | {"tasks": counts or "none"}, screen)
-    workers: list[list[Part]] = [[row["worker"], row["since"], f"{row['running']} of {row['concurrency']}", _pulse(row)] for row in answer["workers"]]
+    workers: list[list[Part]] = [
+        [row["worker"], moment(row["since"]), f"{row['running']} of {row['concurrency']}", _pulse(row)] for row in answer["workers"]
+    ]
     if workers:
         screen.put()
         screen.table((Column("WORKER"), Column("SINCE"), Column("RUNNING"), Column("HEARD OF")), workers)
@@ -334,15 +338,22 @@ def _left_behind(answer: Result, screen: Screen) -> None:
 
 
 def delegated(answer: Result, screen: Screen) -> None:
-    """What came of a piece of work."""
+    """What came of a piece of work, or how it stands."""
     data = answer["data"]
+    if data["status"] == "running":
+        state = screen.ask("get_task", task_id=data["task_id"])["state"]
+        screen.note(f"#{data['task_id']} has not ended: it is {state}. Follow it with: remit task watch {data['task_id']}")
+        return
     screen.put(text=data["result"] or answer.get("error", {}).get("message", ""))
     outputs: dict[str, Any] = data.get("outputs") or {}
     for name, value in outputs.items():
         screen.put(Ink(f"{name} ", "dim"), text=_value(value))
     stats = answer["stats"]
     before = ", done before" if data.get("cached") else ""
-    screen.note(f"#{data['task_id']} {data['subagent_type']}, {data['model_used']}: {data['status']}{before}, {stats['tool_calls']} tool calls")
+    calls = f"{stats['tool_calls']} tool call{'s' if stats['tool_calls'] != 1 else ''}"
+    tokens = f", {stats['tokens']:,} tokens" if stats["tokens"] else ""
+    figures = f"{calls}{tokens}, {stats['time_ms'] / 1000:.1f} s"
+    screen.note(f"#{data['task_id']} {data['subagent_type'] or 'nobody'}, {data['model_used']}: {data['status']}{before}, {figures}")
     if "not_cached" in data:
         screen.note(data["not_cached"])
 
@@ -363,7 +374,7 @@ def canceled_all(answer: Result, screen: Screen) -> None:
 def transcript(answer: Result, screen: Screen) -> None:
     """A conversation, message by message."""
     for message in answer["messages"]:
-        screen.put(Ink(f"{message['role']} ", "bold"), Ink(f"turn {message['turn']}, {message['at']}", "dim"))
+        screen.put(Ink(f"{message['role']} ", "bold"), Ink(f"turn {message['turn']}, {moment(message['at'])}", "dim"))
         for part in message["parts"]:
             screen.put(text=_spoken(part), indent=2)
     if not answer["messages"]:
@@ -379,7 +390,7 @@ def _spoken(part: dict[str, Any]) -> str:
 def schedule(answer: Result, screen: Screen) -> None:
     """The calendar, what comes next, and who waits for it."""
     screen.put(f"{answer['cron']} in ", text=answer["timezone"])
-    screen.put(Ink("next ", "dim"), ", ".join(answer["next"]), indent=2)
+    screen.put(Ink("next ", "dim"), text=", ".join(moment(at, answer["timezone"]) for at in answer["next"]), indent=2)
     for task in answer["waiting"]:
         own = f" at {task['cron']}" if task["cron"] else ""
         screen.put(Ink(f"#{task['id']} ", "bold"), text=f"{task['title']} waits for its turn{own}", indent=2)

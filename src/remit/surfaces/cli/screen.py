@@ -33,8 +33,8 @@ class Column(NamedTuple):
 class Screen:
     """Standard output for people, fitted to the terminal it is; notes go to standard error."""
 
-    def __init__(self, ask: Callable[..., Result]) -> None:
-        self.ask = ask
+    def __init__(self, ask: Callable[..., Result], unattended: Callable[[], bool]) -> None:
+        self.ask, self.unattended = ask, unattended
         self._out, self._err = sys.stdout, sys.stderr
         self.terminal = self._out.isatty()
         self.width = _terminal_width() if self.terminal else None

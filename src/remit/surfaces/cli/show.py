@@ -239,6 +239,8 @@ Follow it with: remit task watch {task['id']}"
         screen.note(f"It is a draft. Start it with: remit task update {task['id']} --status active")
     elif task["blocked_by"]:
         screen.note(f"It starts when {', '.join(f'#{other}' for other in task['blocked_by'])} allows it.")
+    elif task["state"] == "pending" and not task["session_id"] and screen.unattended():
+        screen.note("No worker is running; it starts when one does (remit worker, or remit serve).")
 
 
 def canceled(answer: Result, screen: Screen) -> None:

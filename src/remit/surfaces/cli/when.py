@@ -28,9 +28,11 @@ def ago(at: str | None, now: Any) -> str:
     return f"{span(seconds)} ago" if seconds >= _MINUTE else "just now"
 
 
-def moment(at: str) -> str:
-    """An instant in local time."""
-    return str(_instant(at).astimezone().strftime("%Y-%m-%d %H:%M:%S"))
+def moment(at: str, zone: str | None = None) -> str:
+    """An instant in local time, or in a time zone."""
+    from zoneinfo import ZoneInfo
+
+    return str(_instant(at).astimezone(ZoneInfo(zone) if zone else None).strftime("%Y-%m-%d %H:%M:%S"))
 
 
 def _instant(at: str) -> Any:

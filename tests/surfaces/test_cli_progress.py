@@ -1,0 +1,141 @@
+"""What somebody who waits sees: the tree of tasks fits the terminal, figures and the way to answer are never cut off, time goes on."""
+
+import io
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
+from typing import Any
+
+import pytest
+
+from remit.errors import Unavailable
+from remit.surfaces.cli.progress import Progress
+from remit.surfaces.display import width
+from tests.surfaces.cli_host import Shop, Terminal, shop
+
+LONG = "Read the notes and say what there is to be known about apples and pears in there, and about plums"
+
+
+def item(task_id: int, kind: str = "task_updated", parent: int | None = None, **changed: Any) -> dict[str, Any]:
+    """An item of progress as the catalogue gives it."""
+    return {
+        "type": kind,
+        "index": 0,
+        "task_id": str(task_id),
+        "parent_id": None if parent is None else str(parent),
+        "title": f"Work {task_id}",
+        "owner": "general",
+        "state": "running",
+        "tool": "Grep",
+        "tool_calls": 12,
+        "tokens": 123_456,
+        "cost": 0.1234,
+        "questions": [],
+    } | changed
+
+
+@pytest.fixture
+def progress() -> Progress:
+    with redirect_stderr(io.StringIO()):
+        return Progress(lambda: False)
+
+
+def test_where_there_is_no_room_title_state_and_agent_give_way_and_the_figures_stay(progress: Progress) -> None:
+    progress.take(item(1, title=LONG))
+    progress.take(item(2, parent=1, title=LONG))
+    wide, narrow = progress.picture(200), progress.picture(100)
+    assert [LONG in line for line in wide] == [True, True]
+    assert all(_timeless(line).endswith("general · running · Grep · 12 tool calls · 123,456 tokens · $0.1234") for line in [*wide, *narrow])
+    assert [line.split(" · ")[0] for line in narrow] == ["▸ #1 Read the notes a…", "  ▸ #2 Read the notes…"]
+    progress.take(item(2, parent=1, title=LONG, state="waiting", tokens=1234))
+    assert _timeless(progress.picture(80)[1]) == "  … #2 Read the note… · general · 12 tool calls · 1,234 tokens · $0.1234"
+    assert _timeless(progress.picture(79)[0]) == "▸ #1 Read the notes… · Grep · 12 tool calls · 123,456 tokens · $0.1234"
+    assert all(width(line) <= 30 for line in progress.picture(30))
+
+
+def _timeless(line: str) -> str:
+    """A line without its last figure, the seconds."""
+    shown, _, seconds = line.rpartition(" · ")
+    assert re.fullmatch(r"\d+\.\d s", seconds)
+    return shown
+
+
+@pytest.mark.parametrize("options", [[], ["red", "blue"]])
+def test_how_to_answer_is_never_cut_off(progress: Progress, options: list[str]) -> None:
+    progress.take(item(1))
+    progress.take(item(2, parent=1, questions=[{"id": "2-q1", "question": f"{LONG}? " * 20, "options": options}]))
+    lines = progress.picture(79)
+    assert all(width(line) <= 79 for line in lines)
+    assert any(line.endswith(f"answer with: remit interact respond 2-q1 {'--option N, or ANSWER' if options else 'ANSWER'}") for line in lines)
+    assert any("remit inbox" in line for line in lines)
+    assert len(lines) < 12
+
+
+def test_more_tasks_than_rows_are_those_that_go_on_and_a_count(progress: Progress) -> None:
+    progress.take(item(1))
+    for number in range(2, 102):
+        progress.take(item(number, parent=1, state="done" if number < 92 else "running"))
+    lines = progress.picture(79, 24)
+    assert [re.findall(r"#\d+", line) for line in lines] == [["#1"], *([f"#{number}"] for number in range(92, 102)), []]
+    assert lines[-1] == "101 tasks: 11 running, 90 done"
+    assert len(progress.picture(79, 5)) == 5
+    assert len(progress.picture(79)) == 101
+
+
+def test_time_goes_on_while_nothing_is_heard() -> None:
+    with redirect_stderr(Terminal()) as err, Progress(lambda: False) as progress:
+        progress.take(item(1, cost=0, tokens=0))
+        _until(lambda: bool(re.search(r" · [1-9]\d*\.\d s", err.getvalue())))
+    assert "\x1b[2J" not in err.getvalue()
+    assert re.fullmatch(r"(?:(?:\x1b\[1F)?▸ #1 [^\x1b]*\x1b\[K\n\x1b\[J)+", err.getvalue()), "pictures are drawn over each other, line by line"
+
+
+@pytest.mark.parametrize("output", [Terminal, io.StringIO])
+def test_whoever_waits_in_vain_is_told_until_somebody_works_again(monkeypatch: pytest.MonkeyPatch, output: type[io.StringIO]) -> None:
+    monkeypatch.setattr("remit.surfaces.cli.progress._SILENCE_SECONDS", 0.1)
+    looks: Iterator[bool | Exception] = iter([False, Unavailable("The store is away."), True])
+
+    def unattended() -> bool:
+        if isinstance(found := next(looks, True), Exception):
+            raise found
+        return found
+
+    with redirect_stderr(output()) as err, Progress(unattended) as progress:
+        progress.take(item(1))
+        _until(lambda: "No worker is running any more" in err.getvalue())
+        monkeypatch.setattr("remit.surfaces.cli.progress._SILENCE_SECONDS", 60.0)
+        progress.take(item(1, state="done"))
+        assert [line.split(" · ")[0] for line in progress.picture(200)] == ["✓ #1 Work 1"]
+    if output is io.StringIO:
+        assert err.getvalue().count("No worker") == 1
+
+
+def _until(true: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came")
+
+
+@pytest.fixture
+def at() -> Iterator[Shop]:
+    with shop() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("columns", [None, 80])
+def test_an_interrupted_wait_says_what_is_still_under_way(at: Shop, monkeypatch: pytest.MonkeyPatch, columns: int | None) -> None:
+    def delegate(*_: Any) -> Iterator[dict[str, Any]]:
+        yield item(7)
+        yield item(8, state="done")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(at.host, "delegate", delegate)
+    said = at("run", "Work", columns=columns)
+    assert said.code == 130
+    assert said.err.replace("\x1b[J", "").splitlines()[-2:] == [
+        "#7 has not ended, only the wait has.",
+        "A worker goes on with it. Call it off with: remit task cancel 7",
+    ]
