@@ -13,6 +13,7 @@ DECLARE
     over int[] := '{}';
     held bigint[] := '{}';
     done text[] := '{}';
+    acknowledged boolean := false;
     news boolean := false;
     fate int[];
     other record;
@@ -21,7 +22,7 @@ BEGIN
     SELECT array_agg(g.task) INTO held FROM json_to_recordset(guards) AS g (task bigint);
     PERFORM 1 FROM task WHERE id = ANY(held) ORDER BY id FOR NO KEY UPDATE;
     IF leases IS NOT NULL THEN
-        SELECT array_agg(l.job) INTO held FROM json_to_recordset(leases) AS l (job bigint);
+        SELECT array_agg(l.job), bool_or(l.ack) INTO held, acknowledged FROM json_to_recordset(leases) AS l (job bigint, ack boolean);
         PERFORM 1 FROM job WHERE id = ANY(held) ORDER BY id FOR UPDATE;
     END IF;
     -- A new statement, hence a new snapshot: it sees what was committed while we waited for the locks.
@@ -61,7 +62,7 @@ BEGIN
     LOOP
         PERFORM put_rows(other.name, without(other.content, bad));
     END LOOP;
-    IF leases IS NOT NULL THEN
+    IF acknowledged THEN
         WITH gone AS (
             DELETE FROM job USING json_to_recordset(leases) AS l (unit int, job bigint, ack boolean)
                 WHERE job.id = l.job AND l.ack AND NOT l.unit = ANY(bad) RETURNING job.key
