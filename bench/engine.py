@@ -35,6 +35,7 @@ WAITING = 10_000
 WARM = 500
 WAKES = 50
 WAITING_BYTES = 2048
+WAKE_SECONDS = 0.005
 IDLE_SECONDS = 10.0
 IDLE_SHARE = 0.01
 BENCH = "user:bench"
@@ -245,6 +246,7 @@ def _cost_lines(name: str, cost: Cost, single: float) -> list[Line]:
         Line(f"{waiting}: jobs in the queue (the tick alone beside it)", str(cost.jobs), "1", cost.jobs, "at most 1.00", cost.jobs <= 1),
         _under(f"{waiting}: growth of the worker, bytes for each", f"{cost.bytes_each:,.0f}", f"{WAITING_BYTES:,}", cost.bytes_each / WAITING_BYTES),
         _under(f"{waiting}: idle worker, % of a core", f"{cost.idle:.2%}", f"{IDLE_SHARE:.2%}", cost.idle / IDLE_SHARE),
+        _under(f"{waiting}: answer to start, ms", f"{cost.wake * 1000:.1f}", f"{WAKE_SECONDS * 1000:.1f}", cost.wake / WAKE_SECONDS),
         Line(
             f"{waiting}: answer to start, ms (enqueue to start of bare PgQueuer beside it)",
             f"{cost.wake * 1000:.1f}",

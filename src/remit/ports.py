@@ -98,11 +98,11 @@ class Claim(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What a worker got of the queue, and when to come back."""
+    """What a worker got of the queue; where that is nothing, also when to come back."""
 
     jobs: list[Taken]
     next_in: float | None = None
-    """Seconds until there may be more that it has room for: 0 if only a limit of the fleet keeps it, None while there is nothing."""
+    """Seconds until there may be something that it has room for: 0 if only a limit of the fleet keeps it, None while there is nothing."""
 
 
 class WorkerRow(NamedTuple):

@@ -70,12 +70,13 @@ async def test_only_queues_that_are_asked_for_are_claimed(store: Store) -> None:
     assert keys((await store.claim(Claim("w1", {"agent/build": 0}, 1, 0, 60.0))).jobs) == ["run/1"]
 
 
-async def test_who_claims_learns_when_to_come_back_for_what_it_has_room_for(store: Store) -> None:
+async def test_who_gets_nothing_learns_when_to_come_back_for_what_it_has_room_for(store: Store) -> None:
     await put(store, Job("run/1", AGENT), Job("run/2", AGENT))
-    (one,), later = await store.claim(claim(room=1))
-    assert later is None
+    (one,) = (await store.claim(claim(room=1))).jobs
     assert await store.claim(claim(room=0)) == ([], None)
-    (two,), later = await store.claim(claim(room=2))
+    (two,) = (await store.claim(claim(room=2))).jobs
+    jobs, later = await store.claim(claim(room=2))
+    assert jobs == []
     assert later is not None
     assert 30 < later <= 60
     await put(store, Job("run/3", AGENT))

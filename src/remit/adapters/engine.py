@@ -32,6 +32,8 @@ SIGNALS_AT_ONCE = 32
 RUNS_AT_ONCE = 128
 """How many runs are claimed in one go: each brings its task along."""
 CHANNEL = Channel("remit")
+SOON_SECONDS = 0.05
+"""When a worker that has left nothing asks how long there will be nothing."""
 GATHER_SECONDS = 0.001
 """How long a worker without a free slot waits for more of them before it looks for jobs."""
 LOST = "its lease is lost"
@@ -70,7 +72,7 @@ class Engine:
         self._store, self._row, self._handler, self._lease_seconds, self._models = store, row, handler, lease_seconds, models
         self._queue = _Queue(store, row, limits, lease_seconds, fleet)
         self._manager = _Manager(cast("RepositoryPort", self._queue), CHANNEL)  # of which it calls what is below
-        self._manager.min_dequeue_poll_interval = timedelta(seconds=0.05)
+        self._manager.min_dequeue_poll_interval = timedelta(seconds=SOON_SECONDS)
         for queue in (SIGNALS, *limits):
             self._manager.entrypoint(queue, accepts_context=False)(self._dispatch)
 
@@ -213,15 +215,17 @@ class _Queue:
         return [_job(job, queue_manager_id, now) for job in fresh]
 
     async def _claimed(self, *, told: bool) -> list[Taken]:
-        """What there is; who has just left nothing, and knows when to come back, need not ask again before the bell rings."""
+        """What there is; who has just left nothing lets its runs begin before it asks again, unless the bell rings."""
         if self._drained and not told:
             self._drained = False
             return []
         claim = Claim(self._row.worker, self._limits, min(self.room, RUNS_AT_ONCE), SIGNALS_AT_ONCE, self._lease_seconds, self._fleet)
         jobs, self._next = await self._store.claim(claim)
-        runs = sum(job.queue != SIGNALS for job in jobs)
-        # Who got all that it asked for asks for more, unless it has no slot left: then it is rung for when one becomes free.
-        self._drained = bool(jobs) and self._next != 0.0 and (runs < claim.room or runs == self.room)
+        if jobs:
+            runs = sum(job.queue != SIGNALS for job in jobs)
+            # Who got all that it asked for asks for more, unless it has no slot left: then it is rung for when one becomes free.
+            self._drained = len(jobs) - runs < SIGNALS_AT_ONCE and (runs < claim.room or runs == self.room)
+            self._next = SOON_SECONDS
         return jobs
 
     async def eligible_queued_work(self, entrypoints: Sequence[QueueEntrypoint]) -> int:  # noqa: ARG002 - the queues are our own

@@ -386,9 +386,8 @@ class MemoryJobs:
                 runs.append(job)
         for job in taken + runs:
             self.jobs[job.id] = job._replace(worker=asked.worker, beat=now, tries=job.tries + 1)
-        mine = [SIGNALS, *(asked.queues if len(runs) < asked.room else ())]
         jobs = [Taken(job.id, job.key, job.queue, job.tries + 1, job.at) for job in taken + runs]
-        return Claimed(jobs, self._next_in(mine, asked.lease_seconds))
+        return Claimed(jobs, None if jobs else self._next_in([SIGNALS, *(asked.queues if asked.room else ())], asked.lease_seconds))
 
     def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
         """Renew a worker's leases."""

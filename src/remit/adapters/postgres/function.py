@@ -228,8 +228,7 @@ BEGIN
     END IF;
     RETURN QUERY UPDATE job SET worker = me, beat = clock_timestamp(), tries = tries + 1 WHERE id = ANY(chosen)
         RETURNING job.id, job.key, job.queue, job.priority, job.tries, job.at, NULL::float8;
-    SELECT COUNT(*) INTO taken FROM job WHERE id = ANY(chosen) AND queue <> 'signals';
-    seconds := next_in(queues, asked - taken, lease_seconds);
+    seconds := CASE WHEN FOUND THEN NULL ELSE next_in(queues, asked, lease_seconds) END;
     RETURN NEXT;
 END $$"""
 

@@ -34,8 +34,7 @@ def claim(connection: Any, asked: Claim, at: datetime) -> Claimed:
     if room > 0 and asked.queues:
         taken += _runs(connection, asked, room)
     connection.executemany(sql.TAKE, [(asked.worker, now, job.id) for job in taken])
-    left = asked.room - sum(job.queue != SIGNALS for job in taken)
-    return Claimed([_with_task(connection, job) for job in taken], next_in(connection, asked, left, at))
+    return Claimed([_with_task(connection, job) for job in taken], None if taken else next_in(connection, asked, at))
 
 
 def _with_task(connection: Any, job: Taken) -> Taken:
@@ -94,9 +93,9 @@ def busy(connection: Any, now: datetime) -> bool:
     return bool(connection.execute(sql.BUSY, {"soon": soon}).fetchone()[0])
 
 
-def next_in(connection: Any, asked: Claim, room: int, now: datetime) -> float | None:
+def next_in(connection: Any, asked: Claim, now: datetime) -> float | None:
     """Seconds until a job is ready, due, or left by the dead; without room only signals count."""
-    wanted = {"queues": json.dumps([SIGNALS, *(asked.queues if room > 0 else ())])}
+    wanted = {"queues": json.dumps([SIGNALS, *(asked.queues if asked.room else ())])}
     if connection.execute(sql.READY, wanted).fetchone()[0]:
         return 0.0
     waits: list[float] = []

@@ -75,7 +75,7 @@ class SqliteEventStore:
 
     async def claim(self, claim: Claim) -> Claimed:
         """Jobs for a worker; a look comes first, since most wakes of many workers find nothing."""
-        seen = self._reader.look(lambda connection: queue.next_in(connection, claim, claim.room, self.now()))
+        seen = self._reader.look(lambda connection: queue.next_in(connection, claim, self.now()))
         if seen != 0.0:
             return Claimed([], seen)
         claimed: Claimed = await self._ask(work=lambda connection: queue.claim(connection, claim, self.now()))
