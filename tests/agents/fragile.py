@@ -14,9 +14,9 @@ import remit.adapters.tools
 import remit.app.run
 import remit.surfaces.agent_tools  # noqa: F401 - so that each life begins at once
 from remit import config
-from remit.bootstrap.agents import open_workspace
 from remit.bootstrap.runner import open_runner
 from remit.bootstrap.worker import options_of, work
+from remit.bootstrap.workspace import open_workspace
 from remit.ports import Unit
 
 

@@ -13,8 +13,8 @@ import pytest
 from remit import config
 from remit.adapters.tools import WorkspaceTools
 from remit.adapters.tools.search import TAKEN_LITERALLY, ripgrep_words
-from remit.bootstrap.agents import open_workspace
 from remit.bootstrap.runner import open_equipment
+from remit.bootstrap.workspace import open_workspace
 from remit.domain.output import Sought
 from remit.domain.tool import MAX_OUTPUT, Grep, ToolCallRequest
 from remit.ports import ToolHost

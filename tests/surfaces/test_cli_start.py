@@ -4,12 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 import pytest
 
 from remit import __version__
 from remit.surfaces.cli.menu import COMMANDS, GROUPS
 from tests.surfaces.cli_host import shop
+from tests.surfaces.test_command import Shell
 
 SLOW = {"asyncio", "dataclasses", "inspect", "pydantic", "rich", "typer"}
 SLOW |= {"difflib", "textwrap", "shutil", "subprocess", "unicodedata", "datetime", "json"}
@@ -49,8 +51,19 @@ def test_starting_loads_nothing_slow() -> None:
     assert {name for name in loaded if name.startswith("remit.") and not name.startswith("remit.surfaces")} == {"remit.errors"}
 
 
-def _modules(code: str) -> set[str]:
-    return set(subprocess.run([sys.executable, "-c", f"{code}; print(*sys.modules)"], check=True, capture_output=True, text=True).stdout.split())
+@pytest.mark.parametrize("words", [["task", "list"], ["task", "show", "1"], ["inbox"]], ids=" ".join)
+def test_who_only_reads_loads_no_machinery(words: list[str], tmp_path: Path) -> None:
+    at = Shell(tmp_path)
+    assert (at.remit("init").code, at.remit("task", "create", "Work").code) == (0, 0)
+    read = f"import sys; from remit.__main__ import main; sys.argv[1:] = {[*words, '--json']}\ntry: main()\nexcept SystemExit: pass\n"
+    loaded = _modules(f"{read}print()", cwd=tmp_path, env=at.env) - _modules("import sys")
+    assert "remit.adapters.sqlite.read" in loaded
+    assert not loaded & {"asyncio", "inspect", "remit.app.service", "remit.catalog", "remit.domain.plan"}
+
+
+def _modules(code: str, **where: Any) -> set[str]:
+    ran = subprocess.run([sys.executable, "-c", f"{code}; print(*sys.modules)"], check=True, capture_output=True, text=True, **where)
+    return set(ran.stdout.split())
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -1,16 +1,10 @@
 """The agents of a workspace: read from its files, checked, and made."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from remit.adapters.agentfiles import read_agent_files, write_agent_file
 from remit.app.agents import AgentRegistry
-from remit.app.core import Core
-from remit.bootstrap.runner import Function, open_equipment
-from remit.bootstrap.store import open_core
 from remit.config import Settings
 from remit.domain.agent import TOOLS, AgentFile, agent_id, is_agent_id
 from remit.errors import Conflict, invalid
@@ -26,16 +20,6 @@ def open_agents(settings: Settings, tools: Sequence[str] = ()) -> AgentRegistry:
     files = _files(settings)
     # Most workspaces have none, and do without what reads them.
     return AgentRegistry(_roster(settings, files, tools).agents) if files or settings.get("agents") else AgentRegistry()
-
-
-@asynccontextmanager
-async def open_workspace(settings: Settings, functions: Sequence[Function] = ()) -> AsyncGenerator[Core, None]:
-    """Everything that works on a workspace's store, with its agents and in its time zone; functions are tools that can be granted."""
-    agents = open_agents(settings, [function.__name__ for function in functions])
-    folder = str(settings.workspace or Path.cwd())
-    async with open_core(settings.database_url, agents, settings.get("scheduler.timezone"), folder) as core:
-        core.equipment = partial(open_equipment, core, settings, functions)
-        yield core
 
 
 def check_agents(settings: Settings) -> Result:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit import config
-from remit.bootstrap.agents import open_workspace
+from remit.bootstrap.workspace import open_workspace
 from remit.catalog import FOR_EVERYONE, Caller, Core, attend, call, follow_events, method_of
 
 Result = dict[str, Any]

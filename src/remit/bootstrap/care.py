@@ -14,8 +14,8 @@ from remit.app.recovery import Recovery
 from remit.app.transfer import END, dump, load
 from remit.app.verify import verify as verify_store
 from remit.app.view import worker_view
-from remit.bootstrap.agents import open_workspace
 from remit.bootstrap.store import open_store, sqlite_path
+from remit.bootstrap.workspace import open_workspace
 from remit.config import SECRET, Settings
 from remit.domain.choice import TIERS, Choices
 from remit.domain.due import TICK, Job

@@ -8,9 +8,9 @@ from typing import Any
 
 from remit import config
 from remit.app.progress import watched
-from remit.bootstrap.agents import open_workspace
 from remit.bootstrap.api import operator
 from remit.bootstrap.worker import at_once, embedded_worker, worker_alive
+from remit.bootstrap.workspace import open_workspace
 from remit.catalog import Caller, attend
 from remit.client import RemitClient
 from remit.config import Settings

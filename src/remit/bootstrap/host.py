@@ -141,7 +141,6 @@ class WorkspaceHost:
         from datetime import UTC, datetime
 
         from remit.app.quick import answer
-        from remit.bootstrap.agents import open_agents
 
         url = self._settings.database_url
         path = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
@@ -152,9 +151,14 @@ class WorkspaceHost:
         try:
             reader = SqliteReader(path)
             now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-            return answer(operation, fields, now, reader.select, lambda: open_agents(self._settings))
+            return answer(operation, fields, now, reader.select, self._agents)
         except RemitError:
             return None
+
+    def _agents(self) -> Any:
+        from remit.bootstrap.agents import open_agents  # most answers do without, and it takes longer than they do
+
+        return open_agents(self._settings)
 
     async def _attended(self) -> bool:
         from remit.adapters.place import is_dead
@@ -165,8 +169,8 @@ class WorkspaceHost:
         return any(row.agents and not is_dead(row) for row in alive)
 
     async def _local(self, operation: str, fields: Mapping[str, Any]) -> Result:
-        from remit.bootstrap.agents import open_workspace
         from remit.bootstrap.api import operator
+        from remit.bootstrap.workspace import open_workspace
         from remit.catalog import Caller, call
 
         async with open_workspace(self._settings) as core:

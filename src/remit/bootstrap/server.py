@@ -13,10 +13,10 @@ from typing import Any, cast
 import uvicorn
 
 from remit import __version__, config
-from remit.bootstrap.agents import open_workspace
 from remit.bootstrap.api import operator
 from remit.bootstrap.runner import open_runner
 from remit.bootstrap.worker import at_once, embedded_worker
+from remit.bootstrap.workspace import open_workspace
 from remit.catalog import Caller, Core
 from remit.config import Settings
 from remit.errors import Unavailable, invalid
