@@ -255,11 +255,10 @@ class Writer:
         answers: Answers = []
         if wanted := [request for request in batch if request.ids]:
             answers += self._reserve(wanted)
-        # Heartbeats first: each transaction waits for its turn among all processes, and a lease does not wait for long.
-        if asked := [request for request in batch if request.work is not None]:
-            answers += self._serve(asked)
         if units := [request for request in batch if request.unit is not None]:
             answers += self._commit(units)
+        if asked := [request for request in batch if request.work is not None]:
+            answers += self._serve(asked)
         return answers
 
     def load(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
