@@ -1,8 +1,10 @@
 """Many processes write to one database at once; and one that is busy, or full, says so and loses nothing."""
 
 import asyncio
+import threading
 import time
 from collections import defaultdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,33 @@ async def test_a_sqlite_file_held_for_too_long_is_busy_and_works_again_afterward
         await at.do("SendMessage", task_id=task, message="Hello again.")
         assert int(await at.create("New")) > int(task)
     await must_have_kept(url, lines)
+
+
+async def test_a_process_gets_its_turn_among_others_that_write_all_the_time(tmp_path: Path) -> None:
+    path, turns, over = tmp_path / "remit.db", count(), threading.Event()
+    waited: list[int] = []
+
+    def rival() -> None:
+        connection = driver.connect(path)
+        while not over.wait(0.0005):
+            connection.execute("BEGIN IMMEDIATE")
+            time.sleep(0.005)
+            connection.execute("COMMIT")
+            next(turns)
+        connection.close()
+
+    async with desk(f"sqlite:///{path}") as at:
+        thread = threading.Thread(target=rival)
+        thread.start()
+        try:
+            for number in range(30):
+                before = next(turns)
+                await at.create(f"Task {number}")
+                waited.append(next(turns) - before)
+        finally:
+            over.set()
+            thread.join()
+    assert max(waited) < 60, "two transactions each, for the number and for the task"
 
 
 async def test_a_full_disk_is_told_and_leaves_nothing_half_written_and_work_goes_on_when_there_is_room(tmp_path: Path) -> None:

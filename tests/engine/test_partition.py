@@ -53,7 +53,7 @@ async def starts(team: Fleet, task_id: str) -> list[tuple[int, float]]:
 
 def let_go(worker: Worker) -> list[float]:
     """When a worker said that a run was not its own any more."""
-    lines = [line for line in worker.errors.read_text().splitlines() if "another worker's by now" in line]
+    lines = [line for line in worker.errors.read_text().splitlines() if "no longer held here" in line]
     return [datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp() for line in lines]
 
 

@@ -118,7 +118,7 @@ class Engine:
         except asyncio.CancelledError as stopped:
             if stopped.args != (LOST,):
                 raise
-            log.warning("%s is another worker's by now", key)
+            log.warning("%s is no longer held here, and was stopped", key)
             current.uncancel()
         except Exception:
             log.exception("%s failed in a way nobody foresaw", key)
@@ -145,6 +145,7 @@ class Engine:
             except (RemitError, TimeoutError, OSError):
                 if time.monotonic() + pause < end:
                     continue
+                log.warning("no lease could be renewed for %.1f s: what is under way here is left to others", time.monotonic() - last)
                 last, lost = time.monotonic(), set(jobs)
             for job in lost & self._queue.working.keys():
                 self._queue.working[job].cancel(LOST)

@@ -1,6 +1,8 @@
 """Which SQLite we run on, and how a connection is set up."""
 
 import sqlite3 as linked
+import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,9 @@ SAFE = (3, 51, 3)
 """Older ones can corrupt a WAL file when several processes write (the WAL-reset bug)."""
 
 BUSY_SECONDS = 10.0
+
+TURN_SECONDS = 0.001
+"""How soon to look again for the lock of writers; SQLite looks ever more rarely itself, so the longest to wait are the last to get it."""
 
 
 def newest() -> Any:
@@ -39,6 +44,20 @@ def connect(path: Path | str, *, readonly: bool = False) -> Any:
     except sqlite3.Error as error:
         raise translated(error, path) from error
     return connection
+
+
+def patiently(action: Callable[[], object]) -> None:
+    """Do what needs a lock once nobody else has it, with a fair chance against others who want it; for a while."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            action()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        else:
+            return
+        time.sleep(TURN_SECONDS)
 
 
 def translated(error: Exception, path: Path | str) -> RemitError:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -11,11 +10,11 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from remit.adapters.sqlite import driver, queue, sql
+from remit.adapters.sqlite import queue, sql
 from remit.adapters.sqlite.batch import Batch
 from remit.adapters.sqlite.bell import Bell, Listener
 from remit.adapters.sqlite.clock import Clock
-from remit.adapters.sqlite.driver import connect, sqlite3, translated
+from remit.adapters.sqlite.driver import connect, patiently, sqlite3, translated
 from remit.adapters.sqlite.read import SqliteReader
 from remit.adapters.sqlite.schema import migrate
 from remit.domain.event import Stored
@@ -249,6 +248,7 @@ class Writer:
         self._connection = connect(path)
         self._guarded(self._prepare)
         migrate(self._connection, path)
+        self._connection.execute("PRAGMA busy_timeout=0")  # from here on every wait is for the lock of writers, patiently
 
     def answer(self, batch: list[_Request]) -> Answers:
         """Do what is asked; each request gets its own answer, an error of one is not the others'."""
@@ -285,20 +285,9 @@ class Writer:
         self._connection.close()
 
     def _prepare(self) -> None:
-        deadline = time.monotonic() + driver.BUSY_SECONDS
-        while not self._writes_ahead(deadline):
-            time.sleep(0.01)  # SQLite has no way to wait for this one
+        # SQLite itself does not wait when several processes make a write-ahead log at once.
+        patiently(lambda: self._connection.execute("PRAGMA journal_mode=WAL"))
         self._connection.execute("PRAGMA synchronous=FULL")
-
-    def _writes_ahead(self, deadline: float) -> bool:
-        """True once the file has a write-ahead log: SQLite itself does not wait when several processes make one at once."""
-        try:
-            self._connection.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            return False
-        return True
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
@@ -310,7 +299,7 @@ class Writer:
         """Run an action alone in the database, all of it or nothing."""
 
         def whole() -> None:
-            self._connection.execute("BEGIN IMMEDIATE")
+            patiently(lambda: self._connection.execute("BEGIN IMMEDIATE"))
             try:
                 action()
                 self._connection.execute("COMMIT")
