@@ -1,9 +1,13 @@
-"""The time of a task that waits for its subtasks: it runs out without a run, and stands still while only a person can help."""
+"""The time of a task that waits for its subtasks: it runs out, the agent may report, and it stands still while only a person can help."""
 
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from remit.app.recovery import Recovery
+from remit.domain import command as cmd
+from remit.domain import due as due_jobs
 from remit.domain.agent import Agent
 from remit.domain.message import Request
 from remit.domain.value import State
@@ -25,24 +29,98 @@ def leading(work: Any, *more: tuple[str, dict[str, Any]]) -> Any:
     return rule
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, there is time to report."""
+    monkeypatch.setattr(due_jobs, "REPORT_LEAST_SECONDS", 25.0)
+
+
 async def due(at: Stage, there: bool) -> None:
     """Wait until the end of the time of task 1 is in the queue, or is not any more."""
     await at.team.until("1", lambda task: (task.state is State.WAITING and task.clock_since is not None) is there)
     assert (LIMIT in await at.team.jobs()) is there
 
 
-async def test_the_time_of_a_blocked_task_runs_out_without_a_run(any_url: str, tmp_path: Path) -> None:
+async def test_a_blocked_task_whose_time_is_up_gets_one_last_turn_to_report(any_url: str, tmp_path: Path, patience: None) -> None:
     gate = Gate()
-    async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug.")))) as at:
-        task = await at.run(owner="build", limits={"timeout_seconds": 1})
-        assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 1)
-        assert task.duration >= 1
-        assert "The time limit of 1 seconds is reached." in (task.failure_reason or "")
+
+    def rule(request: Request) -> Any:
+        if "Dig" in request.system:
+            return gate.then(says("Dug."))
+        if "Look" in request.system:
+            return says("Three rocks.")
+        if not request.tools:
+            return says("Rocks were found; the digging goes on.")
+        pieces = [{"objective": "Look", "subagent_type": "explore"}, {"objective": "Dig", "subagent_type": "explore"}, {"objective": ""}]
+        return calls(("task_parallel", {"tasks": pieces}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(owner="build", limits={"timeout_seconds": 2})
+        assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 2)
+        assert task.duration >= 2
+        assert task.failure_reason == "The time limit of 2 seconds is reached. Its report: Rocks were found; the digging goes on."
+        (told,) = [request for request in at.script.asked if not request.tools]
+        (found,) = results(told)
+        assert "completed. Task 2.\n\nThree rocks." in found
+        assert "running. Task 3.\n\nIt has not ended yet." in found
+        assert "[2] tasks[2].objective: is missing" in found, "what was refused of it is told too"
+        assert "build" in told.system
         await reached(gate)
-        child = await at.team.task("2")
+        child = await at.team.task("3")
         assert (child.state, child.parent_id) == (State.RUNNING, "1"), "what was handed out goes on"
         gate.open.set()
-        assert (await at.team.ended("2")).state is State.DONE
+        assert (await at.team.ended("3")).state is State.DONE
+        await at.team.idle()
+
+
+async def test_it_fails_without_a_report_if_no_slot_comes(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug."))), concurrency=1) as at:
+        task = await at.run(owner="build", limits={"timeout_seconds": 1})
+        assert (task.reason, task.counts.runs, task.failure_reason) == ("timeout", 1, "The time limit of 1 seconds is reached.")
+        assert (await at.team.events("1"))[-2:] == ["TimerFired", "TaskFailed"]
+        gate.open.set()
+        await at.team.idle()
+
+
+async def in_line(at: Stage) -> None:
+    """A boss whose time is up while nobody is there to run it."""
+    boss = await at.hire(agents=("build",))
+    await at.create(owner="build", limits={"timeout_seconds": 600})
+    await at.waiting("1")
+    boss.stop()
+    await at.team.staff(0)
+    await at.call("update_task", task_id="1", limits={"timeout_seconds": 0.001})
+    await at.team.core.service.execute(cmd.EndTime(task_id="1", seconds=0.001, report=True), "system:engine")
+    task = await at.team.task("1")
+    assert (task.state, task.overdue is not None, task.wait is not None) == (State.PENDING, True, True)
+    assert {LIMIT, "run/1"} <= set(await at.team.jobs())
+
+
+async def test_who_is_given_more_time_while_it_stands_in_line_waits_on(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug."))), workers=0) as at:
+        await in_line(at)
+        await at.call("update_task", task_id="1", limits={"timeout_seconds": 600})
+        assert LIMIT not in await at.team.jobs()
+        await at.hire()
+        await due(at, there=True)
+        gate.open.set()
+        task = await at.team.ended("1")
+        assert (task.state, task.counts.runs) == (State.DONE, 3)
+
+
+async def test_a_pause_takes_it_out_of_the_line(any_url: str, tmp_path: Path, patience: None) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug."))), workers=0) as at:
+        await in_line(at)
+        await at.call("pause_task", task_id="1")
+        assert LIMIT not in await at.team.jobs()
+        await at.hire()
+        await at.call("resume_task", task_id="1")
+        task = await at.team.ended("1")
+        assert (task.reason, task.counts.runs) == ("timeout", 2)
+        gate.open.set()
         await at.team.idle()
 
 

@@ -49,7 +49,7 @@ OF_A_RUN: tuple[type[Any], ...] = (
     cmd.ReserveBudget,
     cmd.SettleBudget,
 )
-ALL: tuple[type[Any], ...] = (*get_args(cmd.Operation), *get_args(cmd.Signal), cmd.UpdateTask, cmd.CreateSubtask)
+ALL: tuple[type[Any], ...] = (*get_args(cmd.Operation), *get_args(cmd.Signal), cmd.EndTime, cmd.UpdateTask, cmd.CreateSubtask)
 
 
 def _fitting(task: Task) -> tuple[type[Any], ...]:
@@ -60,7 +60,7 @@ def _fitting(task: Task) -> tuple[type[Any], ...]:
         case State.RUNNING:
             return (*OF_A_RUN, cmd.AwaitSubtask, cmd.CreateSubtask, cmd.UpdateSteps, cmd.CompleteTask, cmd.LoseRun, cmd.SendMessage, cmd.PauseTask)
         case State.WAITING:
-            return (cmd.Respond, cmd.FireTimer, cmd.Tick, cmd.RunTask, cmd.SendMessage, cmd.PauseTask)
+            return (cmd.Respond, cmd.FireTimer, cmd.EndTime, cmd.Tick, cmd.RunTask, cmd.SendMessage, cmd.PauseTask)
         case State.PAUSED:
             return (cmd.ResumeTask, cmd.ResumeTask, cmd.YieldRun, cmd.ReleaseRun, cmd.LoseRun, cmd.Respond, cmd.FireTimer, cmd.WaiveCriterion)
         case State.VERIFYING:
@@ -213,6 +213,7 @@ FIELDS: dict[type[Any], Callable[[Random, World, Task], cmd.Command]] = {
     cmd.TimeOutRun: lambda _, __, t: cmd.TimeOutRun(task_id=t.id, error="Silent"),
     cmd.LoseRun: lambda r, _, t: cmd.LoseRun(task_id=t.id, run_id=t.run.id if t.run and r.random() < 0.8 else f"{t.id}-r000001"),
     cmd.FireTimer: lambda r, _, t: cmd.FireTimer(task_id=t.id, timer_id=_waited(r, t, "timer", f"{t.id}-t1")),
+    cmd.EndTime: lambda r, _, t: cmd.EndTime(task_id=t.id, seconds=0.0, report=r.random() < 0.7),
     cmd.Tick: lambda _, __, t: cmd.Tick(task_id=t.id),
     cmd.SettleSubtask: lambda _, __, t: cmd.SettleSubtask(task_id=t.id, child_id="99", state="done"),
     cmd.CheckCriteria: lambda _, __, t: cmd.CheckCriteria(task_id=t.id),

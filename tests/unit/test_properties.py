@@ -91,7 +91,7 @@ def _makes_sense(task: Task) -> None:
     assert (task.paused_from is not None) == (task.state is State.PAUSED)
     at = task.paused_from or task.state
     assert at is not State.WAITING or (task.wait is not None and task.wait.on), "a task waits for nothing"
-    assert at in (State.WAITING, State.RUNNING) or task.wait is None
+    assert at in (State.WAITING, State.RUNNING) or task.wait is None or task.overdue is not None
     assert task.run is None or at is State.RUNNING
     assert at is not State.RUNNING or task.run is not None or task.session_id is not None, "nobody runs it"
     assert task.state is not State.VERIFYING or not all(item.decided for item in task.acceptance), "nothing is left to check"

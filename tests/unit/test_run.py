@@ -1,11 +1,13 @@
 """Runs: one at a time, attempts, idle runs, the task's clock, and what they spend."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain.due import ends_at, run_job
 from remit.domain.value import Limits, State, Task, ToolCount, Usage
 from remit.errors import Conflict, StaleRun
 from tests.unit.given import (
@@ -14,6 +16,7 @@ from tests.unit.given import (
     BUILD,
     CHILD,
     CREATED,
+    NOW,
     PENDING,
     QUESTION,
     RUN,
@@ -216,6 +219,36 @@ def test_only_updates_that_were_told_count_as_delivered() -> None:
 
 
 # The clock.
+
+
+def blocked_until(seconds: float) -> World:
+    """A task that has waited for its subtask for a minute, at a time."""
+    world = World(now=NOW + timedelta(seconds=seconds))
+    world.tasks["1"] = given(*RUNNING, CHILD, AWAITED, YIELDED)
+    return world
+
+
+def test_time_that_is_up_while_a_task_waits_lets_it_report_where_it_can() -> None:
+    world = blocked_until(60)
+    assert world.plan(cmd.EndTime(task_id="1", seconds=61, report=True)).events == {}
+    assert world.do(cmd.EndTime(task_id="1", seconds=60)).reason == "timeout"
+    world = blocked_until(60)
+    task = world.do(cmd.EndTime(task_id="1", seconds=60, report=True))
+    assert (task.state, task.overdue, task.duration) == (State.PENDING, world.now, 60)
+    assert (ends_at(task, 60), run_job(task).priority) == (world.now + timedelta(seconds=6), 0)
+    assert ends_at(task, 600) is None, "it was given more time"
+    assert world.plan(cmd.EndTime(task_id="1", seconds=60, report=True)).events == {}, "it is waited for"
+    world.now += timedelta(seconds=6)
+    assert world.do(cmd.EndTime(task_id="1", seconds=60, report=True)).reason == "timeout"
+
+
+def test_a_report_that_is_lost_is_asked_for_again() -> None:
+    world = blocked_until(60)
+    world.do(cmd.EndTime(task_id="1", seconds=60, report=True))
+    run = world.start("1").run
+    assert run is not None
+    task = world.do(cmd.LoseRun(task_id="1", run_id=run.id))
+    assert (task.state, task.overdue, ends_at(task, 60)) == (State.WAITING, None, world.now)
 
 
 def test_the_clock_counts_runs_and_not_the_queue() -> None:

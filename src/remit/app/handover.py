@@ -30,6 +30,7 @@ SECONDS = {"task": 120.0, "task_parallel": 120.0, "Task": 3600.0}
 """How long delegated work may take if nobody says so."""
 NOT_TAKEN = "This one was not taken on."
 RECEIPT = "Its result comes with task_output; with wait_seconds that waits for it. Its end wakes you if you wait for nothing else."
+UNDER_WAY = "It has not ended yet."
 Begun = tuple[str, ToolCall, ToolOutcome]
 Refusals = dict[int, str]
 
@@ -95,6 +96,11 @@ class Handover:
                     answered.append((key, call, _error(str(refused))))
         not_taken = await self._delegate(fresh)
         return answered + not_taken + await self._receipts(fresh, {key for key, _, _ in not_taken})
+
+    async def so_far(self, calls: Sequence[tuple[str, ToolCall]]) -> list[Begun]:
+        """What has come until now of calls that will not be waited for any longer."""
+        children = await self._children() if calls else {}
+        return [(key, call, await self._told(call, children[key], self._refused(key), UNDER_WAY)) for key, call in calls if key in children]
 
     # Questions.
 
@@ -187,22 +193,22 @@ class Handover:
         kept = self._calls.get(key)
         return {int(place): text for place, text in json.loads(kept.result).items()} if kept and kept.result else {}
 
-    async def _told(self, call: ToolCall, children: Mapping[int, Task], refused: Refusals) -> ToolOutcome:
+    async def _told(self, call: ToolCall, children: Mapping[int, Task], refused: Refusals, unended: str = RECEIPT) -> ToolOutcome:
         if call.name.startswith(SUBTASK):
             return ToolOutcome(_subtask_result(children[0]))
         if call.name == "create_subtask":
             shown = await self._operations.call("get_task", {"task_id": children[0].id}, self._activation)
             return ToolOutcome(f'{{"task_id": "{children[0].id}", "task": {shown.text}}}')
         if call.name != "task_parallel":
-            return ToolOutcome(self._result(children[0]), is_error=children[0].state in (State.FAILED, State.CANCELED))
+            return ToolOutcome(self._result(children[0], unended), is_error=children[0].state in (State.FAILED, State.CANCELED))
         count = len(call.arguments["tasks"])
-        texts = [self._result(children[place]) if place in children else refused.get(place, NOT_TAKEN) for place in range(count)]
+        texts = [self._result(children[place], unended) if place in children else refused.get(place, NOT_TAKEN) for place in range(count)]
         return ToolOutcome("\n\n".join(f"[{place}] {text}" for place, text in enumerate(texts)))
 
-    def _result(self, task: Task) -> str:
+    def _result(self, task: Task, unended: str) -> str:
         agent = self._agents.get(task.owner or "")
         tier = task.model or (agent.model if agent else "main")
-        said = brief.cut(result_of(task), task.id) if task.state.terminal else RECEIPT
+        said = brief.cut(result_of(task), task.id) if task.state.terminal else unended
         return f"Subagent ({task.owner}, {tier}) {status_of(task)}. Task {task.id}.\n\n{said}"
 
     def _wanted(self, key: str, call: ToolCall) -> Wanted:
@@ -361,7 +367,7 @@ def _error(text: str) -> ToolOutcome:
 
 
 def _subtask_result(task: Task) -> str:
-    status = {"done": "Success", "failed": "Error"}.get(task.state.value, "Cancel")
+    status = {"done": "Success", "failed": "Error"}.get(task.state.value, "Cancel") if task.state.terminal else None
     found = {
         "taskId": task.id,
         "agentId": task.owner,

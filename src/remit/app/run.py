@@ -14,10 +14,11 @@ from remit.app.activation import Activation, CallRecord, ToolFailed
 from remit.app.agents import Agent, AgentRegistry, role_prompt
 from remit.app.cache import vouched
 from remit.app.conversation import Conversation, Said
-from remit.app.handover import Handover
+from remit.app.handover import Begun, Handover
 from remit.app.purse import Purse, Roots
 from remit.domain import brief
 from remit.domain import command as cmd
+from remit.domain.due import report_seconds, time_left
 from remit.domain.message import Effort, ModelSettings, Request, Response, Tool, ToolCall, user
 from remit.domain.model import ModelFailed, excerpt
 from remit.domain.policy import MAX_TURNS
@@ -29,14 +30,15 @@ from remit.errors import RemitError
 from remit.ports import Chosen, Clock, EventStore, Models, OperationTools, ToolHost
 
 TOOL_SECONDS = 600.0
-REPORT_SECONDS, REPORT_SHARE = 30.0, 0.1
-"""How long the last report may take once the time of a task is up: a share of its time, within bounds."""
 IDLE = frozenset({"no_first_byte", "stalled", "timed_out"})
 """Failures of a model that mean that nothing came for too long."""
 
 
 class AgentRunner:
     """Runs remit's own agents."""
+
+    reports = True
+    """A task whose time is up gets a run to say how far it came."""
 
     def __init__(
         self, store: EventStore, agents: AgentRegistry, models: Models, tools: Callable[[], ToolHost], operations: OperationTools, clock: Clock
@@ -132,13 +134,17 @@ class Stretch:
         self._offered = offered
         self._host_specs, self._operation_specs, self._tools = tools
         self._host: ToolHost | None = None
-        self._handover = Handover(runner.store, runner.agents, activation, agent, talk.calls, runner.operations, runner.clock.now)
+        self._handover = self._hands(talk)
         self._counts: Counter[str] = Counter()
         self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
         self._system = ""
         self._purse = Purse(activation)
         self._unkept: list[Change] = []
         """A message that is stored with the answer to it: until there is one, it can be made again."""
+
+    def _hands(self, talk: Conversation) -> Handover:
+        runner = self._runner
+        return Handover(runner.store, runner.agents, self._activation, self._agent, talk.calls, runner.operations, runner.clock.now)
 
     async def close(self) -> None:
         """Let go of the workspace."""
@@ -151,10 +157,11 @@ class Stretch:
 
     async def within_time(self) -> None:
         """Go on, but no longer than the task may take."""
+        await self._open()
         limit = self._task.limits.timeout_seconds or self._agent.timeout_seconds
         if limit is None:
             return await self._go()
-        left = limit - self._task.duration
+        left = time_left(self._task, limit)
         clock = asyncio.timeout(left)
         try:
             if left > 0:
@@ -173,13 +180,16 @@ class Stretch:
         self._talk = await Conversation.load(self._runner.store, self._task.id)
         if self._talk.turns and not self._activation.halted:
             with suppress(TimeoutError, ModelFailed):
-                async with asyncio.timeout(min(max(limit * REPORT_SHARE, 1.0), REPORT_SECONDS)):
+                async with asyncio.timeout(report_seconds(limit)):
+                    await self._hear(await self._hands(self._talk).so_far(self._talk.open_calls()))
                     message += _report_of(await self._report(f"{limit:g} seconds"))
         await self._abort("timeout", message)
 
-    async def _go(self) -> None:
+    async def _open(self) -> None:
         self._system = brief.system_prompt(role_prompt(self._agent), self._task, await self._guides())
         await self._purse.open(self._runner.roots)
+
+    async def _go(self) -> None:
         while not self._activation.over:
             if self._activation.halted:
                 return await self._write(cmd.ReleaseRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
@@ -346,9 +356,13 @@ class Stretch:
         if not waits or self._activation.halted:
             return False
         results = await self._handover.begin(waits)
-        await self._record([self._done(key, call, outcome) for key, call, outcome in results])
-        self._counts.update(call.name for _, call, _ in results)
+        await self._hear(results)
         return len(results) < len(waits)
+
+    async def _hear(self, answers: Sequence[Begun]) -> None:
+        """Keep what others answered."""
+        await self._record([self._done(key, call, outcome) for key, call, outcome in answers])
+        self._counts.update(call.name for _, call, _ in answers)
 
     def _repeatable(self, name: str) -> bool:
         spec = self._host_specs.get(name)

@@ -259,8 +259,8 @@ class Service:
         return None if cron is None else Job(key=CRON + task.id, at=instant(self._clock.next_slot(cron, self._clock.now())))
 
     def limit_job(self, task: Task) -> Job | None:
-        """The end of the time of a task that waits for its subtasks."""
-        if task.state is not State.WAITING:
+        """The end of the time of a task that waits for its subtasks, or to report."""
+        if task.state is not State.WAITING and task.overdue is None:
             return None
         end = ends_at(task, self.seconds(task))
         return None if end is None else Job(key=LIMIT + task.id, at=instant(end))

@@ -90,7 +90,8 @@ class Worker:
             return await self._service.acknowledge(held.lease)
         if coming.at is not None and coming.at > instant(self._clock.now()):
             return await self._service.put(coming, done=held.lease)
-        await self._service.execute(cmd.EndTime(task_id=task_id, seconds=seconds), SYSTEM, held=held)
+        report = bool(getattr(self._runner, "reports", False))
+        await self._service.execute(cmd.EndTime(task_id=task_id, seconds=seconds, report=report), SYSTEM, held=held)
         return None
 
     async def _activate(self, held: Held) -> None:

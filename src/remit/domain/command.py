@@ -476,10 +476,11 @@ class ReleaseDependents:
 
 @record
 class EndTime:
-    """See whether the time of a task is up that waits for its subtasks."""
+    """See whether the time of a task is up that waits for its subtasks; where its agent can, it reports before it fails."""
 
     task_id: TaskId
     seconds: float
+    report: bool = False
 
 
 @record

@@ -17,6 +17,7 @@ SIGNALS = "signals"
 AGENT = "agent/"
 RUN, TELL, RELEASE, CHECK, TIMER, LIMIT, CRON, TICK = "run/", "tell/", "release/", "check/", "timer/", "limit/", "cron/", "tick"
 MAX_DELAY_SECONDS = 60.0
+REPORT_SHARE, REPORT_LEAST_SECONDS, REPORT_MOST_SECONDS = 0.1, 1.0, 30.0
 
 
 class Job(NamedTuple):
@@ -37,7 +38,8 @@ def can_run(task: Task | None) -> bool:
 
 def run_job(task: Task, at: datetime | None = None) -> Job:
     """The job that activates a task."""
-    return Job(key=RUN + task.id, queue=f"{AGENT}{task.owner}", priority=task.priority, at=instant(at) if at else None)
+    priority = task.priority if task.overdue is None else 0  # it has not long to report
+    return Job(key=RUN + task.id, queue=f"{AGENT}{task.owner}", priority=priority, at=instant(at) if at else None)
 
 
 def changes_run(before: Task | None, after: Task, events: Iterable[Any]) -> bool:
@@ -82,11 +84,25 @@ def silenced(before: Task | None, after: Task) -> tuple[str, ...]:
     return tuple(TIMER + item.ref for item in before.wait.on if item.kind == "timer" and item not in kept)
 
 
+def time_left(task: Task, seconds: float) -> float:
+    """How much of its time a task has left, as far as its clock was read; a thousandth of a second is nothing."""
+    return max(0.0, round(seconds - task.duration, 3))
+
+
+def report_seconds(seconds: float) -> float:
+    """How long the last report may take, and may be waited for, once the time of a task is up."""
+    return min(max(seconds * REPORT_SHARE, REPORT_LEAST_SECONDS), REPORT_MOST_SECONDS)
+
+
 def ends_at(task: Task, seconds: float | None) -> datetime | None:
-    """When the time of a task is up that waits for subtasks, if it goes on waiting; a live run looks at the clock itself."""
-    if seconds is None or task.state is not State.WAITING or task.clock_since is None:
+    """When the time of a task is up that waits for subtasks, or then for a slot to report; a live run looks at the clock itself."""
+    if seconds is None:
         return None
-    return task.clock_since + timedelta(seconds=max(0.0, seconds - task.duration))
+    if task.overdue is not None:
+        return None if time_left(task, seconds) else task.overdue + timedelta(seconds=report_seconds(seconds))
+    if task.state is not State.WAITING or task.clock_since is None:
+        return None
+    return task.clock_since + timedelta(seconds=time_left(task, seconds))
 
 
 def others(before: Task | None, after: Task, events: Iterable[Any]) -> tuple[Job, ...]:

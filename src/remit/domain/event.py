@@ -330,7 +330,7 @@ class TimerSet:
 
 @record
 class TimerFired:
-    """A wait that needs no answer, or has gone on for long enough, is over, and why."""
+    """A wait that needs no answer, or has gone on for long enough, is over, and why; a timeout interrupts the wait for the last report."""
 
     ref: str
     cause: WakeCause = "timer"

@@ -118,7 +118,7 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return replace(task, started_at=entry.at, state=State.RUNNING)
         case ev.RunStarted(run_id=run_id, worker=worker):
             run = Run(id=run_id, worker=worker, started_at=entry.at)
-            return replace(task, run=run, state=State.RUNNING, wait=None, counts=replace(task.counts, runs=task.counts.runs + 1))
+            return replace(task, run=run, state=State.RUNNING, counts=replace(task.counts, runs=task.counts.runs + 1))
         case ev.ResultVouched():
             return replace(task, vouched=True)
         case ev.CompletionClaimed():
@@ -194,12 +194,14 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
         case ev.TimerSet(timer_id=timer_id, call_id=call_id):
             counted = replace(task, counts=replace(task.counts, timers=task.counts.timers + 1))
             return _awaiting(counted, WaitFor(kind="timer", ref=timer_id, call_id=call_id), entry)
+        case ev.TimerFired(cause="timeout"):
+            return replace(task, state=State.PENDING, overdue=entry.at)
         case ev.TimerFired(ref=ref):
             return _satisfied(task, "timer", ref)
         case ev.ClockStopped() | ev.ClockStarted():
             return replace(task, held=isinstance(event, ev.ClockStopped))
         case ev.TaskPaused():
-            return replace(task, state=State.PAUSED, paused_from=task.state)
+            return replace(task, state=State.PAUSED, paused_from=State.WAITING if task.overdue and task.wait else task.state)
         case ev.TaskResumed():
             assert task.paused_from is not None
             return replace(task, state=task.paused_from, paused_from=None)
@@ -234,7 +236,8 @@ def _stamped(task: Task, entry: ev.Entry) -> Task:
     elif since is not None:
         spent += max(0.0, (entry.at - since).total_seconds())
         since = None
-    return replace(task, version=entry.version, updated_at=entry.at, clock_since=since, duration=spent)
+    overdue = task.overdue if task.state is State.PENDING else None
+    return replace(task, version=entry.version, updated_at=entry.at, clock_since=since, duration=spent, overdue=overdue)
 
 
 def _clock_runs(task: Task) -> bool:

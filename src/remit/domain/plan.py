@@ -149,11 +149,14 @@ def _is_held(task: Task) -> Asking[bool]:
 
 
 def _end_time(command: cmd.EndTime, context: Context) -> Asking[Plan]:
-    """A task that waits for subtasks fails when its time is up; what they do goes on, within limits of their own."""
+    """A task that waits for subtasks may report when its time is up, and fails; what they do goes on, within limits of their own."""
     task = yield from the_task(command.task_id)
     end = ends_at(task, command.seconds)
     if end is None or end > context.now:
         return Plan(task_id=task.id, events={})
+    if command.report and task.overdue is None:
+        assert task.wait is not None, "it waits"
+        return planned(task.id, {task.id: [ev.TimerFired(ref=task.wait.on[0].ref, cause="timeout")]})
     abort = cmd.AbortTask(task_id=task.id, reason="timeout", message=f"The time limit of {command.seconds:g} seconds is reached.")
     return planned(task.id, {task.id: decide(task, abort, context)})
 

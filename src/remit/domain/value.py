@@ -90,7 +90,7 @@ DependencyRule = Literal["done", "settled"]
 UpdateType = Literal["instructions", "acceptance", "outputs", "message"]
 UpdateStatus = Literal["queued", "delivered", "undelivered"]
 InteractionStatus = Literal["open", "answered", "closed"]
-WakeCause = Literal["timer", "tick", "run", "update", "message"]
+WakeCause = Literal["timer", "tick", "run", "update", "message", "timeout"]
 
 
 @record
@@ -365,6 +365,8 @@ class Task:
     clock_since: datetime | None = None
     held: bool = False
     """Everybody it waits for waits for a person."""
+    overdue: datetime | None = None
+    """Since when a task whose time was up while it waited stands in line for its last report."""
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None = None
