@@ -26,8 +26,8 @@ async def _rule(body: Body) -> Say:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    made = Shell(tmp_path, PYTHONPATH=environment()["PYTHONPATH"], LLM_MODEL_ID="scripted", LLM_API_KEY="none")
+def shell(tmp_path: Path, durable_url: str) -> Shell:
+    made = Shell(tmp_path, PYTHONPATH=environment()["PYTHONPATH"], LLM_MODEL_ID="scripted", LLM_API_KEY="none", REMIT_DATABASE_URL=durable_url)
     assert made.remit("init").code == 0
     return made
 
