@@ -57,6 +57,15 @@ async def test_a_file_of_work_is_done_in_order(shell: Shell) -> None:
         assert ran.code == 1
 
 
+async def test_a_model_of_another_provider_is_asked_where_its_own_variables_say(shell: Shell) -> None:
+    async with RuledServer(_rule).running() as server:
+        shell.env |= {"OLLAMA_BASE_URL": f"{server.url}/v1", "OLLAMA_API_KEY": "key-of-ollama"}
+        ran = await asyncio.to_thread(shell.remit, "run", "Do it", "--model", "ollama:qwen3:8b", "--json")
+        assert (ran.code, ran.json["data"]["result"], ran.json["data"]["model_used"]) == (0, "Did it.", "really"), ran.err
+        (asked,) = server.asked
+        assert (asked.body["model"], asked.headers["authorization"]) == ("qwen3:8b", "Bearer key-of-ollama")
+
+
 def _lead(drawn: asyncio.Event) -> Callable[[Body], Awaitable[Say]]:
     async def rule(body: Body) -> Say:
         if objective(body) == "Lead":
