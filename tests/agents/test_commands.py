@@ -26,8 +26,8 @@ async def _rule(body: Body) -> Say:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    made = Shell(tmp_path, PYTHONPATH=environment()["PYTHONPATH"], LLM_MODEL_ID="scripted", LLM_API_KEY="none")
+def shell(tmp_path: Path, durable_url: str) -> Shell:
+    made = Shell(tmp_path, PYTHONPATH=environment()["PYTHONPATH"], LLM_MODEL_ID="scripted", LLM_API_KEY="none", REMIT_DATABASE_URL=durable_url)
     assert made.remit("init").code == 0
     return made
 
@@ -55,6 +55,15 @@ async def test_a_file_of_work_is_done_in_order(shell: Shell) -> None:
         ran = await asyncio.to_thread(shell.remit, "parallel", "work.txt", "--json")
         assert [item["data"]["status"] for item in ran.json["results"]] == ["completed", "failed", "completed"]
         assert ran.code == 1
+
+
+async def test_a_model_of_another_provider_is_asked_where_its_own_variables_say(shell: Shell) -> None:
+    async with RuledServer(_rule).running() as server:
+        shell.env |= {"OLLAMA_BASE_URL": f"{server.url}/v1", "OLLAMA_API_KEY": "key-of-ollama"}
+        ran = await asyncio.to_thread(shell.remit, "run", "Do it", "--model", "ollama:qwen3:8b", "--json")
+        assert (ran.code, ran.json["data"]["result"], ran.json["data"]["model_used"]) == (0, "Did it.", "really"), ran.err
+        (asked,) = server.asked
+        assert (asked.body["model"], asked.headers["authorization"]) == ("qwen3:8b", "Bearer key-of-ollama")
 
 
 def _lead(drawn: asyncio.Event) -> Callable[[Body], Awaitable[Say]]:

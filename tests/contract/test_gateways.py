@@ -2,14 +2,18 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
+from pydantic_ai.exceptions import ModelAuthenticationError
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 
 from remit.adapters.models.anthropic import AnthropicGateway
 from remit.adapters.models.endpoint import Endpoint, Ticks
 from remit.adapters.models.offline import NOTICE, OfflineGateway
+from remit.adapters.models.pydantic_ai import PydanticAiGateway
 from remit.adapters.models.scripted import ScriptedGateway, calls, says
 from remit.adapters.models.wire import WireGateway
 from remit.domain.message import Delta, Message, ModelSettings, Request, Response, Tool, ToolCall, ToolResult, plain, restore, user
@@ -34,12 +38,10 @@ def endpoint() -> Endpoint:
     return Endpoint("test", ticks=Ticks(sleep=_nap))
 
 
-@pytest.fixture(params=["wire", "wire-whole", "anthropic", "anthropic-whole", "pydantic_ai", "scripted"])
+@pytest.fixture(params=["wire", "wire-whole", "anthropic", "anthropic-whole", "pydantic_ai", "pydantic_ai-wire", "scripted"])
 async def behind(request: pytest.FixtureRequest) -> AsyncIterator[Setup]:
     """Makes a gateway behind which these replies are given."""
     kind: str = request.param
-    if kind == "pydantic_ai" and find_spec("pydantic_ai") is None:
-        pytest.skip("pydantic-ai is not installed")
     async with ModelServer("anthropic" if kind.startswith("anthropic") else "openai").running() as server:
         made: list[ModelGateway] = []
 
@@ -60,6 +62,8 @@ def _gateway(kind: str, url: str, replies: tuple[Say | Status, ...]) -> ModelGat
         return AnthropicGateway("key", url, endpoint=endpoint(), stream=kind == "anthropic")
     if kind == "pydantic_ai":
         return _library(replies)
+    if kind == "pydantic_ai-wire":
+        return PydanticAiGateway("openai-chat", endpoint=endpoint(), model=lambda name: OpenAIChatModel(name, provider=OpenAIProvider(url, "key")))
     return ScriptedGateway([_line(reply) for reply in replies])
 
 
@@ -73,11 +77,6 @@ def _line(reply: Say | Status) -> Any:
 
 
 def _library(replies: tuple[Say | Status, ...]) -> ModelGateway:
-    from pydantic_ai.exceptions import ModelAuthenticationError
-    from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
-
-    from remit.adapters.models.pydantic_ai import PydanticAiGateway
-
     left = list(replies)
 
     async def stream(_messages: Any, info: AgentInfo) -> AsyncIterator[Any]:

@@ -5,8 +5,8 @@ import pytest
 from tests.surfaces.cli_host import shop
 
 
-def test_the_inbox_says_who_asks_and_how_to_answer() -> None:
-    with shop() as at:
+def test_the_inbox_says_who_asks_and_how_to_answer(any_url: str) -> None:
+    with shop(any_url) as at:
         assert at("inbox") == (0, "", "Nothing needs you.\n")
         at.create("Release", "--owner", "build")
         at("task", "subtask", "1", "Deploy", "general")
@@ -24,8 +24,8 @@ def test_the_inbox_says_who_asks_and_how_to_answer() -> None:
         assert "user:ann answered just now: us\n" in at("interact", "list", "--status", "answered", "--task", "2").out
 
 
-def test_a_task_stands_for_its_one_open_question() -> None:
-    with shop() as at:
+def test_a_task_stands_for_its_one_open_question(any_url: str) -> None:
+    with shop(any_url) as at:
         task = at.create("Deploy", "--owner", "general")
         nothing = at("interact", "respond", task, "yes")
         assert (nothing.code, nothing.err.splitlines()[0]) == (4, "error: Task 1 has no open question.")
@@ -60,8 +60,8 @@ def test_an_answer_that_fits_no_question_is_refused(argv: tuple[str, ...], code:
         assert (said.code, told in said.err, said.out) == (code, True, "")
 
 
-def test_notifications_and_messages_have_their_receipts() -> None:
-    with shop() as at:
+def test_notifications_and_messages_have_their_receipts(any_url: str) -> None:
+    with shop(any_url) as at:
         assert at("notifications").err == "No agent has told you anything.\n"
         task = at.create("Deploy", "--owner", "general")
         assert at("task", "updates", task).err.startswith("Nothing was changed or said")

@@ -299,10 +299,8 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def test_an_interrupted_run_hands_over_and_ends_at_once_when_interrupted_again(tmp_path: Path) -> None:
-    shell = Shell(
-        tmp_path, REMIT_RUNNER="tests.surfaces.stubborn:Stubborn", PYTHONPATH=str(ROOT), REMIT_DATABASE_URL=f"sqlite:///{tmp_path / 'remit.db'}"
-    )
+def test_an_interrupted_run_hands_over_and_ends_at_once_when_interrupted_again(tmp_path: Path, durable_url: str) -> None:
+    shell = Shell(tmp_path, REMIT_RUNNER="tests.surfaces.stubborn:Stubborn", PYTHONPATH=str(ROOT), REMIT_DATABASE_URL=durable_url)
     for task_id, title, last in (("1", "Gentle", "RunReleased"), ("2", "Stubborn", "RunStarted")):
         with interruptible():
             run = shell.started("run", title)

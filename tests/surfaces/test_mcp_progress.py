@@ -61,19 +61,17 @@ async def over_http(at: Stage, mode: str) -> AsyncIterator[Client]:
         yield client
 
 
-@asynccontextmanager
-async def over_stdio(at: Stage, mode: str) -> AsyncIterator[Client]:
-    async with stdio_client(at.folder, mode) as client:
-        yield client
+@pytest.fixture(params=["http", "stdio"])
+def connect(request: pytest.FixtureRequest, durable_url: str, tmp_path: Path) -> Connect:
+    """Opens a client over each transport; on standard streams its server is another process on the same store."""
+    return over_http if request.param == "http" else lambda _, mode: stdio_client(tmp_path, mode, durable_url)
 
 
-TRANSPORTS: dict[str, Connect] = {"http": over_http, "stdio": over_stdio}
-everywhere = pytest.mark.parametrize("connect", TRANSPORTS.values(), ids=TRANSPORTS.keys())
 both_ages = pytest.mark.parametrize("mode", MODES)
 
 
 @asynccontextmanager
-async def play(folder: Path) -> AsyncIterator[tuple[Stage, Gate]]:
+async def play(store: str, folder: Path) -> AsyncIterator[tuple[Stage, Gate]]:
     """Workers whose model lists the folder and then stands at a gate, unless it is told to be quick."""
     gate = Gate()
 
@@ -82,15 +80,14 @@ async def play(folder: Path) -> AsyncIterator[tuple[Stage, Gate]]:
             return says("Quick.")
         return gate.then(says("Slow.")) if results(request) else calls(("LS", {"path": str(folder)}))
 
-    async with asyncio.timeout(PATIENCE_SECONDS * 2), stage(url(folder), folder, rule) as at:
+    async with asyncio.timeout(PATIENCE_SECONDS * 2), stage(store, folder, rule) as at:
         yield at, gate
 
 
-@everywhere
 @both_ages
-async def test_who_waits_for_several_hears_of_each(connect: Connect, mode: str, tmp_path: Path) -> None:
+async def test_who_waits_for_several_hears_of_each(connect: Connect, mode: str, durable_url: str, tmp_path: Path) -> None:
     ear = Ear()
-    async with play(tmp_path) as (at, gate), connect(at, mode) as client:
+    async with play(durable_url, tmp_path) as (at, gate), connect(at, mode) as client:
         works = {"tasks": ["Be slow", "Be quick", {"objective": "x", "subagent_type": "nobody"}]}
         waiting = asyncio.create_task(client.call_tool("task_parallel", works, progress_callback=ear))
         await ear.until("LS")
@@ -113,10 +110,9 @@ WAITS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@everywhere
 @both_ages
-async def test_whatever_waits_is_heard_of(connect: Connect, mode: str, tmp_path: Path) -> None:
-    async with play(tmp_path) as (at, gate), connect(at, mode) as client:
+async def test_whatever_waits_is_heard_of(connect: Connect, mode: str, durable_url: str, tmp_path: Path) -> None:
+    async with play(durable_url, tmp_path) as (at, gate), connect(at, mode) as client:
         await at.create(owner=None)
         for tool, fields in WAITS:
             if tool == "task_output":
@@ -133,8 +129,8 @@ async def test_whatever_waits_is_heard_of(connect: Connect, mode: str, tmp_path:
             gate.reached.clear()
 
 
-async def test_nothing_is_said_to_who_gave_no_token(tmp_path: Path) -> None:
-    async with play(tmp_path) as (_, gate), piped(tmp_path) as server:
+async def test_nothing_is_said_to_who_gave_no_token(durable_url: str, tmp_path: Path) -> None:
+    async with play(durable_url, tmp_path) as (_, gate), piped(tmp_path, store=durable_url) as server:
         gate.open.set()
         await server.hello()
         with_token = asking(2, "task", objective="Be slow")
@@ -148,11 +144,10 @@ async def test_nothing_is_said_to_who_gave_no_token(tmp_path: Path) -> None:
         assert {message["params"]["progressToken"] for message in progress} == {7}
 
 
-@everywhere
 @both_ages
-async def test_who_stops_waiting_cancels_no_task(connect: Connect, mode: str, tmp_path: Path) -> None:
+async def test_who_stops_waiting_cancels_no_task(connect: Connect, mode: str, durable_url: str, tmp_path: Path) -> None:
     ear = Ear()
-    async with play(tmp_path) as (at, gate), connect(at, mode) as client:
+    async with play(durable_url, tmp_path) as (at, gate), connect(at, mode) as client:
         waiting = asyncio.create_task(client.call_tool("task", {"objective": "Be slow"}, progress_callback=ear))
         await ear.until("LS")
         waiting.cancel()
@@ -164,11 +159,10 @@ async def test_who_stops_waiting_cancels_no_task(connect: Connect, mode: str, tm
         assert "TaskCanceled" not in await at.team.events("1")
 
 
-@everywhere
 @both_ages
-async def test_a_call_that_is_refused_is_refused_with_a_token_too(connect: Connect, mode: str, tmp_path: Path) -> None:
+async def test_a_call_that_is_refused_is_refused_with_a_token_too(connect: Connect, mode: str, durable_url: str, tmp_path: Path) -> None:
     ear = Ear()
-    async with play(tmp_path) as (at, _), connect(at, mode) as client:
+    async with play(durable_url, tmp_path) as (at, _), connect(at, mode) as client:
         refused = await client.call_tool("task", {"objective": "x", "subagent_type": "nobody"}, progress_callback=ear)
         quick = await client.call_tool("list_tasks", {}, progress_callback=ear)
     assert refused.is_error
@@ -190,7 +184,7 @@ async def _posted(http: aiohttp.ClientSession, address: str, accept: str, params
 async def test_an_answer_over_http_is_a_stream_only_where_there_is_progress(token: Any, tmp_path: Path) -> None:
     params: dict[str, Any] = {"name": "task", "arguments": {"objective": "Be quick"}}
     with_token = params | {"_meta": {"progressToken": token}}
-    async with play(tmp_path) as (at, _), aiohttp.ClientSession(headers=JSON) as http:
+    async with play(url(tmp_path), tmp_path) as (at, _), aiohttp.ClientSession(headers=JSON) as http:
         app = mcp_http(mcp_server(at.team.core, CALLER, "1"))
         async with app.run(), served(app) as address:
             kinds = [
@@ -212,10 +206,10 @@ async def test_an_answer_over_http_is_a_stream_only_where_there_is_progress(toke
     assert all("notifications/progress" in block for block in blocks[:-2])
 
 
-async def test_an_older_client_that_cancels_is_told_and_its_session_goes_on(tmp_path: Path) -> None:
+async def test_an_older_client_that_cancels_is_told_and_its_session_goes_on(durable_url: str, tmp_path: Path) -> None:
     params: dict[str, Any] = {"name": "task", "arguments": {"objective": "Be slow"}, "_meta": {"progressToken": "t"}}
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}}
-    async with play(tmp_path) as (at, gate), aiohttp.ClientSession(headers=JSON) as http:
+    async with play(durable_url, tmp_path) as (at, gate), aiohttp.ClientSession(headers=JSON) as http:
         app = mcp_http(mcp_server(at.team.core, CALLER, "1"))
         async with app.run(), served(app) as address:
             async with http.post(address, json=HELLO) as answer:
@@ -229,10 +223,10 @@ async def test_an_older_client_that_cancels_is_told_and_its_session_goes_on(tmp_
             assert (await at.team.ended("1")).state is State.DONE
 
 
-async def test_a_wait_ends_with_the_connection_of_a_modern_client(tmp_path: Path) -> None:
+async def test_a_wait_ends_with_the_connection_of_a_modern_client(durable_url: str, tmp_path: Path) -> None:
     """A wait that nobody listens to any more holds no watch on the store."""
     ear = Ear()
-    async with play(tmp_path) as (at, gate):
+    async with play(durable_url, tmp_path) as (at, gate):
         left = _left(at.team.core)
         async with over_http(at, MODES[1]) as client:
             waiting = asyncio.create_task(client.call_tool("task", {"objective": "Be slow"}, progress_callback=ear))

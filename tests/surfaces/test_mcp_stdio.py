@@ -51,11 +51,11 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def command(folder: Path, *more: str) -> list[str]:
-    """How to start a server on the store of a folder."""
+def command(folder: Path, *more: str, store: str | None = None) -> list[str]:
+    """How to start a server on the store of a folder, or on another one."""
     script = folder / "serve.py"
     script.write_text(SCRIPT)
-    return [sys.executable, str(script), url(folder), *more]
+    return [sys.executable, str(script), store or url(folder), *more]
 
 
 def url(folder: Path) -> str:
@@ -63,9 +63,9 @@ def url(folder: Path) -> str:
     return f"sqlite:///{folder / 'remit.db'}"
 
 
-def client(folder: Path, mode: str) -> Client:
+def client(folder: Path, mode: str, store: str | None = None) -> Client:
     """A client with a server of its own."""
-    program, *arguments = command(folder)
+    program, *arguments = command(folder, store=store)
     return Client(StdioServerParameters(command=program, args=arguments, env=environment()), mode=mode)
 
 
@@ -107,10 +107,10 @@ class Pipe:
 
 
 @asynccontextmanager
-async def piped(folder: Path, *more: str) -> AsyncIterator[Pipe]:
-    """A server on the store of a folder, ended at the latest with the block."""
+async def piped(folder: Path, *more: str, store: str | None = None) -> AsyncIterator[Pipe]:
+    """A server on the store of a folder, or on another one, ended at the latest with the block."""
     process = await asyncio.create_subprocess_exec(
-        *command(folder, *more),
+        *command(folder, *more, store=store),
         env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -1,22 +1,27 @@
 """Providers that go through the library: its errors, its silences and its thoughts, with its own models for tests."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
-
-pytest.importorskip("pydantic_ai")
-
 from pydantic_ai import exceptions, messages
 from pydantic_ai.models.function import DeltaThinkingPart, FunctionModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.usage import RequestUsage
 
 from remit.adapters.models.answer import Limits
+from remit.adapters.models.desk import ModelDesk
 from remit.adapters.models.endpoint import Endpoint, Ticks
 from remit.adapters.models.pydantic_ai import PydanticAiGateway
+from remit.domain.choice import Choices
 from remit.domain.message import Delta, Message, ModelSettings, Request, Response, Thinking, ToolCall, ToolResult, user
 from remit.domain.model import ModelFailed
+from tests.modelserver import ModelServer
 
 ASK = Request("m", "", (user("Hi"),))
 
@@ -53,8 +58,17 @@ async def test_the_test_model_of_the_library_answers() -> None:
         (exceptions.ModelContextWindowExceededError("m", "long"), "context_too_long"),
         (exceptions.ModelRequestRejectedError("m", "no"), "rejected_request"),
         (exceptions.ModelTimeoutError("m", "late"), "no_first_byte"),
+        (exceptions.ModelTimeoutError("m", "late", phase="read"), "no_first_byte"),
+        (exceptions.ModelTimeoutError("m", "late", phase="connect"), "refused"),
         (exceptions.ModelConnectionError("m", "gone"), "refused"),
+        (exceptions.ModelConnectionError("m", "gone", phase="read"), "bad_response"),
         (exceptions.ModelOverloadedError("m", "busy"), "overloaded"),
+        (exceptions.ModelServerError("m", "broken"), "overloaded"),
+        (exceptions.ModelHTTPError(413, "m"), "context_too_long"),
+        (exceptions.ModelHTTPError(418, "m"), "rejected_request"),
+        (exceptions.ModelAPIError("m", "odd", in_stream=True), "overloaded"),
+        (exceptions.ModelAPIError("m", "Failed to decode"), "bad_response"),
+        (ValueError("no number"), "bad_response"),
         (exceptions.UnexpectedModelBehavior("odd"), "bad_response"),
         (RuntimeError("Bearer sk-abcdefghijklmnopqrst"), "bad_response"),
         (ImportError("Please install `groq`"), "rejected_request"),
@@ -131,3 +145,76 @@ async def test_no_more_is_taken_than_allowed(limits: dict[str, Any]) -> None:
 
     with pytest.raises(ModelFailed, match="bad_response"):
         await ask(FunctionModel(stream_function=stream), **limits)
+
+
+async def test_no_more_is_heard_than_allowed() -> None:
+    """An answer that does not end is left at the limit, not when it has ended."""
+
+    async def stream(_messages: Any, _info: Any) -> AsyncIterator[str]:
+        for _ in range(1000):
+            yield "x" * 1000
+
+    told: list[Delta] = []
+    with pytest.raises(ModelFailed, match="bad_response"):
+        await ask(FunctionModel(stream_function=stream), told=told, message_bytes=10_000)
+    assert len(told) == 10
+
+
+async def test_a_stream_that_ends_before_the_answer_is_no_answer() -> None:
+    """Neither why it ended nor how much it was is known: the end never came."""
+
+    async def stream(_messages: Any, _info: Any) -> AsyncIterator[str]:
+        yield "Half of it"
+
+    class Cut(FunctionModel):
+        @asynccontextmanager
+        async def request_stream(self, *given: Any, **named: Any) -> AsyncIterator[Any]:
+            async with super().request_stream(*given, **named) as streamed:
+                whole = streamed.get
+                streamed.get = lambda: replace(whole(), usage=RequestUsage())  # type: ignore[method-assign]
+                yield streamed
+
+    with pytest.raises(ModelFailed) as failed:
+        await ask(Cut(stream_function=stream))
+    assert (failed.value.kind, failed.value.started) == ("bad_response", True)
+
+
+@pytest.mark.parametrize(("provider", "told"), [("nobody", "nobody"), ("ollama", "OLLAMA_BASE_URL")])
+async def test_a_provider_that_cannot_be_asked_is_said_at_once(provider: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OLLAMA_BASE_URL", raising=False)
+    chosen = ModelDesk(Choices({}, {})).resolve(f"{provider}:m")
+    with pytest.raises(ModelFailed, match=told) as failed:
+        await chosen.gateway.request(ASK)
+    assert failed.value.kind == "rejected_request"
+
+
+async def test_a_task_may_name_a_model_of_any_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is asked and by what key, the library reads from the provider's own variables."""
+    async with ModelServer("openai").running() as server:
+        monkeypatch.setenv("OLLAMA_BASE_URL", f"{server.url}/v1")
+        monkeypatch.setenv("OLLAMA_API_KEY", "key-of-ollama")
+        desk = ModelDesk(Choices({}, {"openai": "key-of-openai"}))
+        chosen = desk.resolve("ollama:qwen3:8b")
+        answer = await chosen.gateway.request(ASK._replace(model=chosen.model))
+        await desk.close()
+    (asked,) = server.asked
+    assert (answer.text, answer.model, asked.body["model"]) == ("Hello", "really", "qwen3:8b")
+    assert asked.headers["authorization"] == "Bearer key-of-ollama"
+
+
+def test_only_those_who_ask_a_provider_need_what_it_is_asked_with() -> None:
+    script = """
+import asyncio, sys
+sys.modules["openai"] = None
+from remit.adapters.models.desk import ModelDesk
+from remit.domain.choice import Choices
+from remit.domain.message import Request, user
+chosen = ModelDesk(Choices({}, {})).resolve("ollama:m")
+assert "pydantic_ai" not in sys.modules
+try:
+    asyncio.run(chosen.gateway.request(Request("m", "", (user("Hi"),))))
+except Exception as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert said.startswith("rejected_request: ollama: Please install the `openai` package")

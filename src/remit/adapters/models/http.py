@@ -139,13 +139,13 @@ class Http:
             kind, message = told(_decode(text.strip())[0])
         except (ValueError, RecursionError):
             kind, message = "", text
-        return self.failure(response.status, kind, message, _retry_after(response.headers))
+        return self.failure(response.status, kind, message, retry_after(response.headers))
 
     def failure(self, status: int, kind: str, message: str, retry_after: float | None = None, *, started: bool = False) -> ModelFailed:
         """What a status and an error of the endpoint amount to."""
         said = self._excerpt(message.encode("utf-8", "replace"))
         text = f"{self.name} answered {status}: {said}" if said else f"{self.name} answered {status}"
-        return ModelFailed(_kind(status, f"{kind} {message[:2000]}"), text, retry_after=retry_after, started=started)
+        return ModelFailed(failure_kind(status, f"{kind} {message[:2000]}"), text, retry_after=retry_after, started=started)
 
     def _late(self, error: TimeoutError, watch: "_Watch", started: bool) -> ModelFailed:
         if isinstance(error, aiohttp.ClientError):
@@ -332,7 +332,8 @@ def _address(url: str) -> URL:
     return address
 
 
-def _kind(status: int, said: str) -> FailureKind:
+def failure_kind(status: int, said: str) -> FailureKind:
+    """What a refusal means, by its status and its words."""
     if status in (401, 403):
         return "authentication"
     if status == 402 or (status in (400, 429) and _QUOTA.search(said)):
@@ -341,17 +342,17 @@ def _kind(status: int, said: str) -> FailureKind:
         return "rate_limited"
     if status == 413 or (400 <= status < 500 and _TOO_LONG.search(said)):
         return "context_too_long"
-    return "rejected_request" if 400 <= status < 500 and status not in (408, 409, 425) else "overloaded"
+    return "rejected_request" if 300 <= status < 500 and status not in (408, 409, 425) else "overloaded"
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
+def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait; a date is read against the endpoint's own clock."""
-    for name, unit in (("retry-after-ms", 1000.0), ("Retry-After", 1.0)):
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = headers.get(name, "")
         if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value):
             return float(value) / unit
     try:
-        wait = parsedate_to_datetime(headers.get("Retry-After", "")) - parsedate_to_datetime(headers.get("Date", ""))
+        wait = parsedate_to_datetime(headers.get("retry-after", "")) - parsedate_to_datetime(headers.get("date", ""))
         return max(0.0, wait.total_seconds())
     except (ValueError, TypeError):
         return None

@@ -9,8 +9,9 @@ from importlib.util import find_spec
 from json import JSONEncoder
 from typing import Any, assert_never
 
-from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, sound, tokens, tool_calls
+from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, inner, sound, tokens, tool_calls
 from remit.adapters.models.endpoint import Endpoint
+from remit.adapters.models.http import failure_kind, retry_after
 from remit.domain.message import Delta, Message, OnPart, Part, Request, Response, Stop, TextPart, Thinking, Tokens, ToolCall, ToolResult
 from remit.domain.model import FailureKind, ModelFailed, excerpt, storable
 from remit.errors import invalid
@@ -25,13 +26,12 @@ _KINDS: tuple[tuple[str, FailureKind], ...] = (
     ("ModelAuthenticationError", "authentication"),
     ("ModelContextWindowExceededError", "context_too_long"),
     ("ModelRequestRejectedError", "rejected_request"),
-    ("ModelTimeoutError", "no_first_byte"),
-    ("ModelConnectionError", "refused"),
-    ("ModelAPIError", "overloaded"),
+    ("ModelUnavailableError", "overloaded"),
+    ("ModelServerError", "overloaded"),
     ("UserError", "rejected_request"),
     ("UnexpectedModelBehavior", "bad_response"),
 )
-"""The errors of the library, the special before the general."""
+"""The errors of the library that say what they mean, the special before the general."""
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -53,6 +53,7 @@ class PydanticAiGateway:
         self.endpoint = endpoint or Endpoint(provider)
         self._infer = model or self._inferred
         self._models: dict[str, Any] = {}
+        self._opened = AsyncExitStack()
 
     def __repr__(self) -> str:
         return f"PydanticAiGateway({self._provider})"
@@ -63,11 +64,12 @@ class PydanticAiGateway:
         return await self.endpoint.call(attempt, agent=request.agent, timeout_seconds=request.timeout_seconds)
 
     async def close(self) -> None:
-        """The library keeps its own connections."""
+        """Close the connections of every model that was asked."""
         self._models.clear()
+        await self._opened.aclose()
 
     async def _attempt(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
-        told = _Told(on_part)
+        told = _Told(on_part, self._limits.message_bytes)
         total = self._limits.total_seconds if seconds is None else min(seconds, self._limits.total_seconds)
         scope = asyncio.timeout(total)
         try:
@@ -78,17 +80,14 @@ class PydanticAiGateway:
         except TimeoutError as error:
             if scope.expired():
                 raise ModelFailed("timed_out", f"{self._provider} was not done within the time allowed", started=told.started) from error
-            kind: FailureKind = "stalled" if told.heard else "no_first_byte"
-            raise ModelFailed(kind, f"{self._provider} said nothing for too long", started=told.started) from error
-        except Exception as error:
-            raise self._failure(error, told.started) from error
+            raise ModelFailed(_silence(told.heard), f"{self._provider} said nothing for too long", started=told.started) from error
+        except Exception as error:  # noqa: BLE001 - whatever a provider's own library raises
+            raise self._failure(error, told) from None  # its text may hold a key
         return self._response(request, answer)
 
     async def _ask(self, request: Request, told: "_Told") -> Any:
         direct = import_module("pydantic_ai.direct")
-        model = self._models.get(request.model)
-        if model is None:
-            model = self._models[request.model] = self._infer(request.model)
+        model = await self._model(request.model)
         given = {"model_settings": _settings(request), "model_request_parameters": _parameters(request)}
         messages = [_message(message, request.system) for message in request.messages]
         try:
@@ -101,25 +100,36 @@ class PydanticAiGateway:
                         async with asyncio.timeout(self._limits.idle_seconds if told.heard else self._limits.first_byte_seconds):
                             event = await anext(events)
                     except StopAsyncIteration:
-                        return stream.get()
+                        break
                     told.hear(event)
+                answer = stream.get()
+                if _cut(answer):
+                    raise bad(f"{self._provider} stopped before the end of its answer", started=told.started)
+                return answer
         except NotImplementedError:  # a provider without streams
             return await direct.model_request(model, messages, **given)
 
-    def _inferred(self, name: str) -> Any:
-        return import_module("pydantic_ai.models").infer_model(f"{self._provider}:{name}")
+    async def _model(self, name: str) -> Any:
+        """A model of the library, whose connections are ours to close."""
+        model = self._models.get(name)
+        if model is None:
+            model = self._models[name] = self._infer(name)
+            await self._opened.enter_async_context(model)
+        return model
 
-    def _failure(self, error: Exception, started: bool) -> ModelFailed:
-        library = import_module("pydantic_ai.exceptions")
-        kind: FailureKind = "rejected_request" if isinstance(error, ImportError | ValueError) else "bad_response"
-        for name, meant in _KINDS:
-            if isinstance(error, getattr(library, name)):
-                kind = meant
-                break
+    def _inferred(self, name: str) -> Any:
+        try:
+            return import_module("pydantic_ai.models").infer_model(f"{self._provider}:{name}")
+        except ValueError as error:  # no provider of that name
+            raise ModelFailed("rejected_request", f"{self._provider}: {excerpt(str(error))}") from None
+
+    def _failure(self, error: Exception, told: "_Told") -> ModelFailed:
+        kind = _kind(error, told.heard)
         if kind == "rejected_request" and "api key" in str(error).lower().replace("_", " "):
             kind = "authentication"
+        wait = retry_after(getattr(error, "headers", None) or {})
         text = f"{self._provider}: {excerpt(str(error)) or type(error).__name__}"
-        return ModelFailed(kind, text, retry_after=getattr(error, "retry_after", None), started=started)
+        return ModelFailed(kind, text, retry_after=getattr(error, "retry_after", None) if wait is None else wait, started=told.started)
 
     def _response(self, request: Request, answer: Any) -> Response:
         library = import_module("pydantic_ai.messages")
@@ -154,11 +164,47 @@ class PydanticAiGateway:
         return float(known) if cost is None and known is not None else cost
 
 
-class _Told:
-    """Passes on what comes, and remembers whether anything did."""
+def _kind(error: Exception, heard: bool) -> FailureKind:
+    """What an error of the library means; most that come from a wire say so, the rest have a status or were made of nonsense."""
+    library = import_module("pydantic_ai.exceptions")
+    if isinstance(error, library.ModelConnectionError):
+        return _lost(library, error, heard)
+    for name, meant in _KINDS:
+        if isinstance(error, getattr(library, name)):
+            return meant
+    if isinstance(error, library.ModelAPIError):
+        status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
+        if isinstance(status, int):
+            return failure_kind(status, str(error))
+        return "overloaded" if getattr(error, "in_stream", False) else "bad_response"
+    return "rejected_request" if isinstance(error, ImportError) else "bad_response"
 
-    def __init__(self, on_part: OnPart | None) -> None:
-        self._on_part = on_part
+
+def _lost(library: Any, error: Any, heard: bool) -> FailureKind:
+    if error.phase not in ("read", "write"):
+        return "no_first_byte" if isinstance(error, library.ModelTimeoutError) and error.phase is None else "refused"
+    return _silence(heard) if isinstance(error, library.ModelTimeoutError) else "bad_response"
+
+
+def _silence(heard: bool) -> FailureKind:
+    return "stalled" if heard else "no_first_byte"
+
+
+def _cut(answer: Any) -> bool:
+    """True if a stream ended before the answer did: nothing says why it ended, and nothing was counted, which both come last.
+
+    Some providers leave out one of the two, which the library makes up for; so it takes both to tell.
+    """
+    said = inner(answer.provider_details, "finish_reason") or answer.finish_reason not in (None, "stop")
+    return answer.state != "complete" or not (said or answer.usage.output_tokens)
+
+
+class _Told:
+    """Passes on what comes, no more than is allowed, and remembers whether anything did."""
+
+    def __init__(self, on_part: OnPart | None, most: int) -> None:
+        self._on_part, self._most = on_part, most
+        self._size = 0
         self._calls: dict[int, tuple[str, str]] = {}
         self.heard = self.started = False
 
@@ -168,6 +214,9 @@ class _Told:
         delta = self._delta(event)
         if delta is not None:
             self.started = True
+            self._size += len(delta.text)
+            if self._size > self._most:
+                raise bad(f"the answer has more than {self._most:,} bytes", started=True)
             if self._on_part:
                 self._on_part(delta)
 
@@ -231,7 +280,10 @@ def _settings(request: Request) -> dict[str, Any]:
 
 def _parameters(request: Request) -> Any:
     definition = import_module("pydantic_ai.tools").ToolDefinition
-    tools = [definition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.schema)) for tool in request.tools]
+    # Strict schemas are closed: where a tool takes any object, a model could say nothing any more.
+    tools = [
+        definition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.schema), strict=False) for tool in request.tools
+    ]
     return import_module("pydantic_ai.models").ModelRequestParameters(function_tools=tools)
 
 
