@@ -7,7 +7,7 @@ at that very call.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 from remit.app.activation import Activation, CallRecord, ToolFailed
@@ -26,7 +26,7 @@ from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 from remit.domain.value import FailReason, Task, ToolCount, Usage
 from remit.domain.wire import dumps, instant
 from remit.errors import RemitError
-from remit.ports import Chosen, Clock, EventStore, Models, OperationTools, ToolHost
+from remit.ports import Chosen, Clock, Equipment, EventStore, Models, OperationTools, ToolHost
 
 TOOL_SECONDS = 600.0
 REPORT_SECONDS, REPORT_SHARE = 30.0, 0.1
@@ -108,6 +108,10 @@ class AgentRunner:
         """What time it is."""
         return self._clock
 
+    def equipment(self) -> AbstractAsyncContextManager[Equipment]:
+        """What agents work with here."""
+        return nullcontext(Equipment(self._models, self.tools))
+
     def now(self) -> str:
         """This instant as it is stored."""
         return instant(self._clock.now())
@@ -132,7 +136,7 @@ class Stretch:
         self._offered = offered
         self._host_specs, self._operation_specs, self._tools = tools
         self._host: ToolHost | None = None
-        self._handover = Handover(runner.store, runner.agents, activation, agent, talk.calls, runner.operations, runner.clock.now)
+        self._handover = Handover(runner.store, runner.agents, activation, agent, talk.calls, runner.operations, runner.clock.now, runner.equipment)
         self._counts: Counter[str] = Counter()
         self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
         self._system = ""
