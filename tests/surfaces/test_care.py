@@ -1,14 +1,13 @@
 """The real `remit doctor`, `schedule` and `migrate` over real databases: each thing that can be wrong is named, and put right where that is safe."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import asyncpg
 import pytest
@@ -23,20 +22,10 @@ from remit.ports import Claim, Debit, Lease, Unit
 from remit.surfaces.cli.main import main
 from tests.contract.test_tamper import Hand, PostgresHand, SqliteHand
 from tests.engine.fleet import ANN, Fleet, fleet
+from tests.surfaces.cli_host import Said
 from tests.torture.worker import NEVER
 
 Change = Callable[[Fleet], Awaitable[Any]]
-
-
-class Said(NamedTuple):
-    """How a command ended, and what it printed."""
-
-    code: int
-    out: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 class Place:
@@ -59,7 +48,7 @@ class Place:
         self._printed.readouterr()
         where = {"workspace": str(self._folder), "database_url": self.url}
         code = main(argv, lambda options: WorkspaceHost({**options, **where}))
-        return Said(code, self._printed.readouterr().out)
+        return Said(code, *self._printed.readouterr())
 
     def left(self, *argv: str) -> tuple[int, dict[str, list[str]]]:
         """How the doctor leaves, and what he has found."""
