@@ -18,14 +18,6 @@ from tests.agents.stage import Gate, Stage, calls, results, says, stage
 ASKED: dict[str, Any] = {"objective": "Where is main?", "subagent_type": "explore", "cache": True}
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    made = tmp_path / "ws"
-    (made / ".remit").mkdir(parents=True)
-    (made / "main.py").write_text("def main(): ...\n")
-    return made
-
-
 async def asked(at: Stage, **fields: Any) -> tuple[bool, str, int]:
     """Whether a result was there before, the task that it is of, and how often the model was asked so far."""
     found = await at.call("task", **{**ASKED, **fields})

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -38,11 +38,11 @@ async def lead(body: Body) -> Say:
 
 
 @asynccontextmanager
-async def fragile(folder: Path, url: str, endpoint: str) -> AsyncIterator[None]:
-    """Workers that die one after the other."""
+async def fragile(folder: Path, url: str, endpoint: str, deadly: Sequence[str]) -> AsyncIterator[None]:
+    """Workers that die one after the other, each when it has stored such an event."""
     settings = {"REMIT_DATABASE_URL": url, "REMIT_WORKSPACE": str(folder), "REMIT_HEARTBEAT_SECONDS": "600", "HOME": str(folder)}
     model = {"LLM_MODEL_ID": "scripted", "LLM_API_KEY": "none", "LLM_BASE_URL": f"{endpoint}/v1"}
-    program = (sys.executable, "-m", "tests.agents.fragile", *DEADLY)
+    program = (sys.executable, "-m", "tests.agents.fragile", *deadly)
     process = await asyncio.create_subprocess_exec(*program, env=environment() | settings | model, cwd=folder, start_new_session=True)
     try:
         yield
@@ -55,7 +55,7 @@ async def test_every_operation_is_carried_out_once(durable_url: str, tmp_path: P
     (tmp_path / ".remit").mkdir()
     async with RuledServer(lead).running() as server, stage(durable_url, tmp_path, [says("never")], workers=0) as at:
         task_id = await at.create(owner="build", instructions="Lead", limits={"max_attempts": 20})
-        async with fragile(tmp_path, durable_url, server.url):
+        async with fragile(tmp_path, durable_url, server.url, DEADLY):
             asking = await at.team.until(task_id, lambda task: bool(task.questions) and task.state is State.WAITING)
             await at.call("respond", interaction_id=asking.questions[0].id, answer="Yes")
             done = await at.team.ended(task_id)

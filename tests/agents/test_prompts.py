@@ -8,7 +8,7 @@ from tests.agents.endpoint import Body
 from tests.agents.stage import calls, says, stage
 
 
-def _prefix(body: Body) -> list[object]:
+def prefix(body: Body) -> list[object]:
     """What is sent before the tail."""
     return [body["tools"], *body["messages"][:-1]]
 
@@ -31,7 +31,7 @@ async def test_nothing_before_the_tail_changes_between_turns_and_runs(any_url: s
         bodies = [asked.body for asked in at.script.line.server.asked]
         assert len(bodies) == 5
         for earlier, later in pairwise(bodies):
-            assert _prefix(later)[: len(_prefix(earlier))] == _prefix(earlier)
+            assert prefix(later)[: len(prefix(earlier))] == prefix(earlier)
         tails = [str(body["messages"][-1]["content"]) for body in bodies]
         assert all(tail.startswith("<Task id=1>") and tail.endswith("Stay on this task.") for tail in tails)
         assert ["[x] 0. One" in tail for tail in tails] == [False, False, True, True, True]

@@ -133,7 +133,7 @@ class StoreHost:
         found["queues"] = []
         recovery = Recovery(self.core.store, self.core.service)
         left = await (recovery.repair() if fix else recovery.examine())
-        found["left_behind"] = {name: list(ids) for name, ids in left._asdict().items()}
+        found |= left.view()
         if fix:
             found["fixed"] = left.repairable
         if thoroughly:

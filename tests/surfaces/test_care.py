@@ -1,14 +1,13 @@
 """The real `remit doctor`, `schedule` and `migrate` over real databases: each thing that can be wrong is named, and put right where that is safe."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import asyncpg
 import pytest
@@ -23,20 +22,10 @@ from remit.ports import Claim, Debit, Lease, Unit
 from remit.surfaces.cli.main import main
 from tests.contract.test_tamper import Hand, PostgresHand, SqliteHand
 from tests.engine.fleet import ANN, Fleet, fleet
+from tests.surfaces.cli_host import Said
 from tests.torture.worker import NEVER
 
 Change = Callable[[Fleet], Awaitable[Any]]
-
-
-class Said(NamedTuple):
-    """How a command ended, and what it printed."""
-
-    code: int
-    out: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 class Place:
@@ -59,7 +48,7 @@ class Place:
         self._printed.readouterr()
         where = {"workspace": str(self._folder), "database_url": self.url}
         code = main(argv, lambda options: WorkspaceHost({**options, **where}))
-        return Said(code, self._printed.readouterr().out)
+        return Said(code, *self._printed.readouterr())
 
     def left(self, *argv: str) -> tuple[int, dict[str, list[str]]]:
         """How the doctor leaves, and what he has found."""
@@ -129,7 +118,7 @@ def test_what_was_left_behind_is_named_and_put_right(place: Place, wrong: Change
     for _ in range(2):
         assert place.left() == (1, {kind: ["1"]}), "looking changes nothing"
     said = place.remit("doctor")
-    assert (said.code, f"fault {words}" in said.out) == (1, True)
+    assert (said.code, f"fault {words}" in said.out, "A worker puts this right" in said.err) == (1, True, True)
     fixed = place.remit("doctor", "--fix")
     assert (fixed.code, f"fixed {words}" in fixed.out) == (0, True)
     assert place.left() == (0, {})
@@ -157,11 +146,13 @@ async def more(team: Fleet, tokens: int, cost: float) -> None:
 def test_a_ledger_that_says_less_than_was_used_is_named_and_not_called_fixed(place: Place, tokens: int, cost: float) -> None:
     place.after(lambda team: used(team, 30 - tokens, 0.3 - cost))
     assert place.left() == (1, {"budgets_below_use": ["1"]})
-    assert place.remit("doctor", "--fix", "--json").json["fixed"] == 0
+    assert "A worker puts this right" not in place.remit("doctor").err
+    tried = place.remit("doctor", "--fix", "--json").json
+    assert (tried["fixed"], tried["beyond_repair"]) == (0, ["budgets_below_use"])
     said = place.remit("doctor", "--fix")
     assert (said.code, "fault #1 have used more than their tree's ledger says" in said.out) == (1, True)
     place.after(lambda team: more(team, tokens, cost))
-    assert place.left() == (0, {})
+    assert (place.left(), place.remit("doctor", "--json").json["beyond_repair"]) == ((0, {}), [])
     place.after(lambda team: more(team, 5, 1.0))
     assert place.left() == (0, {}), "what lost calls were given may be more"
 

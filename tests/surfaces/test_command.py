@@ -22,20 +22,9 @@ from mcp.client.stdio import stdio_client
 
 from tests.people import desk
 from tests.postgres import PostgresForTests
+from tests.surfaces.cli_host import Said
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-class Ran(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 class Shell:
@@ -46,10 +35,10 @@ class Shell:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("REMIT_")}
         self.env = clean | {"HOME": str(folder / "home"), "NO_COLOR": "1"} | variables
 
-    def remit(self, *arguments: str) -> Ran:
+    def remit(self, *arguments: str) -> Said:
         command = [sys.executable, "-m", "remit", *arguments]
         done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=60, check=False)
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return Said(done.returncode, done.stdout, done.stderr)
 
     def started(self, *arguments: str) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "remit", *arguments]

@@ -134,6 +134,12 @@ def _brief(random: Random, world: World) -> dict[str, Any]:
     }
 
 
+def _subtask(random: Random, world: World, task: Task) -> cmd.CreateSubtask:
+    link = {"task_id": task.id, "step_index": _maybe(random, random.randint(0, 2)), "wait": random.choice(("wake", "block", "none"))}
+    brief: dict[str, Any] = {**link, **_brief(random, world)}
+    return cmd.CreateCachedSubtask(**brief, cache_key="k") if random.random() < 0.3 else cmd.CreateSubtask(**brief)
+
+
 def _update(random: Random, world: World, task: Task) -> cmd.UpdateTask:
     """One or two changes at once."""
     fields: dict[str, Any] = {
@@ -174,9 +180,7 @@ def _question(random: Random, task: Task) -> str:
 
 FIELDS: dict[type[Any], Callable[[Random, World, Task], cmd.Command]] = {
     cmd.CreateTask: lambda r, w, _: cmd.CreateCached(**_brief(r, w), cache_key="k") if r.random() < 0.3 else cmd.CreateTask(**_brief(r, w)),
-    cmd.CreateSubtask: lambda r, w, t: cmd.CreateSubtask(
-        task_id=t.id, step_index=_maybe(r, r.randint(0, 2)), wait=r.choice(("wake", "block", "none")), **_brief(r, w)
-    ),
+    cmd.CreateSubtask: _subtask,
     cmd.UpdateTask: _update,
     cmd.CompleteTask: lambda r, _, t: cmd.CompleteTask(task_id=t.id, outputs=_given(r), summary=_maybe(r, "Did it")),
     cmd.FailTask: lambda _, __, t: cmd.FailTask(task_id=t.id, message="No way"),

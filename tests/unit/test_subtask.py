@@ -111,13 +111,15 @@ def test_making_a_subtask_never_moves_the_parent(wait: str) -> None:
 # Tools.
 
 NAMES = st.sampled_from(["Read", "Grep", "Edit", "Bash", "Task"])
-GRANTS = st.builds(Tools, allow=st.none() | st.lists(NAMES, max_size=5).map(tuple), deny=st.lists(NAMES, max_size=3).map(tuple))
+LISTS = st.none() | st.lists(NAMES, max_size=5).map(tuple)
+GRANTS = st.builds(Tools, allow=LISTS, deny=st.lists(NAMES, max_size=3).map(tuple), offer=LISTS)
 
 
 @for_any(GRANTS, GRANTS, NAMES)
 def test_a_child_may_never_use_more_than_its_parent(parent: Tools, asked: Tools, tool: str) -> None:
     child = narrowed(asked, parent)
     assert child.permits(tool) == (asked.permits(tool) and parent.permits(tool))
+    assert child.offer == asked.offer, "what its model is shown is its own, not its parent's"
 
 
 @for_any(st.lists(GRANTS, min_size=2, max_size=4))

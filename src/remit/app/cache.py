@@ -1,18 +1,20 @@
 """Results that answer again: an identical read-only task that was done before, found by what it was made of."""
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import NamedTuple
 
 from remit.app.agents import AgentRegistry, role_prompt
-from remit.app.core import Core
 from remit.domain import command as cmd
 from remit.domain import event as ev
-from remit.domain.create import NewIds, created
+from remit.domain.create import NewIds, created, within_reach
 from remit.domain.evolve import evolve
 from remit.domain.identity import changing, identity
 from remit.domain.record import replace
 from remit.domain.value import Task
 from remit.errors import RemitError, invalid
-from remit.ports import Models, ToolHost
+from remit.ports import Equipment, EventStore, Models, ToolHost
 
 TOO_MANY = "the workspace has more files than can be looked at"
 NOT_HERE = "nothing is known here of the workspace and the models"
@@ -36,42 +38,61 @@ class Lookup(NamedTuple):
     task_id: str | None = None
     why_not: str = ""
 
+    @property
+    def unused(self) -> str:
+        """What is said to whoever asked for a result from before where none could be looked for."""
+        return f"The cache was not used: {self.why_not}." if self.why_not else ""
+
 
 class ResultCache:
     """Looks for results; the workspace is looked at once, for all that one call asks for."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self,
+        store: EventStore,
+        agents: AgentRegistry,
+        now: Callable[[], datetime],
+        equipment: Callable[[], AbstractAsyncContextManager[Equipment]] | None,
+    ) -> None:
+        self._store, self._agents, self._now, self._equipment = store, agents, now, equipment
         self._files: str | None = None
 
-    async def look(self, command: cmd.CreateTask, actor: str) -> Lookup:
-        """Find a result for what a command asks; refused where it asks for more than reading."""
-        core = self._core
-        agent = core.agents.find(command.owner or "")
-        if agent is None or core.equipment is None:
+    async def look(self, command: cmd.CreateTask | cmd.CreateSubtask, actor: str, parent: Task | None = None) -> Lookup:
+        """Find a result for what a command asks, below a parent if it has one; refused where it asks for more than reading."""
+        _must_be_cacheable(command)
+        agent = self._agents.find(command.owner or "")
+        if agent is None or self._equipment is None:
             return Lookup(why_not=NOT_HERE)
-        task = _made(replace(command, owner=agent.id), core, actor)
-        async with core.equipment() as (models, tools):
+        task = self._made(replace(command, owner=agent.id), agent.id, actor, parent)
+        async with self._equipment() as (models, tools):
             host = tools()
             try:
                 self._files = self._files or await host.fingerprint()
                 if self._files is None:
                     return Lookup(why_not=TOO_MANY)
-                key = key_of(task, core.agents, models, host, self._files)
+                key = key_of(task, self._agents, models, host, self._files)
             finally:
                 await host.close()
         return Lookup(key, await self.find(key))
 
     async def find(self, key: str) -> str | None:
         """The newest task that was done and is known by a key."""
-        rows = await self._core.store.select("result", {"key": key})
+        rows = await self._store.select("result", {"key": key})
         return str(rows[0][0]) if rows else None
 
+    def _made(self, command: cmd.CreateTask | cmd.CreateSubtask, owner: str, actor: str, parent: Task | None) -> Task:
+        """The task that a command would make."""
+        if isinstance(command, cmd.CreateSubtask) and parent is not None:
+            mine, theirs = self._agents.grant(owner, command.tools), self._agents.grant(parent.owner or "", parent.tools)
+            command, parent = within_reach(command, mine, parent, theirs)
+        event = created(command, NewIds(id="0", uid="", thread_id=""), actor, parent)
+        return evolve(None, ev.Entry(id="", stream="0", version=1, at=self._now(), actor=actor, event=event))
 
-def _made(command: cmd.CreateTask, core: Core, actor: str) -> Task:
-    """The task that a command would make."""
-    event = created(command, NewIds(id="0", uid="", thread_id=""), actor, None)
-    return evolve(None, ev.Entry(id="", stream="0", version=1, at=core.clock.now(), actor=actor, event=event))
+
+def _must_be_cacheable(command: cmd.CreateTask | cmd.CreateSubtask) -> None:
+    for field in ("idempotency_key", "depends_on"):
+        if getattr(command, field):
+            raise invalid("cache", f"is asked for together with {field}", "one of them: what was done before waits for nothing and has its own task")
 
 
 async def vouched(task: Task, agents: AgentRegistry, models: Models, host: ToolHost) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from remit.app.cache import Lookup, ResultCache
 from remit.app.core import Caller, Core
-from remit.app.handover import brief_of
+from remit.app.order import brief_of
 from remit.app.progress import Item, watched
 from remit.app.session import of_session
 from remit.domain import command as cmd
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 
 async def one(core: Core, request: ask.DelegateTask, caller: Caller, progress: bool) -> Items:
     """Hand out one piece of work; its result, or a receipt."""
-    piece = await _begin(core, Piece(0, request, request.format), caller, ResultCache(core), {})
+    piece = await _begin(core, Piece(0, request, request.format), caller, _cache(core), {})
     if request.wait and not piece.cached:
         await must_have_worker(core, piece.task_id)
         async with aclosing(_settled(core, [piece], progress)) as items:
@@ -107,7 +107,7 @@ class _Group:
 
     def __init__(self, core: Core, request: ask.DelegateParallel, caller: Caller) -> None:
         self._core, self._request, self._caller = core, request, caller
-        self._cache = ResultCache(core)
+        self._cache = _cache(core)
         self.waiting: dict[str, list[Piece]] = {}
         """What is not settled, by the task that does it."""
 
@@ -243,7 +243,6 @@ async def _begin(core: Core, piece: Piece, caller: Caller, cache: ResultCache, w
         raise invalid("subagent_type", f"is {command.owner!r}, which is no known agent", f"one of {everybody}")
     if not piece.work.cache:
         return piece._replace(task_id=(await core.do(command, caller)).task_id)
-    _must_be_cacheable(piece.work)
     lookup = await cache.look(command, caller.actor)
     if lookup.task_id is not None:
         return piece._replace(task_id=lookup.task_id, lookup=lookup)
@@ -256,10 +255,8 @@ async def _begin(core: Core, piece: Piece, caller: Caller, cache: ResultCache, w
     return piece._replace(task_id=(await core.do(known, caller)).task_id, lookup=lookup)
 
 
-def _must_be_cacheable(work: ask.DelegateTask) -> None:
-    for field in ("idempotency_key", "depends_on"):
-        if getattr(work, field):
-            raise invalid("cache", f"is asked for together with {field}", "one of them: what was done before waits for nothing and has its own task")
+def _cache(core: Core) -> ResultCache:
+    return ResultCache(core.store, core.agents, core.clock.now, core.equipment)
 
 
 async def _answer(core: Core, piece: Piece) -> Result:
@@ -268,13 +265,13 @@ async def _answer(core: Core, piece: Piece) -> Result:
     if piece.work.cache:
         told = result if piece.form == "flat" else result["data"]
         told["cached"] = piece.cached
-        if piece.lookup.why_not:
-            told["not_cached"] = f"The cache was not used: {piece.lookup.why_not}."
+        if piece.lookup.unused:
+            told["not_cached"] = piece.lookup.unused
     return result
 
 
 def _command(work: ask.DelegateTask) -> cmd.CreateTask:
-    own = {"session_id", "cache", "wait", "format", "idempotency_key"}
+    own = {"session_id", "wait", "format", "idempotency_key"}
     item = {name: value for name, value in plain(work).items() if name not in own}
     brief = brief_of(item, seconds=work.timeout_seconds)
     asked = {**brief, "parent_session": work.session_id, "idempotency_key": work.idempotency_key}

@@ -1,13 +1,15 @@
 """What a running agent hands to others and then waits for: questions to people, and work for sub-agents."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from pathlib import PurePath
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from remit.app.activation import Activation, CallRecord
 from remit.app.agents import Agent, AgentRegistry
+from remit.app.cache import ResultCache
+from remit.app.order import SECONDS, blocks, brief_of, count, flag, resource_of, wait_of
 from remit.codec import opened
 from remit.domain import brief
 from remit.domain import command as cmd
@@ -22,26 +24,35 @@ from remit.domain.tool import ToolOutcome
 from remit.domain.value import ChildWait, State, Task, plain_id
 from remit.domain.wire import dumps, plain
 from remit.errors import NotFound, RemitError, StaleRun, Unacknowledged, Unavailable, invalid
-from remit.ports import EventStore, OperationTools
+from remit.ports import Equipment, EventStore, OperationTools
 
 SUBTASK = "create_subtask_"
 DELEGATING = ("task", "task_parallel", "Task")
-SECONDS = {"task": 120.0, "task_parallel": 120.0, "Task": 3600.0}
-"""How long delegated work may take if nobody says so."""
-NOT_TAKEN = "This one was not taken on."
+EARLIER = " It was done before; this is its result from then (cached: true)."
 RECEIPT = "Its result comes with task_output; with wait_seconds that waits for it. Its end wakes you if you wait for nothing else."
 UNDER_WAY = "It has not ended yet."
 Begun = tuple[str, ToolCall, ToolOutcome]
-Refusals = dict[int, str]
+
+
+class Note(NamedTuple):
+    """What is to be remembered of an item of a call beside its subtask, or in its place."""
+
+    kind: Literal["refused", "found", "shared", "uncached"]
+    text: str
+    """Why it was refused; the earlier task whose result it takes; the key of the item that does its work too; why no result was looked for."""
+
+
+Notes = dict[int, Note]
 
 
 class Wanted(NamedTuple):
-    """A call that asks for subtasks: each with its place, and why others cannot be."""
+    """A call that asks for subtasks: those it has, those to be made, and what is noted of the others, each by its place."""
 
     key: str
     call: ToolCall
-    subtasks: Mapping[int, cmd.CreateSubtask]
-    refused: Refusals
+    children: Mapping[int, Task]
+    subtasks: dict[int, cmd.CreateSubtask]
+    notes: Notes
 
 
 class Handover:
@@ -56,9 +67,10 @@ class Handover:
         calls: Mapping[str, CallRecord],
         operations: OperationTools,
         now: Callable[[], datetime],
+        equipment: Callable[[], AbstractAsyncContextManager[Equipment]],
     ) -> None:
         self._store, self._agents, self._activation, self._agent, self._operations = store, agents, activation, agent, operations
-        self._calls, self._now = calls, now
+        self._calls, self._now, self._equipment = calls, now, equipment
 
     def takes(self, call: ToolCall) -> bool:
         """True for calls whose answer comes from somebody else, and for all that make subtasks of this task."""
@@ -78,6 +90,7 @@ class Handover:
         """The calls that are answered already; the others are begun, if they were not, and waited for."""
         answered: list[Begun] = []
         fresh: list[Wanted] = []
+        cache = ResultCache(self._store, self._agents, self._now, self._equipment)
         asked = await self._asked() if any(call.name == "ask_user" for _, call in calls) else {}
         children = await self._children() if any(call.name != "ask_user" for _, call in calls) else {}
         for key, call in calls:
@@ -87,20 +100,19 @@ class Handover:
                 answered += await self._ask(key, call, asked)
             elif call.name == "task_output":
                 answered += await self._watch(key, call)
-            elif mine := children.get(key):
-                answered += await self._settled(key, call, mine)
-            else:
-                try:
-                    fresh.append(self._wanted(key, call))
-                except RemitError as refused:
-                    answered.append((key, call, _error(str(refused))))
-        not_taken = await self._delegate(fresh)
-        return answered + not_taken + await self._receipts(fresh, {key for key, _, _ in not_taken})
+            elif _rests(call, mine := children.get(key, {})):
+                wanted = await self._wanted(Wanted(key, call, mine, {}, self._noted(key)), cache)
+                if wanted.subtasks:
+                    fresh.append(wanted)
+                else:
+                    answered.append(await self._told(wanted))
+        not_made = await self._delegate(fresh, cache)
+        return answered + not_made + await self._receipts(fresh, {key for key, _, _ in not_made})
 
     async def so_far(self, calls: Sequence[tuple[str, ToolCall]]) -> list[Begun]:
         """What has come until now of calls that will not be waited for any longer."""
         children = await self._children() if calls else {}
-        return [(key, call, await self._told(call, children[key], self._refused(key), UNDER_WAY)) for key, call in calls if key in children]
+        return [await self._told(Wanted(key, call, children[key], {}, self._noted(key)), UNDER_WAY) for key, call in calls if key in children]
 
     # Questions.
 
@@ -163,17 +175,11 @@ class Handover:
 
     # Work for others.
 
-    async def _settled(self, key: str, call: ToolCall, children: Mapping[int, Task]) -> list[Begun]:
-        """What came of a call that has made its subtasks; nothing while it has to wait for them."""
-        if _blocks(call) and not all(task.state.terminal for task in children.values()):
-            return []
-        return [(key, call, await self._told(call, children, self._refused(key)))]
-
-    async def _receipts(self, fresh: Sequence[Wanted], refused: set[str]) -> list[Begun]:
+    async def _receipts(self, fresh: Sequence[Wanted], answered: set[str]) -> list[Begun]:
         """The answers to calls that wait for nothing but have made their subtasks."""
-        waiting = [wanted for wanted in fresh if wanted.key not in refused and not _blocks(wanted.call)]
+        waiting = [wanted for wanted in fresh if wanted.key not in answered and not blocks(wanted.call)]
         children = await self._children() if waiting else {}
-        return [answer for wanted in waiting for answer in await self._settled(wanted.key, wanted.call, children[wanted.key])]
+        return [await self._told(wanted._replace(children=children[wanted.key])) for wanted in waiting]
 
     async def _children(self) -> dict[str, dict[int, Task]]:
         """The subtasks that this conversation made, by the call they answer and their place in it; a successor is in the place of the first."""
@@ -188,49 +194,87 @@ class Handover:
                 found.setdefault(key, {})[int(place)] = task
         return found
 
-    def _refused(self, key: str) -> Refusals:
-        """Why some of a call's items were not taken on, as it was kept when the others were."""
+    def _noted(self, key: str) -> Notes:
+        """What was noted of a call's items when others were begun."""
         kept = self._calls.get(key)
-        return {int(place): text for place, text in json.loads(kept.result).items()} if kept and kept.result else {}
+        return {int(place): Note(*note) for place, note in json.loads(kept.result).items()} if kept and kept.result else {}
 
-    async def _told(self, call: ToolCall, children: Mapping[int, Task], refused: Refusals, unended: str = RECEIPT) -> ToolOutcome:
+    async def _told(self, wanted: Wanted, unended: str = RECEIPT) -> Begun:
+        """What came of a call, all of whose items have ended or need not be waited for."""
+        key, call, children, _, notes = wanted
+        if all(place in notes and notes[place].kind == "refused" for place in range(count(call))):
+            return key, call, _error("\n\n".join(note.text for _, note in sorted(notes.items())))
         if call.name.startswith(SUBTASK):
-            return ToolOutcome(_subtask_result(children[0]))
+            return key, call, ToolOutcome(_subtask_result(children[0]))
         if call.name == "create_subtask":
             shown = await self._operations.call("get_task", {"task_id": children[0].id}, self._activation)
-            return ToolOutcome(f'{{"task_id": "{children[0].id}", "task": {shown.text}}}')
-        if call.name != "task_parallel":
-            return ToolOutcome(self._result(children[0], unended), is_error=children[0].state in (State.FAILED, State.CANCELED))
-        count = len(call.arguments["tasks"])
-        texts = [self._result(children[place], unended) if place in children else refused.get(place, NOT_TAKEN) for place in range(count)]
-        return ToolOutcome("\n\n".join(f"[{place}] {text}" for place, text in enumerate(texts)))
+            return key, call, ToolOutcome(f'{{"task_id": "{children[0].id}", "task": {shown.text}}}')
+        earlier = {task.id: task for task in await self._activation.tasks(note.text for note in notes.values() if note.kind == "found")}
+        texts = [self._item_told(children.get(place), notes.get(place), earlier, unended) for place in range(count(call))]
+        if call.name == "task_parallel":
+            return key, call, ToolOutcome("\n\n".join(f"[{place}] {text}" for place, text in enumerate(texts)))
+        return key, call, ToolOutcome(texts[0], is_error=0 in children and children[0].state in (State.FAILED, State.CANCELED))
 
-    def _result(self, task: Task, unended: str) -> str:
+    def _item_told(self, child: Task | None, note: Note | None, earlier: Mapping[str, Task], unended: str) -> str:
+        if child is not None:
+            return self._result(child, f" {note.text}" if note is not None and note.kind == "uncached" else "", unended)
+        if note is not None and note.kind == "found":
+            return self._result(earlier[note.text], EARLIER, unended)
+        return note.text if note is not None and note.kind == "refused" else unended
+
+    def _result(self, task: Task, remark: str, unended: str) -> str:
         agent = self._agents.get(task.owner or "")
         tier = task.model or (agent.model if agent else "main")
         said = brief.cut(result_of(task), task.id) if task.state.terminal else unended
-        return f"Subagent ({task.owner}, {tier}) {status_of(task)}. Task {task.id}.\n\n{said}"
+        return f"Subagent ({task.owner}, {tier}) {status_of(task)}. Task {task.id}.{remark}\n\n{said}"
 
-    def _wanted(self, key: str, call: ToolCall) -> Wanted:
-        """What a delegation asks for, as subtasks of this task; of several, one that is wrong does not fail the others."""
-        if call.name == "create_subtask":
-            return Wanted(key, call, {0: self._part(key, call)}, {})
-        if call.name != "task_parallel":
-            return Wanted(key, call, {0: self._subtask(key, 0, self._fields(call), SECONDS.get(call.name), wait=_wait(call))}, {})
-        asked, seconds = call.arguments.get("tasks"), call.arguments.get("timeout_seconds") or SECONDS[call.name]
-        items: list[Any] = cast("Any", asked) if isinstance(asked, list) else []
-        if not items:
-            raise invalid("tasks", "is no list of tasks", "a list of objects with an objective each")
-        subtasks: dict[int, cmd.CreateSubtask] = {}
-        refused: Refusals = {}
-        for place, item in enumerate(items):
+    async def _wanted(self, wanted: Wanted, cache: ResultCache) -> Wanted:
+        """A call with the subtasks that must be made for it now; of several, one that is wrong does not fail the others."""
+        for place in range(count(wanted.call)):
+            note = wanted.notes.get(place)
+            if place in wanted.children or (note is not None and note.kind in ("refused", "found")):
+                continue
             try:
-                subtasks[place] = self._subtask(key, place, {"objective": item} if isinstance(item, str) else item, seconds, f"tasks[{place}].")
+                await self._sort(wanted, place, cache)
+            except (StaleRun, Unavailable, Unacknowledged):
+                raise
             except RemitError as error:
-                refused[place] = str(error)
-        if not subtasks:
-            raise invalid("tasks", f"has nothing that can be done: {' '.join(refused.values())}", "objects with an objective each")
-        return Wanted(key, call, subtasks, refused)
+                wanted.notes[place] = Note("refused", str(error))
+        return wanted
+
+    async def _sort(self, wanted: Wanted, place: int, cache: ResultCache) -> None:
+        """Find the result of an item, or whoever does the same for this call already, or say what subtask to make."""
+        key, call, _, subtasks, notes = wanted
+        before = notes.pop(place, None)
+        if before is not None and before.kind == "shared" and (task_id := await cache.find(before.text)) is not None:
+            notes[place] = Note("found", task_id)
+            return
+        subtask, cached = self._asked_for(call, place)
+        mine = replace(subtask, idempotency_key=f"{CALL}{key}#{place}")
+        if not cached:
+            subtasks[place] = mine
+            return
+        lookup = await cache.look(subtask, self._activation.actor, self._activation.task)
+        if lookup.task_id is not None:
+            notes[place] = Note("found", lookup.task_id)
+        elif lookup.key is None:
+            subtasks[place], notes[place] = mine, Note("uncached", lookup.unused)
+        elif any(isinstance(other, cmd.CreateCachedSubtask) and other.cache_key == lookup.key for other in subtasks.values()):
+            notes[place] = Note("shared", lookup.key)
+        else:
+            subtasks[place] = cmd.CreateCachedSubtask(**mine.__dict__, cache_key=lookup.key)
+
+    def _asked_for(self, call: ToolCall, place: int) -> tuple[cmd.CreateSubtask, bool]:
+        """The subtask that an item asks for, and whether an earlier result may stand for it."""
+        if call.name == "create_subtask":
+            return self._part(call), False
+        if call.name != "task_parallel":
+            return self._subtask(self._fields(call), SECONDS.get(call.name), wait=wait_of(call))
+        items, seconds = call.arguments.get("tasks"), call.arguments.get("timeout_seconds") or SECONDS[call.name]
+        if not isinstance(items, list) or not items:
+            raise invalid("tasks", "is no list of tasks", "a list of objects with an objective each")
+        item: Any = cast("Any", items)[place]
+        return self._subtask({"objective": item} if isinstance(item, str) else item, seconds, f"tasks[{place}].")
 
     def _fields(self, call: ToolCall) -> dict[str, Any]:
         if not call.name.startswith(SUBTASK):
@@ -245,21 +289,21 @@ class Handover:
             "resources": plain(part.artifactRefs),
         }
 
-    def _part(self, key: str, call: ToolCall) -> cmd.CreateSubtask:
+    def _part(self, call: ToolCall) -> cmd.CreateSubtask:
         """A subtask as it is asked for field by field."""
         if not self._is_mine(call):
             raise invalid("wait", f"is 'block', but task {call.arguments.get('task_id')} is not yours", "wake or none")
         if call.arguments.get("idempotency_key") is not None:
             raise invalid("idempotency_key", "is given with wait: block, where the call itself is never carried out twice", "no key")
         owner = {"owner": self._whom(call.arguments["owner"], "owner")} if call.arguments.get("owner") else {}
-        return parse(cmd.CreateSubtask, {**call.arguments, **owner, "idempotency_key": f"{CALL}{key}#0"})
+        return parse(cmd.CreateSubtask, {**call.arguments, **owner})
 
-    def _subtask(self, key: str, place: int, item: Any, seconds: float | None, at: str = "", *, wait: ChildWait = "block") -> cmd.CreateSubtask:
+    def _subtask(self, item: Any, seconds: float | None, at: str = "", *, wait: ChildWait = "block") -> tuple[cmd.CreateSubtask, bool]:
         if not isinstance(item, Mapping):
             raise invalid(f"{at.rstrip('.')}", "is no object", "an object with an objective")
         work: Mapping[str, Any] = cast("Any", item)
         fields = brief_of({**work, "subagent_type": self._whom(work.get("subagent_type"), f"{at}subagent_type")}, at, seconds)
-        return parse(cmd.CreateSubtask, {**fields, "task_id": self._activation.task.id, "wait": wait, "idempotency_key": f"{CALL}{key}#{place}"})
+        return parse(cmd.CreateSubtask, {**fields, "task_id": self._activation.task.id, "wait": wait}), flag(work, "cache", at, default=False)
 
     def _whom(self, name: Any, field: str) -> str:
         """Who is meant, if this agent may give work to them."""
@@ -272,94 +316,53 @@ class Handover:
             raise invalid(field, f"is {name!r}, who cannot be given work here", f"one of {', '.join(known)}")
         return found.id
 
-    async def _delegate(self, fresh: Sequence[Wanted]) -> list[Begun]:
+    async def _delegate(self, fresh: Sequence[Wanted], cache: ResultCache) -> list[Begun]:
         """Make all subtasks in one commit; if that is refused, one after the other, so that one does not fail the others."""
         if not fresh:
             return []
         try:
-            await self._make([subtask for wanted in fresh for subtask in wanted.subtasks.values()], [wanted for wanted in fresh if wanted.refused])
+            await self._make([subtask for wanted in fresh for subtask in wanted.subtasks.values()], self._kept(*fresh))
         except (StaleRun, Unavailable, Unacknowledged):
             raise
         except RemitError:
-            return [answer for wanted in fresh for answer in await self._one_by_one(wanted)]
+            return [answer for wanted in fresh for answer in await self._one_by_one(wanted, cache)]
         return []
 
-    async def _one_by_one(self, wanted: Wanted) -> list[Begun]:
-        refused = dict(wanted.refused)
-        for place, subtask in wanted.subtasks.items():
-            try:
-                await self._make([subtask], [])
-            except (StaleRun, Unavailable, Unacknowledged):
-                raise
-            except RemitError as error:
-                refused[place] = str(error)
-        if not wanted.subtasks.keys() - refused.keys():
-            return [(wanted.key, wanted.call, _error("\n\n".join(refused[place] for place in sorted(refused))))]
-        if refused:
-            await self._activation.keep([self._kept(wanted._replace(refused=refused)).row()])
+    async def _one_by_one(self, wanted: Wanted, cache: ResultCache) -> list[Begun]:
+        """The answer to a call for which no subtask could be made; nothing if there is one to wait for."""
+        made = 0
+        while wanted.subtasks and not made:
+            beside = self._kept(wanted)
+            for place, subtask in wanted.subtasks.items():
+                try:
+                    await self._make([subtask], beside)
+                    made += 1
+                except (StaleRun, Unavailable, Unacknowledged):
+                    raise
+                except RemitError as error:
+                    wanted.notes[place] = Note("refused", str(error))
+            if not made:  # an item that was to share the work of one that was refused has to ask for itself
+                wanted = await self._wanted(wanted._replace(subtasks={}), cache)
+        if not made:
+            return [await self._told(wanted)]
+        if wanted.notes:
+            await self._activation.keep([record.row() for record in self._kept(wanted)])
         return []
 
-    async def _make(self, subtasks: list[cmd.CreateSubtask], partly: Sequence[Wanted]) -> None:
-        await self._activation.do(cmd.Delegate(task_id=self._activation.task.id, subtasks=tuple(subtasks)), *map(self._kept, partly))
+    async def _make(self, subtasks: list[cmd.CreateSubtask], beside: Iterable[CallRecord]) -> None:
+        await self._activation.do(cmd.Delegate(task_id=self._activation.task.id, subtasks=tuple(subtasks)), *beside)
 
-    def _kept(self, wanted: Wanted) -> CallRecord:
-        """An open call with what was refused of it."""
-        begun = self._activation.begun(wanted.key, wanted.call.name, wanted.call.arguments, repeatable=True)
-        return replace(begun, result=dumps(wanted.refused))
-
-
-def _wait(call: ToolCall) -> ChildWait:
-    """Whether a delegation waits for its subtask, or is woken by its end."""
-    wait = call.arguments.get("wait", True)
-    if call.name == "task" and not isinstance(wait, bool):
-        raise invalid("wait", f"is {wait!r}", "true or false")
-    return "wake" if call.name == "task" and not wait else "block"
+    def _kept(self, *calls: Wanted) -> list[CallRecord]:
+        """Open calls with what is noted of them, where anything is."""
+        begun = [
+            (wanted, self._activation.begun(wanted.key, wanted.call.name, wanted.call.arguments, repeatable=True)) for wanted in calls if wanted.notes
+        ]
+        return [replace(record, result=dumps(wanted.notes)) for wanted, record in begun]
 
 
-def _blocks(call: ToolCall) -> bool:
-    """True for calls whose answer is what came of their subtasks."""
-    return call.arguments.get("wait") == "block" if call.name == "create_subtask" else _wait(call) == "block"
-
-
-def resource_of(item: Any, folder: str) -> Any:
-    """A resource as it is given in a word: a URL, or a path, made absolute."""
-    if not isinstance(item, str):
-        return item
-    return {"type": "url", "value": item} if "://" in item else {"type": "file", "value": str(PurePath(folder or "/") / item)}
-
-
-FIELDS = ("model", "tools", "acceptance", "outputs", "priority", "depends_on", "resources")
-
-
-def brief_of(item: Mapping[str, Any], at: str = "", seconds: float | None = None) -> dict[str, Any]:
-    """The fields of a task that a delegation asks for; the time it may take is what it says, or else so many seconds."""
-    known = {"objective", "prompt", "description", "subagent_type", "context", "limits", "timeout_seconds", *FIELDS}
-    if unknown := sorted(item.keys() - known):
-        raise invalid(f"{at}{unknown[0]}", "is not a field here", f"one of {', '.join(sorted(known))}")
-    objective = item.get("objective") or item.get("prompt")
-    if not isinstance(objective, str) or not objective.strip():
-        raise invalid(f"{at}objective", "is missing", "what the sub-agent has to do, as text")
-    description = item.get("description")
-    limits = dict(item.get("limits") or {})
-    timeout = item.get("timeout_seconds") or limits.get("timeout_seconds") or seconds
-    if timeout is not None:
-        limits["timeout_seconds"] = timeout
-    fields: dict[str, Any] = {
-        "title": _title(description or objective),
-        "instructions": objective,
-        "description": description or objective,
-        "owner": item.get("subagent_type") or "general",
-        "limits": limits,
-        **{name: item[name] for name in FIELDS if item.get(name) is not None},
-    }
-    if item.get("context") is not None:
-        fields["metadata"] = {"context": item["context"]}
-    return fields
-
-
-def _title(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 80 else f"{line[:79]}…"
+def _rests(call: ToolCall, children: Mapping[int, Task]) -> bool:
+    """True if none of a call's subtasks has to be waited for."""
+    return all(task.state.terminal for task in children.values()) or not blocks(call)
 
 
 def _error(text: str) -> ToolOutcome:

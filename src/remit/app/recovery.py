@@ -40,9 +40,18 @@ class Findings(NamedTuple):
         return sum(len(found) for found in self)
 
     @property
+    def beyond_repair(self) -> tuple[str, ...]:
+        """The kinds among them that nothing puts right."""
+        return ("budgets_below_use",) if self.budgets_below_use else ()
+
+    @property
     def repairable(self) -> int:
         """How many of them can be put right."""
-        return self.total - len(self.budgets_below_use)
+        return self.total - sum(len(getattr(self, kind)) for kind in self.beyond_repair)
+
+    def view(self) -> dict[str, Any]:
+        """What was found, as callers see it."""
+        return {"left_behind": {kind: list(ids) for kind, ids in self._asdict().items()}, "beyond_repair": list(self.beyond_repair)}
 
 
 class Recovery:

@@ -7,7 +7,7 @@ at that very call.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NamedTuple
 
 from remit.app.activation import Activation, CallRecord, ToolFailed
@@ -27,7 +27,7 @@ from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 from remit.domain.value import FailReason, Task, ToolCount, Usage
 from remit.domain.wire import dumps, instant
 from remit.errors import RemitError
-from remit.ports import Chosen, Clock, EventStore, Models, OperationTools, ToolHost
+from remit.ports import Chosen, Clock, Equipment, EventStore, Models, OperationTools, ToolHost
 
 TOOL_SECONDS = 600.0
 IDLE = frozenset({"no_first_byte", "stalled", "timed_out"})
@@ -110,6 +110,10 @@ class AgentRunner:
         """What time it is."""
         return self._clock
 
+    def equipment(self) -> AbstractAsyncContextManager[Equipment]:
+        """What agents work with here."""
+        return nullcontext(Equipment(self._models, self.tools))
+
     def now(self) -> str:
         """This instant as it is stored."""
         return instant(self._clock.now())
@@ -144,7 +148,7 @@ class Stretch:
 
     def _hands(self, talk: Conversation) -> Handover:
         runner = self._runner
-        return Handover(runner.store, runner.agents, self._activation, self._agent, talk.calls, runner.operations, runner.clock.now)
+        return Handover(runner.store, runner.agents, self._activation, self._agent, talk.calls, runner.operations, runner.clock.now, runner.equipment)
 
     async def close(self) -> None:
         """Let go of the workspace."""

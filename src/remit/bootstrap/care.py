@@ -50,9 +50,9 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
             "store": _kind(settings.database_url) | {"tasks": await ask(counts(), store.select)},
             "workers": [worker_view(row, settings.get("heartbeat_seconds")) for row in await store.workers()],
             "queues": [dict(zip(("queue", "queued", "claimed"), row, strict=True)) for row in await store.select("job_count", {})],
-            "left_behind": {name: list(ids) for name, ids in left._asdict().items()},
+            **left.view(),
+            "orphans": left_over(),
         }
-        found["orphans"] = left_over()
         if fix:
             sweep_left_over()
             await recovery.repair(left)

@@ -161,12 +161,11 @@ class WorkspaceHost:
         return open_agents(self._settings)
 
     async def _attended(self) -> bool:
-        from remit.adapters.place import is_dead
+        from remit.adapters.place import attended
         from remit.bootstrap.store import open_store
 
         async with open_store(self._settings.database_url) as store:
-            alive = [row for row in await store.workers() if row.age_seconds < self._settings.get("heartbeat_seconds")]
-        return any(row.agents and not is_dead(row) for row in alive)
+            return attended(await store.workers(), self._settings.get("heartbeat_seconds"))
 
     async def _local(self, operation: str, fields: Mapping[str, Any]) -> Result:
         from remit.bootstrap.api import operator

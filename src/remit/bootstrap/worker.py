@@ -11,7 +11,7 @@ from typing import Any
 
 from remit import __version__
 from remit.adapters.engine import Engine, worker_name
-from remit.adapters.place import is_dead, place
+from remit.adapters.place import attended, is_dead, place
 from remit.app.core import Core
 from remit.app.recovery import Recovery
 from remit.app.scheduler import Scheduler
@@ -170,7 +170,7 @@ async def embedded_worker(core: Core, settings: Settings, functions: Sequence[Ca
 async def worker_alive(core: Core, settings: Settings) -> bool:
     """True if somebody works on tasks of this store; the dead of this machine do not count."""
     await bury(core)
-    return any(row.age_seconds < settings.get("heartbeat_seconds") and row.agents for row in await core.store.workers())
+    return attended(await core.store.workers(), settings.get("heartbeat_seconds"))
 
 
 async def bury(core: Core) -> None:

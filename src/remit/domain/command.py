@@ -143,6 +143,13 @@ class CreateSubtask(Brief):
 
 
 @record
+class CreateCachedSubtask(CreateSubtask):
+    """Create a subtask whose result may answer for others."""
+
+    cache_key: str
+
+
+@record
 class UpdateTask:
     """Change a task; its agent is told of new instructions, acceptance or outputs before its next request."""
 

@@ -57,8 +57,13 @@ def created(command: cmd.CreateTask | cmd.CreateSubtask, ids: NewIds, actor: str
         labels=tuple(dict.fromkeys(command.labels)),
         metadata=command.metadata,
         idempotency_key=command.idempotency_key,
-        cache_key=command.cache_key if isinstance(command, cmd.CreateCached) else None,
+        cache_key=command.cache_key if isinstance(command, cmd.CreateCached | cmd.CreateCachedSubtask) else None,
     )
+
+
+def within_reach(command: cmd.CreateSubtask, mine: tuple[str, ...], parent: Task, theirs: tuple[str, ...] | None) -> tuple[cmd.CreateSubtask, Task]:
+    """A subtask's tools are its agent's own, or what is asked, and never more than its parent really has."""
+    return replace(command, tools=replace(command.tools, allow=mine)), replace(parent, tools=replace(parent.tools, allow=theirs))
 
 
 def must_take_subtask(parent: Task, command: cmd.CreateSubtask, actor: str) -> None:

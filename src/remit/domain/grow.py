@@ -10,7 +10,7 @@ from typing import Any
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.agent import matching
-from remit.domain.create import NewIds, created, must_take_subtask, successor
+from remit.domain.create import NewIds, created, must_take_subtask, successor, within_reach
 from remit.domain.decide import Context, Events, decide, fold
 from remit.domain.depend import dependencies
 from remit.domain.need import (
@@ -75,14 +75,12 @@ def create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Ask
 
 
 def _within_reach(command: cmd.CreateSubtask, parent: Task) -> Asking[tuple[cmd.CreateSubtask, Task]]:
-    """A subtask's tools are its agent's own, or what is asked, and never more than its parent really has."""
     owner: str = yield from the_agent(command.owner)
     mine: tuple[str, ...] = yield Granted(agent_id=owner, tools=command.tools)
-    command = replace(command, owner=owner, tools=replace(command.tools, allow=mine))
-    if parent.owner is None:
-        return command, parent
-    theirs: tuple[str, ...] = yield Granted(agent_id=parent.owner, tools=parent.tools)
-    return command, replace(parent, tools=replace(parent.tools, allow=theirs))
+    theirs = parent.tools.allow
+    if parent.owner is not None:
+        theirs = yield Granted(agent_id=parent.owner, tools=parent.tools)
+    return within_reach(replace(command, owner=owner), mine, parent, theirs)
 
 
 def delegate(command: cmd.Delegate, context: Context) -> Asking[Plan]:

@@ -57,7 +57,7 @@ def narrowed(asked: Tools, parent: Tools) -> Tools:
     allow = asked.allow
     if parent.allow is not None:
         allow = tuple(tool for tool in (parent.allow if allow is None else allow) if tool in parent.allow)
-    return Tools(allow=allow, deny=tuple(dict.fromkeys((*parent.deny, *asked.deny))))
+    return Tools(allow=allow, deny=tuple(dict.fromkeys((*parent.deny, *asked.deny))), offer=asked.offer)
 
 
 def max_depth(limits: Limits) -> int:

@@ -46,7 +46,7 @@ class CatalogTools:
         others = [other for other in self._core.agents.all() if not other.hidden and (agent.spawnable is None or other.id in agent.spawnable)]
         named = {other.id: other.description for other in others}
         default = next(iter(named)) if len(named) == 1 else "general"
-        return specs + (delegation_specs(named, default if default in named else None) if named else [])
+        return specs + (delegation_specs(named, default if default in named else None, cache=True) if named else [])
 
     async def call(self, name: str, arguments: Mapping[str, Any], activation: Any, beside: Sequence[Any] = ()) -> ToolOutcome:
         """Carry one out as a run; what is refused is told to the model, but for what ends the run."""
@@ -115,21 +115,26 @@ def spec_of(operation: Operation) -> ToolSpec:
     return ToolSpec(operation.name, operation.description, parameters, operation.effect != "read", operation.idempotent)
 
 
-def delegation_specs(agents: Mapping[str, str], default: str | None) -> list[ToolSpec]:
-    """The tools that hand out work, to agents that are given with what each is good for; one of them may be meant if none is named."""
+def delegation_specs(agents: Mapping[str, str], default: str | None, *, cache: bool = False) -> list[ToolSpec]:
+    """The tools that hand out work, to agents that are given with what each is good for; one of them may be meant if none is named.
+
+    Results from before are offered where a call has no idempotency key of its own.
+    """
     listed = "\n".join(f"- {name}: {description}" for name, description in agents.items())
     single = record_schema(Work)
     choice: dict[str, Any] = {"type": "string", "enum": list(agents)}
     meant = choice | {"default": default} if default else choice
+    more = {"cache": field_schema(DelegateTask, "cache")} if cache else {}
+    fields: dict[str, Any] = single["properties"] | {"subagent_type": meant} | more
     one = single | {
-        "properties": single["properties"] | {"subagent_type": meant},
+        "properties": fields,
         "required": ["objective"] if default else ["objective", "subagent_type"],
     }
     several = record_schema(DelegateParallel)
     many = several | {"properties": {"tasks": {"type": "array", "items": one, "description": "The pieces of work."}}}
     launched = record_schema(LaunchTask)
     launch = launched | {"properties": launched["properties"] | {"subagent_type": choice}}
-    properties: dict[str, Any] = single["properties"] | {"subagent_type": meant, "wait": field_schema(DelegateTask, "wait")}
+    properties = fields | {"wait": field_schema(DelegateTask, "wait")}
     specs = [
         ToolSpec("task", f"{DelegateTask.__doc__} Who can do it:\n{listed}", one | {"properties": properties}, effects=True, repeatable=False),
         ToolSpec("task_parallel", str(DelegateParallel.__doc__), many, effects=True, repeatable=False),

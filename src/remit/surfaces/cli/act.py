@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from remit.errors import Conflict, invalid
 from remit.surfaces.cli.command import Session, WrongUse
-from remit.surfaces.cli.host import BEYOND_REPAIR, Result
+from remit.surfaces.cli.host import Result
 from remit.surfaces.cli.read import usable
 
 _ENDS = {"TaskCompleted": 0, "TaskFailed": 1, "TaskCanceled": 130}
@@ -127,7 +127,7 @@ def doctor(session: Session, fields: dict[str, Any]) -> Result:
 def health(answer: Result) -> int:
     """1 if something was found wrong and was not put right."""
     found: dict[str, list[str]] = answer.get("left_behind", {}) | {"orphans": answer.get("orphans")}
-    left = [name for name, ids in found.items() if ids and ("fixed" not in answer or name in BEYOND_REPAIR)]
+    left = [name for name, ids in found.items() if ids and ("fixed" not in answer or name in answer["beyond_repair"])]
     return 1 if left or ("verified" in answer and answer["verified"]["faults"]) else 0
 
 

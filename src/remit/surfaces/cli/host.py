@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 Result = dict[str, Any]
-BEYOND_REPAIR = ("budgets_below_use",)
-"""What a doctor finds and cannot put right."""
 
 
 class Host(Protocol):
@@ -67,8 +65,9 @@ class Host(Protocol):
         """What is in force, who works, and what was left behind.
 
         `{version, workspace, settings: [{name, value, origin}], unknown, store: {kind, sqlite?, tasks: {state: n}}, workers, queues,
-        left_behind: {kind: [task ids]}, orphans: [process ids], verified?, fixed?}`. With verify, `verified` is `{streams, events, rows,
-        faults: [{place, problem}]}`; with fix, what was left behind is put right where that can be, and `fixed` says how much.
+        left_behind: {kind: [task ids]}, beyond_repair: [kinds], orphans: [process ids], verified?, fixed?}`. With verify, `verified` is
+        `{streams, events, rows, faults: [{place, problem}]}`; with fix, what was left behind is put right but for what is beyond repair,
+        and `fixed` says how much.
         """
         ...
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from remit.surfaces.cli import show
-from remit.surfaces.cli.host import BEYOND_REPAIR, Result
+from remit.surfaces.cli.host import Result
 from remit.surfaces.cli.screen import Column, Ink, Part, Screen
 from remit.surfaces.cli.when import ago, moment, span
 from remit.surfaces.display import display
@@ -328,12 +328,12 @@ def _left_behind(answer: Result, screen: Screen) -> None:
     left = {name: ids for name, ids in answer["left_behind"].items() if ids}
     _heading("Left behind", left, screen)
     for name, ids in left.items():
-        fixed = "fixed" in answer and name not in BEYOND_REPAIR
+        fixed = "fixed" in answer and name not in answer["beyond_repair"]
         screen.put(Ink("fixed ", "green") if fixed else Ink("fault ", "red"), f"{_ids(ids)} {_LEFT[name]}", indent=2)
     if answer.get("orphans"):
         verb = "Ended" if "fixed" in answer else "There are"
         screen.put(f"{verb} processes of commands whose worker is gone: {', '.join(map(str, answer['orphans']))}")
-    if left and "fixed" not in answer:
+    if left.keys() - set(answer["beyond_repair"]) and "fixed" not in answer:
         screen.note("A worker puts this right within a minute; or say: remit doctor --fix")
 
 
