@@ -2,10 +2,11 @@
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from remit.domain.message import Request, Response
 from tests.agents.endpoint import Body
-from tests.agents.stage import calls, says, stage
+from tests.agents.stage import Gate, calls, says, stage
 
 
 def prefix(body: Body) -> list[object]:
@@ -59,13 +60,17 @@ async def test_a_later_run_gets_the_work_prompt_and_the_earlier_words(any_url: s
 
 
 async def test_steps_show_their_subtasks_with_their_state(any_url: str, tmp_path: Path) -> None:
-    def rule(request: Request) -> Response:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
         if request.agent == "explore":
-            return says("Looked.")
+            return gate.then(says("Looked."))
         linked = len(request.messages) > 2
         return says("Waiting.") if linked else calls(("create_subtask", {"task_id": "1", "title": "Look", "owner": "explore", "step_index": 0}))
 
     async with stage(any_url, tmp_path, rule) as at:
         await at.create(owner="build", steps=["Look around"])
+        await at.waiting("1")
+        gate.open.set()
         await at.team.until("1", lambda task: task.run is None and task.counts.runs > 1 and task.children[0].settled == "done")
         assert "[ ] 0. Look around (subtask 2: done)" in at.script.asked[-1].messages[-1].text
