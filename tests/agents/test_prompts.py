@@ -4,7 +4,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from remit.domain.message import Request, Response
+from remit.domain.message import Request
 from tests.agents.endpoint import Body
 from tests.agents.stage import Gate, calls, says, stage
 
