@@ -236,8 +236,9 @@ def _stamped(task: Task, entry: ev.Entry) -> Task:
     elif since is not None:
         spent += max(0.0, (entry.at - since).total_seconds())
         since = None
-    overdue = task.overdue if task.state is State.PENDING else None
-    return replace(task, version=entry.version, updated_at=entry.at, clock_since=since, duration=spent, overdue=overdue)
+    if task.overdue is not None and task.state is not State.PENDING:
+        task = replace(task, overdue=None)
+    return replace(task, version=entry.version, updated_at=entry.at, clock_since=since, duration=spent)
 
 
 def _clock_runs(task: Task) -> bool:
