@@ -1,6 +1,8 @@
 # Every command makes the environment it needs; only Python 3.11 or newer, make, git and pip have to be there.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests wait more than they compute, so there are more processes of them than cores.
+PROCESSES := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)))
 
 .PHONY: help try test torture lint types layers reference check bench lock format clean
 
@@ -14,7 +16,7 @@ try: .venv/run ## See sub-agents at work on the embedded store, and a worker kil
 
 test: .venv/dev ## Run every test, on memory, SQLite and a real PostgreSQL
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n auto
+	$(BIN)/coverage run -m pytest -n $(PROCESSES)
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
 

@@ -32,6 +32,7 @@ SPEED = 1000.0
 TICKS = Ticks(now=lambda: time.monotonic() * SPEED, sleep=lambda seconds: asyncio.sleep(seconds / SPEED))
 PATIENT = Limits(first_byte_seconds=20, idle_seconds=20, frame_bytes=20_000, message_bytes=50_000, tool_calls=8)
 HASTY = PATIENT._replace(first_byte_seconds=0.3, idle_seconds=0.3, total_seconds=1.5)
+RESTLESS = PATIENT._replace(idle_seconds=0.3)
 FINE = "There is nothing to see."
 
 
@@ -90,7 +91,7 @@ def faults() -> dict[str, Fault]:
         "refused": Fault(Silent(), FAILED, "cannot be reached"),
         "deaf": Fault(Silent(), FAILED, "could not be reached within 0.2 s", PATIENT._replace(connect_seconds=0.2)),
         "silent": Fault(Silent(), LATE, "no_first_byte", HASTY, tries=6),
-        "stalls": Fault(Raw(whole[:2], "stall"), LATE, "stalled", HASTY, tries=1),
+        "stalls": Fault(Raw(whole[:2], "stall"), LATE, "stalled", RESTLESS, tries=1),
         "hangs-up": Fault(Raw(whole[:2], "drop"), FAILED, "bad_response", tries=1),
         "half-json": Fault(Raw((f'{{"choices": [{{"message": {{"content": "{KEY}'.encode(),), content_type=JSON), FAILED, "bad_response"),
         "half-a-stream": Fault(Raw((whole[1][:-20],)), FAILED, "bad_response"),
@@ -164,9 +165,11 @@ def deaf() -> Iterator[int]:
         for place in queue:
             place.setblocking(False)
             place.connect_ex(door.getsockname())
-        yield door.getsockname()[1]
-        for place in queue:
-            place.close()
+        try:
+            yield door.getsockname()[1]
+        finally:
+            for place in queue:
+                place.close()
 
 
 @asynccontextmanager
@@ -234,7 +237,7 @@ def other_faults() -> dict[str, Fault]:
         "overloaded": Fault(Status(529, {"error": {"type": "overloaded_error", "message": "Overloaded"}}), FAILED, "overloaded", tries=6),
         "refused": Fault(Silent(), FAILED, "cannot be reached"),
         "silent": Fault(Silent(), LATE, "no_first_byte", HASTY, tries=6),
-        "stalls": Fault(Raw(whole[:4], "stall"), LATE, "stalled", HASTY, tries=1),
+        "stalls": Fault(Raw(whole[:4], "stall"), LATE, "stalled", RESTLESS, tries=1),
         "hangs-up": Fault(Raw(whole[:4], "drop"), FAILED, "bad_response", tries=1),
         "half-json": Fault(Raw((b'{"type": "message", "content": [{"type": "text", "te',), content_type=JSON), FAILED, "bad_response"),
         "garbage": Fault(Raw((b"\x00\xff\xfe\x80" * 500,)), FAILED, "bad_response"),
