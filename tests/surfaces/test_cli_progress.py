@@ -2,10 +2,11 @@
 
 import io
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +15,14 @@ from remit.surfaces.cli.progress import Progress
 from remit.surfaces.display import width
 from tests.surfaces.cli_host import Shop, Terminal, shop
 
+ANSWER = {
+    "status": "error",
+    "data": {"status": "timeout", "task_id": "7", "result": "Too late.", "tool_summary": [], "model_used": "main", "subagent_type": "general"},
+    "text": "Too late.",
+    "stats": {"time_ms": 6000, "tool_calls": 0, "model": "main", "tokens": 0},
+    "context": {"cwd": "/", "params_input": {}},
+    "error": {"code": "TIMEOUT", "message": "Too late."},
+}
 LONG = "Read the notes and say what there is to be known about apples and pears in there, and about plums"
 
 
@@ -123,6 +132,29 @@ def _until(true: Callable[[], bool]) -> None:
 def at() -> Iterator[Shop]:
     with shop() as opened:
         yield opened
+
+
+@pytest.mark.parametrize("columns", [None, 80])
+def test_whoever_has_the_answer_is_told_what_goes_on_and_why_the_command_does(at: Shop, monkeypatch: pytest.MonkeyPatch, columns: int | None) -> None:
+    monkeypatch.setattr("remit.surfaces.cli.progress._HANDOVER_SECONDS", 0.1)
+    told = "#8 is handed over at the next step. Ctrl-C leaves it at once."
+
+    def delegate(*_: Any) -> Iterator[dict[str, Any]]:
+        yield item(7)
+        yield item(8, parent=7)
+        yield item(7, state="failed")
+        try:
+            yield {"type": "end", "answer": ANSWER}
+        finally:
+            _until(lambda: told in cast("io.StringIO", sys.stderr).getvalue())
+
+    monkeypatch.setattr(at.host, "delegate", delegate)
+    said = at("run", "Work", columns=columns)
+    assert said.code == 124
+    assert said.err.replace("\x1b[J", "").splitlines()[-3:-1] == [
+        "#8 has not ended.",
+        "A worker goes on with it. Call it off with: remit task cancel 8",
+    ]
 
 
 @pytest.mark.parametrize("columns", [None, 80])

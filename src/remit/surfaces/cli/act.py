@@ -99,6 +99,7 @@ def _delegated(session: Session, operation: str, fields: dict[str, Any]) -> Resu
         for item in items:
             if item["type"] == "end":
                 answer: Result = item["answer"]
+                progress.done()
                 return answer
             progress.take(item)
     raise Conflict("The work ended without a result.")

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from shutil import get_terminal_size
 from threading import Event, Lock, Thread
@@ -18,8 +18,9 @@ _ENDED = ("done", "failed", "canceled")
 _TITLE_CELLS = 12
 _QUESTION_LINES = 6
 _NAMED = 5
-_BLINK_SECONDS, _SILENCE_SECONDS, _LAST_LOOK_SECONDS = 0.1, 5.0, 1.0
+_BLINK_SECONDS, _SILENCE_SECONDS, _LAST_LOOK_SECONDS, _HANDOVER_SECONDS = 0.1, 5.0, 1.0, 1.0
 _ALONE = "No worker is running any more. Start one with: remit worker, or remit serve"
+_HANDOVER = "{} handed over at the next step. Ctrl-C leaves it at once."
 
 
 class Node:
@@ -71,6 +72,11 @@ class Node:
         return lines
 
 
+def _named(nodes: Sequence[Node]) -> str:
+    names = [f"#{node.item['task_id']}" for node in nodes]
+    return f"{', '.join(names[:_NAMED])}{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''}"
+
+
 def _how(question: dict[str, Any]) -> str:
     return f"remit interact respond {question['id']} {'--option N, or ANSWER' if question['options'] else 'ANSWER'}"
 
@@ -83,7 +89,8 @@ class Progress:
     """
 
     def __init__(self, unattended: Callable[[], bool]) -> None:
-        self._unattended, self._alone = unattended, False
+        self._unattended, self._footer = unattended, ""
+        self._ends_at: float | None = None
         self._err = sys.stderr
         self._live = self._err.isatty()
         self._nodes: dict[str, Node] = {}
@@ -98,18 +105,23 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Leave the last picture, all of it, as it is; whoever was cut off is told what is still under way."""
+        """Leave the last picture, all of it, as it is, and tell what is still under way."""
         self._over.set()
         self._watch.join(_LAST_LOOK_SECONDS)
+        self._footer = ""
         if self._live:
             self._draw(None)
-        left = [f"#{node.item['task_id']}" for node in self._roots() if not node.ended]
-        if left and kind is not None:
+        left = [node for node in (self._nodes.values() if kind is None else self._roots()) if not node.ended]
+        if left and (kind is not None or self._ends_at is not None):
             verb, it = ("has", "it") if len(left) == 1 else ("have", "each")
             self._say(
-                f"{', '.join(left[:_NAMED])}{f' and {len(left) - _NAMED} more' if len(left) > _NAMED else ''} {verb} not ended, only the wait has.",
-                f"A worker goes on with {it}. Call {it} off with: remit task cancel {left[0][1:]}",
+                f"{_named(left)} {verb} not ended{'' if kind is None else ', only the wait has'}.",
+                f"A worker goes on with {it}. Call {it} off with: remit task cancel {left[0].item['task_id']}",
             )
+
+    def done(self) -> None:
+        """The answer is there; what goes on below it may still have to be handed over before the wait ends."""
+        self._ends_at = time.monotonic() + _HANDOVER_SECONDS
 
     def take(self, item: dict[str, Any]) -> None:
         """One more item; results are shown in the end."""
@@ -119,14 +131,14 @@ class Progress:
             node = self._nodes.get(item["task_id"]) or self._add(Node(item))
             asked = [] if item["type"] == "task_started" else node.questions()
             node.take(item)
-            self._changed, self._alone, self._heard_at = True, False, time.monotonic()
+            self._changed, self._footer, self._heard_at = True, "", time.monotonic()
         if not self._live and item["type"] != "task_progress":
             self._say(node.line(), *(f"  it asks: {question}" for question in node.questions() if question not in asked))
 
     def picture(self, cells: int, rows: int | None = None) -> list[str]:
         """All tasks, or where they are more than there are rows, those that go on and how many there are."""
-        if self._alone:
-            return [*self._pictured(cells, None if rows is None else rows - 1), cut(_ALONE, cells)]
+        if self._footer:
+            return [*self._pictured(cells, None if rows is None else rows - 1), cut(self._footer, cells)]
         return self._pictured(cells, rows)
 
     def _pictured(self, cells: int, rows: int | None) -> list[str]:
@@ -160,7 +172,9 @@ class Progress:
     def _keep_watch(self) -> None:
         drawn_at = time.monotonic()
         while not self._over.wait(_BLINK_SECONDS):
-            if time.monotonic() - self._heard_at >= _SILENCE_SECONDS:
+            if self._ends_at is not None:
+                self._hand_over()
+            elif time.monotonic() - self._heard_at >= _SILENCE_SECONDS:
                 self._look()
             if self._live and (self._changed or time.monotonic() - drawn_at >= 1):
                 self._draw(get_terminal_size().lines - 1)
@@ -168,14 +182,21 @@ class Progress:
 
     def _look(self) -> None:
         """See whether anybody is left to work; a store that does not answer says nothing of that."""
-        before, heard_at = self._alone, self._heard_at
+        before, heard_at = self._footer, self._heard_at
         with suppress(RemitError):
             alone = self._unattended()
             with self._lock:
                 if self._heard_at == heard_at:
-                    self._alone, self._heard_at = alone, time.monotonic()
-        if self._alone and not before and not self._live:
-            self._say(_ALONE)
+                    self._footer, self._heard_at = _ALONE if alone else "", time.monotonic()
+        if self._footer and not before and not self._live:
+            self._say(self._footer)
+
+    def _hand_over(self) -> None:
+        left = [node for node in self._nodes.values() if not node.ended]
+        if left and not self._footer and self._ends_at is not None and time.monotonic() >= self._ends_at:
+            self._footer, self._changed = _HANDOVER.format(f"{_named(left)} {'is' if len(left) == 1 else 'are'}"), True
+            if not self._live:
+                self._say(self._footer)
 
     def _draw(self, rows: int | None) -> None:
         with self._lock:
