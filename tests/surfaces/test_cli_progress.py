@@ -137,23 +137,26 @@ def at() -> Iterator[Shop]:
 @pytest.mark.parametrize("columns", [None, 80])
 def test_whoever_has_the_answer_is_told_what_goes_on_and_why_the_command_does(at: Shop, monkeypatch: pytest.MonkeyPatch, columns: int | None) -> None:
     monkeypatch.setattr("remit.surfaces.cli.progress._HANDOVER_SECONDS", 0.1)
-    told = "#8 is handed over at the next step. Ctrl-C leaves it at once."
+    lead, ends, stays = at.create(), at.create(), at.create()
 
     def delegate(*_: Any) -> Iterator[dict[str, Any]]:
-        yield item(7)
-        yield item(8, parent=7)
-        yield item(7, state="failed")
+        yield item(int(lead))
+        yield item(int(ends), parent=int(lead))
+        yield item(int(stays), parent=int(lead))
+        yield item(int(lead), state="failed")
         try:
             yield {"type": "end", "answer": ANSWER}
         finally:
+            told = f"#{ends}, #{stays} are handed over at the next step. Ctrl-C leaves them at once."
             _until(lambda: told in cast("io.StringIO", sys.stderr).getvalue())
+            at.do("CancelTask", task_id=ends)
 
     monkeypatch.setattr(at.host, "delegate", delegate)
     said = at("run", "Work", columns=columns)
     assert said.code == 124
     assert said.err.replace("\x1b[J", "").splitlines()[-3:-1] == [
-        "#8 has not ended.",
-        "A worker goes on with it. Call it off with: remit task cancel 8",
+        f"#{stays} has not ended.",
+        f"A worker goes on with it. Call it off with: remit task cancel {stays}",
     ]
 
 

@@ -93,16 +93,19 @@ def _json(field: str, text: str) -> Any:
 
 
 def _delegated(session: Session, operation: str, fields: dict[str, Any]) -> Result:
-    from remit.surfaces.cli.progress import Progress
+    from remit.surfaces.cli.progress import ENDED, Progress
 
     with Progress(session.unattended) as progress, closing(session.host.delegate(operation, fields)) as items:
         for item in items:
             if item["type"] == "end":
                 answer: Result = item["answer"]
-                progress.done()
-                return answer
+                left = progress.done()
+                break
             progress.take(item)
-    raise Conflict("The work ended without a result.")
+        else:
+            raise Conflict("The work ended without a result.")
+    progress.tell_left([task_id for task_id in left if session.call("get_task", task_id=task_id)["state"] not in ENDED])
+    return answer
 
 
 _CODES = {"completed": 0, "running": 0, "failed": 1, "timeout": 124, "cancelled": 130}

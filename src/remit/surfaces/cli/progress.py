@@ -14,13 +14,12 @@ from remit.surfaces.display import cut, display_line, width, wrap
 from remit.surfaces.headline import headline
 
 _MARKS = {"running": "▸", "waiting": "…", "done": "✓", "failed": "✗", "canceled": "-"}
-_ENDED = ("done", "failed", "canceled")
+ENDED = ("done", "failed", "canceled")
 _TITLE_CELLS = 12
 _QUESTION_LINES = 6
 _NAMED = 5
 _BLINK_SECONDS, _SILENCE_SECONDS, _LAST_LOOK_SECONDS, _HANDOVER_SECONDS = 0.1, 5.0, 1.0, 1.0
 _ALONE = "No worker is running any more. Start one with: remit worker, or remit serve"
-_HANDOVER = "{} handed over at the next step. Ctrl-C leaves it at once."
 
 
 class Node:
@@ -40,7 +39,7 @@ class Node:
     @property
     def ended(self) -> bool:
         """True if nothing more will happen to it."""
-        return self.item["state"] in _ENDED
+        return self.item["state"] in ENDED
 
     def line(self, cells: int | None = None) -> str:
         """What is known of it, in a line; where there is not enough room, title, state and agent give way before the figures do."""
@@ -72,9 +71,9 @@ class Node:
         return lines
 
 
-def _named(nodes: Sequence[Node]) -> str:
-    names = [f"#{node.item['task_id']}" for node in nodes]
-    return f"{', '.join(names[:_NAMED])}{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''}"
+def _named(task_ids: Sequence[str]) -> str:
+    names = ", ".join(f"#{task_id}" for task_id in task_ids[:_NAMED])
+    return f"{names} and {len(task_ids) - _NAMED} more" if len(task_ids) > _NAMED else names
 
 
 def _how(question: dict[str, Any]) -> str:
@@ -105,23 +104,31 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Leave the last picture, all of it, as it is, and tell what is still under way."""
+        """Leave the last picture, all of it, as it is; whoever was cut off is told what is still under way."""
         self._over.set()
         self._watch.join(_LAST_LOOK_SECONDS)
         self._footer = ""
         if self._live:
             self._draw(None)
-        left = [node for node in (self._nodes.values() if kind is None else self._roots()) if not node.ended]
-        if left and (kind is not None or self._ends_at is not None):
-            verb, it = ("has", "it") if len(left) == 1 else ("have", "each")
+        if kind is not None:
+            self.tell_left([node.item["task_id"] for node in self._roots() if not node.ended], ", only the wait has")
+
+    def done(self) -> list[str]:
+        """The answer is there; what goes on below it, and may have to be handed over before the wait ends."""
+        self._ends_at = time.monotonic() + _HANDOVER_SECONDS
+        return self._left()
+
+    def tell_left(self, task_ids: Sequence[str], remark: str = "") -> None:
+        """Say which tasks go on without anybody who waits for them."""
+        if task_ids:
+            verb, it = ("has", "it") if len(task_ids) == 1 else ("have", "each")
             self._say(
-                f"{_named(left)} {verb} not ended{'' if kind is None else ', only the wait has'}.",
-                f"A worker goes on with {it}. Call {it} off with: remit task cancel {left[0].item['task_id']}",
+                f"{_named(task_ids)} {verb} not ended{remark}.",
+                f"A worker goes on with {it}. Call {it} off with: remit task cancel {task_ids[0]}",
             )
 
-    def done(self) -> None:
-        """The answer is there; what goes on below it may still have to be handed over before the wait ends."""
-        self._ends_at = time.monotonic() + _HANDOVER_SECONDS
+    def _left(self) -> list[str]:
+        return [node.item["task_id"] for node in self._nodes.values() if not node.ended]
 
     def take(self, item: dict[str, Any]) -> None:
         """One more item; results are shown in the end."""
@@ -192,9 +199,10 @@ class Progress:
             self._say(self._footer)
 
     def _hand_over(self) -> None:
-        left = [node for node in self._nodes.values() if not node.ended]
+        left = self._left()
         if left and not self._footer and self._ends_at is not None and time.monotonic() >= self._ends_at:
-            self._footer, self._changed = _HANDOVER.format(f"{_named(left)} {'is' if len(left) == 1 else 'are'}"), True
+            verb, it = ("is", "it") if len(left) == 1 else ("are", "them")
+            self._footer, self._changed = f"{_named(left)} {verb} handed over at the next step. Ctrl-C leaves {it} at once.", True
             if not self._live:
                 self._say(self._footer)
 
