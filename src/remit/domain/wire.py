@@ -43,7 +43,7 @@ def dumps(value: Any) -> str:
     return "".join(_encode(value, 0)) if _encode else _ENCODER.encode(value)
 
 
-@lru_cache(512)
+@lru_cache(4096)
 def instant(value: datetime) -> str:
     """A point in time, in UTC, in the one form that sorts as text."""
     if value.tzinfo is not UTC:
