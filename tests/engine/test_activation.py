@@ -1,6 +1,8 @@
 """What the engine does with tasks, told through public operations, on every store."""
 
 import asyncio
+import gc
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +27,26 @@ async def test_a_created_task_is_run_to_its_end(any_url: str) -> None:
         assert (task.state, task.summary) == (State.DONE, "All good")
         assert await team.events(task.id) == ["TaskCreated", "TaskStarted", "RunStarted", "UserNotified", "CompletionClaimed", "TaskCompleted"]
         assert await team.jobs() == []
+
+
+@pytest.fixture
+def collected() -> Iterator[Callable[[int], None]]:
+    """How often Python looks for cyclic garbage, as a test sets it."""
+    before = gc.get_threshold()
+    yield lambda objects: gc.set_threshold(objects, *before[1:])
+    gc.set_threshold(*before)
+
+
+@pytest.mark.parametrize(("before", "meanwhile"), [(700, 10_000), (2000, 10_000), (1234, 1234), (0, 0)])
+async def test_python_looks_for_cycles_rarely_while_a_worker_is_there_unless_told_otherwise(
+    collected: Callable[[int], None], before: int, meanwhile: int
+) -> None:
+    collected(before)
+    async with fleet("memory:") as team:
+        await team.hire()
+        await team.hire()
+        assert gc.get_threshold()[0] == meanwhile
+    assert gc.get_threshold()[0] == before
 
 
 async def test_a_question_holds_no_job_and_its_answer_resumes_the_task(any_url: str) -> None:

@@ -15,7 +15,7 @@ import uvicorn
 from remit import __version__, config
 from remit.bootstrap.api import operator
 from remit.bootstrap.runner import open_runner
-from remit.bootstrap.worker import at_once, embedded_worker
+from remit.bootstrap.worker import GARBAGE, at_once, embedded_worker
 from remit.bootstrap.workspace import open_workspace
 from remit.catalog import Caller, Core
 from remit.config import Settings
@@ -23,8 +23,6 @@ from remit.errors import Unavailable, invalid
 from remit.surfaces.guard import App, Guard, Message, Receive, Send
 
 GRACE_SECONDS = 5
-GARBAGE = 10_000
-"""After how many new objects Python looks for garbage that counting references has missed; its default of 700 costs a tenth of all work."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
