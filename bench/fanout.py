@@ -16,7 +16,7 @@ from bench.line import Line
 from bench.service import Service, service
 
 NOTES = 2
-SIZES = {1: 10, 10: 5, 100: 3}
+SIZES = {1: 10, 10: 5, 100: 6}
 """How many jobs, and how often in one process."""
 OPEN = 1000
 """How many more, once, in a process that has not had as many before, and all of them open at once."""

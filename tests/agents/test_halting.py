@@ -1,6 +1,7 @@
 """Tools and model calls that are under way when somebody says stop, here and in another process."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,8 @@ from tests.agents.test_killed_worker import worker
 from tests.crash.process import until
 from tests.modelserver import Say
 
-SLEEP = "echo begun >> begun.txt; sleep 61"
+SLEEP = f"echo begun >> begun.txt; sleep 61 # {os.getpid()}"
+"""A long command that is told from that of a test beside this one."""
 
 
 async def paused(at: Stage, task_id: str) -> None:

@@ -346,7 +346,8 @@ class Stretch:
             (waits if handed else plain).append((key, call))
         harmless = [(key, call) for key, call in plain if self._repeatable(call.name)]
         if harmless:
-            records = await asyncio.gather(*(self._harmless(key, call) for key, call in harmless))
+            first, *others = [self._harmless(key, call) for key, call in harmless]
+            records = await asyncio.gather(first, *others) if others else [await first]  # one alone needs no task of its own
             if self._activation.stopping.is_set():
                 return False  # they were told to stop too, and are made again by the next run
             await self._record(records)
