@@ -5,7 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr
+from contextlib import nullcontext, redirect_stderr
 from typing import Any, cast
 
 import pytest
@@ -158,6 +158,17 @@ def test_whoever_has_the_answer_is_told_what_goes_on_and_why_the_command_does(at
         f"#{stays} has not ended.",
         f"A worker goes on with it. Call it off with: remit task cancel {stays}",
     ]
+
+
+def test_a_store_that_is_gone_by_then_takes_no_answer_away(at: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: Any) -> Any:
+        raise Unavailable("The store is away.")
+
+    monkeypatch.setattr(at.host, "delegate", lambda *_: iter([item(7), item(8, parent=7), {"type": "end", "answer": ANSWER}]))
+    monkeypatch.setattr(at.host, "call", gone)
+    monkeypatch.setattr("remit.surfaces.cli.act.closing", nullcontext)
+    said = at("run", "Work")
+    assert (said.code, said.out.splitlines()[0]) == (124, "Too late.")
 
 
 @pytest.mark.parametrize("columns", [None, 80])

@@ -57,7 +57,7 @@ def patiently(action: Callable[[], object]) -> None:
                 raise
         else:
             return
-        time.sleep(TURN_SECONDS)
+        time.sleep(TURN_SECONDS)  # SQLite has nothing that one could wait for
 
 
 def translated(error: Exception, path: Path | str) -> RemitError:

@@ -3,10 +3,10 @@
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, cast
 
-from remit.errors import Conflict, invalid
+from remit.errors import Conflict, RemitError, invalid
 from remit.surfaces.cli.command import Session, WrongUse
 from remit.surfaces.cli.host import Result
 from remit.surfaces.cli.read import usable
@@ -104,7 +104,8 @@ def _delegated(session: Session, operation: str, fields: dict[str, Any]) -> Resu
             progress.take(item)
         else:
             raise Conflict("The work ended without a result.")
-    progress.tell_left([task_id for task_id in left if session.call("get_task", task_id=task_id)["state"] not in ENDED])
+    with suppress(RemitError):  # the answer is there, whatever becomes of the store
+        progress.tell_left([task_id for task_id in left if session.call("get_task", task_id=task_id)["state"] not in ENDED])
     return answer
 
 
