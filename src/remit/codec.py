@@ -64,5 +64,9 @@ def event_of(kind: str, data: Mapping[str, Any]) -> Any:
 
 
 def task_of(document: str) -> Task:
-    """A task from its row."""
-    return restore(Task, json.loads(document))
+    """A task from its row; UnknownEvent if something happened to it that this version does not know."""
+    raw = json.loads(document)
+    if raw.get("language", 1) > ev.LANGUAGE:
+        message = f"Task {raw.get('id')} has events of language {raw['language']}; this version knows {ev.LANGUAGE}."
+        raise UnknownEvent(message, hint="Upgrade remit.")
+    return restore(Task, raw)

@@ -9,33 +9,36 @@ import pytest
 
 from remit.app import worker
 from remit.app.recovery import Recovery
+from remit.app.service import Service
 from remit.codec import chained
+from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.project import Change
 from remit.domain.value import State
 from remit.ports import Append, Store, Unit
 from tests.agents.stage import calls, says, stage
 from tests.crash.process import until
-from tests.engine.fleet import fleet
+from tests.engine.fleet import ANN, fleet
 from tests.engine.test_schedule import WAITING, fast
 from tests.torture.worker import NEVER
 
 
-async def written_by_a_newer_remit(store: Store, task_id: str) -> None:
-    """Give a task an event that this version does not know, and its row what came of it."""
+async def written_by_a_newer_remit(store: Store, task_id: str, **left: Any) -> None:
+    """Give a task an event that this version does not know, and its row what came of it: at least the language of the event."""
     ((*columns, head, document),) = await store.select("rows_task", {"ids": [int(task_id)]})
     known = json.loads(document)
     fields = (f"newer-{task_id}", task_id, known["version"] + 1, "TaskBlessed", known["updated_at"], "user:ann", '{"by":"ann"}')
     event = ev.Stored(*fields, chained(head, *fields))
-    row: tuple[Any, ...] = (*columns, event.hash, json.dumps({**known, "version": event.version, "blessed_by": "ann"}))
+    row: tuple[Any, ...] = (*columns, event.hash, json.dumps({**known, "version": event.version, **(left or {"language": ev.LANGUAGE + 1})}))
     await store.commit(Unit((Append(task_id, known["version"], (event,)),), (Change("task", (int(task_id),), row),)))
 
 
-async def test_a_worker_leaves_alone_what_a_newer_one_wrote(any_url: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("left", [{}, {"blessed_by": "ann"}], ids=["nothing else", "a field"])
+async def test_a_worker_leaves_alone_what_a_newer_one_wrote(any_url: str, left: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "remit.engine")
     async with fleet(any_url) as team:
         newer = await team.create(["finish", "no"])
-        await written_by_a_newer_remit(team.core.store, newer)
+        await written_by_a_newer_remit(team.core.store, newer, **left)
         await team.hire()
         assert (await team.ended(await team.create(["finish", "yes"]))).state is State.DONE
         await until(lambda: f"run/{newer} is put off: run/{newer} was written by a newer remit" in caplog.text)
@@ -43,6 +46,35 @@ async def test_a_worker_leaves_alone_what_a_newer_one_wrote(any_url: str, caplog
         assert await team.events(newer) == ["TaskCreated", "TaskBlessed"]
         assert [key for key in await team.jobs() if key == f"run/{newer}"] == [f"run/{newer}"]
         assert "Traceback" not in caplog.text
+
+
+async def test_a_task_waits_for_a_worker_that_knows_what_happened_to_it(
+    any_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two versions of which the newer one has another shape of one event; nothing else in the task tells of it."""
+    monkeypatch.setattr(worker, "NEWER_SECONDS", 0.2)
+    caplog.set_level(logging.INFO, "remit.engine")
+    child = {"title": "Child", "metadata": {"script": [["ask", "Which?"], ["finish", "this one"]]}}
+    async with fleet(any_url) as old:
+        await old.hire(cron=NEVER)
+        idle = await old.create(**WAITING)
+        await old.until(idle, lambda task: task.state is State.WAITING)
+        parent = await old.create(["block", child], ["finish", "all of it"])
+        below = (await old.until(parent, lambda task: task.state is State.WAITING)).children[0].id
+        question = (await old.until(below, lambda task: bool(task.questions) and task.run is None)).questions[0].id
+        monkeypatch.setitem(ev.SINCE, ev.MessageSent, 2)
+        new = Service(old.core.store, old.core.clock, old.core.agents)
+        for task_id in (idle, parent):
+            await new.execute(cmd.SendMessage(task_id=task_id, message="Hurry up."), ANN)
+        before = [await old.events(task_id) for task_id in (idle, parent)]
+        await old.do("Respond", interaction_id=question, answer="This")
+        assert (await old.ended(below)).summary == "this one"
+        await until(lambda: f"run/{idle} was written by a newer remit: Task {idle} has events of language 2" in caplog.text)
+        await until(lambda: f"tell/{parent} was written by a newer remit: Task {parent} has events of language 2" in caplog.text)
+        assert [await old.events(task_id) for task_id in (idle, parent)] == before
+        monkeypatch.setattr(ev, "LANGUAGE", 2)
+        assert ((await old.ended(idle)).summary, (await old.ended(parent)).summary) == ("second turn", "all of it")
+        assert (await old.events(parent)).count("SubtaskSettled") == 1
 
 
 async def test_a_worker_leaves_alone_a_conversation_that_a_newer_one_wrote(

@@ -2,21 +2,24 @@
 
 import json
 from datetime import UTC, datetime, timedelta, timezone
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 from remit import codec
 from remit.codec import EVENTS, GENESIS, event_of, opened, seal, task_of
 from remit.domain import event as ev
+from remit.domain.evolve import evolve
 from remit.domain.record import MISSING, fields, is_record, replace
 from remit.domain.value import Task
 from remit.domain.wire import dumps, plain
 from remit.errors import UnknownEvent
-from tests.unit.given import ENDED, LIVE, NOW, given
+from tests.unit.given import CREATED, ENDED, LIVE, NOW, given
 
 GOLDEN = [json.loads(line) for line in (Path(__file__).parent.parent / "golden" / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+LANGUAGES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent.parent / "golden" / "language.json").read_text(encoding="utf-8"))
 ENTRY = ev.Entry(id="e1", stream="1", version=3, at=NOW, actor="user:ann", event=ev.MessageSent(update_id="1-u1", message="Hello"))
 
 
@@ -92,6 +95,59 @@ def test_history_stays_readable_when_a_limit_is_tightened() -> None:
     long = "x" * 10_000
     assert event_of("TaskRevised", {"title": long}).title == long
     assert event_of("StepsReplaced", {"steps": [{"title": long}]}).steps[0].title == long
+
+
+# The language of events, and whom a task can be left to.
+
+
+def test_every_change_of_the_language_has_a_number_that_its_events_carry() -> None:
+    """If this fails: raise LANGUAGE, name the event in SINCE, add the new language to the file, and never edit an older one."""
+    assert sorted(map(int, LANGUAGES)) == list(range(1, ev.LANGUAGE + 1))
+    assert LANGUAGES[str(ev.LANGUAGE)] == _spoken()
+    changed = {
+        name: language
+        for language in range(2, ev.LANGUAGE + 1)
+        for name, shape in LANGUAGES[str(language)].items()
+        if LANGUAGES[str(language - 1)].get(name) != shape
+    }
+    assert {kind.__name__: language for kind, language in ev.SINCE.items()} == changed
+
+
+def _spoken() -> dict[str, Any]:
+    """Every event of a task by name: the number of its shape, and its fields down to the last word."""
+    return {kind.__name__: [len(codec.UPCASTERS.get(kind.__name__, ())) + 1, _shape(kind)] for kind in get_args(ev.Event)}
+
+
+def _shape(hint: Any) -> Any:
+    if is_record(hint):
+        return {name: _shape(inner) for name, inner in get_type_hints(hint).items()}
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return [member.value for member in hint]
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    if parts := [part for part in get_args(hint) if part not in (type(None), ...)]:
+        return [_shape(part) for part in parts]
+    return getattr(hint, "__name__", str(hint))
+
+
+def test_a_task_needs_a_reader_of_the_newest_language_that_it_has_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ev, "LANGUAGE", 3)
+    monkeypatch.setitem(ev.SINCE, ev.MessageSent, 3)
+    monkeypatch.setitem(ev.SINCE, ev.TaskRevised, 2)
+    task = given(CREATED)
+    heard = evolve(task, replace(ENTRY, version=task.version + 1))
+    later = evolve(heard, replace(ENTRY, version=heard.version + 1, event=ev.TaskRevised(title="Another")))
+    assert (task.language, heard.language, later.language) == (1, 3, 3)
+    document = dumps(plain(later))
+    assert task_of(document) == later
+    monkeypatch.setattr(ev, "LANGUAGE", 2)
+    with pytest.raises(UnknownEvent, match=r"Task 1 has events of language 3; this version knows 2\. Upgrade remit"):
+        task_of(document)
+
+
+def test_a_task_can_begin_in_a_newer_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ev.SINCE, ev.TaskCreated, 2)
+    assert given(CREATED).language == 2
 
 
 # Old shapes.

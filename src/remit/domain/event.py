@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from remit.domain.record import record
 from remit.domain.value import (
@@ -514,6 +514,12 @@ Event = (
     | BudgetSettled
 )
 """What can stand in a task's stream."""
+
+LANGUAGE = 1
+"""How much of the language of events this version knows: one more for each change of it (`tests/golden/language.json`)."""
+
+SINCE: dict[type[Any], int] = {}
+"""The events that came, or got another shape, after language 1, each with the language that it belongs to now."""
 
 
 @record

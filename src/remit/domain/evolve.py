@@ -103,6 +103,7 @@ def _created(event: ev.TaskCreated, entry: ev.Entry) -> Task:
         created_at=entry.at,
         updated_at=entry.at,
         version=entry.version,
+        language=_language(event),
         labels=event.labels,
         metadata=event.metadata,
         idempotency_key=event.idempotency_key,
@@ -228,6 +229,11 @@ def foreseen(task: Task, events: Iterable[ev.Event], actor: str, now: datetime) 
     return task
 
 
+def _language(event: ev.Event | ev.GuideCreated | ev.KeyClaimed) -> int:
+    """The language that an event is in."""
+    return ev.SINCE.get(type(event), 1)
+
+
 def _stamped(task: Task, entry: ev.Entry) -> Task:
     """Version and time, and the task's own clock: it runs in runs and while only subtasks are awaited, never while a person is."""
     since, spent = task.clock_since, task.duration
@@ -238,6 +244,8 @@ def _stamped(task: Task, entry: ev.Entry) -> Task:
         since = None
     if task.overdue is not None and task.state is not State.PENDING:
         task = replace(task, overdue=None)
+    if (language := _language(entry.event)) > task.language:
+        task = replace(task, language=language)
     return replace(task, version=entry.version, updated_at=entry.at, clock_since=since, duration=spent)
 
 

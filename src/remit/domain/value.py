@@ -373,6 +373,8 @@ class Task:
     completed_at: datetime | None = None
     archived_at: datetime | None = None
     version: int
+    language: int = 1
+    """The newest language of events that its stream needs: whoever knows less must leave it alone."""
     labels: tuple[str, ...] = ()
     metadata: Mapping[str, Json] | None = None
     idempotency_key: str | None = None
