@@ -23,6 +23,7 @@ test: .venv/dev ## Run every test, on memory, SQLite and a real PostgreSQL
 torture: .venv/dev ## Kill workers and servers under load for a while, on SQLite and on PostgreSQL
 	$(BIN)/python -m tests.torture --database sqlite --tasks 5000 --kills 80 --stops 10 --minutes 5
 	$(BIN)/python -m tests.torture --database postgres --tasks 5000 --kills 80 --stops 10 --restarts 10 --minutes 5
+	REMIT_KILL_EVERY=1 $(BIN)/python -m pytest tests/crash/test_kill_sqlite.py
 
 lint: .venv/dev ## Check style
 	$(BIN)/ruff check .

@@ -182,8 +182,8 @@ async def test_a_check_that_a_dead_worker_had_claimed_is_made_once_by_another(an
         await at.call("complete_task", task_id=task_id)
         (taken,) = (await at.team.core.store.claim(Claim("dead", {}, 0, 10, 0.2))).jobs
         assert taken.key == f"check/{task_id}"
-        await at.team.hire(heartbeat_seconds=0.4)
-        await at.team.hire(heartbeat_seconds=0.4)
+        await at.team.hire(heartbeat_seconds=1.0)
+        await at.team.hire(heartbeat_seconds=1.0)
         assert (await at.team.ended(task_id)).verification == "verified"
         await at.team.idle()
         assert (await at.team.events(task_id)).count("CriterionChecked") == 1

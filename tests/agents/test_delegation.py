@@ -13,7 +13,7 @@ from remit.domain.value import State
 from remit.errors import InvalidParam, NotFound
 from tests.agents.stage import Gate, calls, says, stage, texts
 from tests.agents.test_interruption import reached
-from tests.engine.fleet import ANN
+from tests.engine.fleet import ANN, PATIENCE_SECONDS
 
 
 def echo(request: Request) -> Response:
@@ -166,7 +166,7 @@ async def test_cancel_all_stops_what_a_session_handed_out(any_url: str, tmp_path
         mine = [(await at.call("task", objective=f"Work {n}", wait=False, session_id="s1"))["data"]["task_id"] for n in range(3)]
         other = (await at.call("task", objective="Other", wait=False, session_id="s2"))["data"]["task_id"]
         await reached(gate)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             assert sorted((await at.call("cancel_all", session_id="s1"))["canceled"]) == sorted(mine)
         assert not [key for key in await at.team.jobs() if key.removeprefix("run/") in mine]
         asked = len(at.script.asked)

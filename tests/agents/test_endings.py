@@ -113,10 +113,10 @@ async def test_the_end_of_time_leaves_a_turn_for_a_report(any_url: str, tmp_path
         return gate.then(says("Too late.")) if results(request) else calls(("LS", {"path": "."}))
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(limits={"timeout_seconds": 0.5})
+        task = await at.run(limits={"timeout_seconds": 2.5})
         assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 1)
-        assert task.failure_reason == "The time limit of 0.5 seconds is reached. Its report: Half of it."
-        assert "You have used up what this task may use (0.5 seconds)." in at.script.asked[2].messages[-1].text
+        assert task.failure_reason == "The time limit of 2.5 seconds is reached. Its report: Half of it."
+        assert "You have used up what this task may use (2.5 seconds)." in at.script.asked[2].messages[-1].text
         assert (task.usage.requests, [(item.tool, item.count) for item in task.tool_summary]) == (2, [("LS", 1)])
         assert (await at.transcript(task.id))[-1]["parts"][0]["text"] == "Half of it."
         envelope = await at.call("task_output", task_id=task.id)
@@ -129,7 +129,7 @@ async def test_a_tool_that_is_cut_off_by_the_end_of_time_is_told_as_unknown(any_
         return calls(("Bash", {"command": "echo begun > begun.txt; sleep 60"})) if request.tools else says(results(request)[0])
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(limits={"timeout_seconds": 1}, tools=["Bash"])
+        task = await at.run(limits={"timeout_seconds": 3}, tools=["Bash"])
         assert (task.reason, (tmp_path / "begun.txt").exists()) == ("timeout", True)
         assert "This call was begun and then interrupted" in (task.failure_reason or "")
 
@@ -144,9 +144,9 @@ async def test_a_report_that_does_not_come_holds_nobody_up(any_url: str, tmp_pat
         return gate.then(says("Too late.")) if results(request) else calls(("LS", {"path": "."}))
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(limits={"timeout_seconds": 0.3})
+        task = await at.run(limits={"timeout_seconds": 2.5})
         assert (task.state, task.reason, task.counts.runs, len(at.script.asked)) == (State.FAILED, "timeout", 1, 3)
-        assert (task.failure_reason, task.duration < 10) == ("The time limit of 0.3 seconds is reached.", True)
+        assert (task.failure_reason, task.duration < 30) == ("The time limit of 2.5 seconds is reached.", True)
 
 
 async def test_time_is_summed_over_runs_and_stands_still_for_a_person(any_url: str, tmp_path: Path) -> None:
@@ -158,11 +158,11 @@ async def test_time_is_summed_over_runs_and_stands_still_for_a_person(any_url: s
         task_id = await at.create(limits={"timeout_seconds": 30})
         asked = await at.waiting(task_id)
         first = asked.duration
-        await asyncio.sleep(0.4)  # a person takes their time: that is what is measured
+        await asyncio.sleep(2)  # a person takes their time: that is what is measured
         await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
         task = await at.team.ended(task_id)
         assert first >= 0.15
-        assert first + 0.15 <= task.duration < first + 0.4
+        assert first + 0.15 <= task.duration < first + 2
         late = await at.run(limits={"timeout_seconds": 0.1})
         assert late.reason == "timeout"
 

@@ -68,7 +68,7 @@ async def test_a_long_command_is_told_of_a_cancel_and_is_gone(any_url: str, tmp_
             while not marker.exists():  # noqa: ASYNC110 - another process writes it, and rings no bell
                 await asyncio.sleep(0.01)
         assert (await at.call("cancel_task", task_id=task_id))["canceled"] == [task_id]
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await stopped(at)
             while _sleepers(command):  # noqa: ASYNC110 - a process that ends rings no bell
                 await asyncio.sleep(0.01)
@@ -96,7 +96,7 @@ async def test_a_cancel_during_a_model_call_lets_no_other_begin(any_url: str, tm
         await reached(gate)
         await at.call("cancel_task", task_id=task_id)
         gate.open.set()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await stopped(at)
         task = await at.team.task(task_id)
         assert (task.state, task.counts.runs, len(at.script.asked)) == (State.CANCELED, 1, 1)
@@ -120,7 +120,7 @@ async def test_a_cancel_reaches_children_in_the_middle_of_their_calls(any_url: s
         canceled = (await at.call("cancel_task", task_id=task_id))["canceled"]
         for gate in gates.values():
             gate.open.set()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await stopped(at)
         assert sorted(canceled) == ["1", "2", "3"]
         assert [(await at.team.task(name)).state for name in canceled] == [State.CANCELED] * 3
@@ -137,7 +137,7 @@ async def test_the_word_of_a_person_ends_the_run(any_url: str, tmp_path: Path, h
         fields = {"summary": "I did it."} if how == "complete_task" else {"message": "Not worth it."}
         await at.call(how, task_id=task_id, **fields)
         gate.open.set()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await stopped(at)
         task = await at.team.task(task_id)
         assert (task.state, made, len(at.script.asked)) == (State.DONE if how == "complete_task" else State.FAILED, [], 1)

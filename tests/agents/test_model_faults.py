@@ -33,6 +33,7 @@ TICKS = Ticks(now=lambda: time.monotonic() * SPEED, sleep=lambda seconds: asynci
 PATIENT = Limits(first_byte_seconds=20, idle_seconds=20, frame_bytes=20_000, message_bytes=50_000, tool_calls=8)
 HASTY = PATIENT._replace(first_byte_seconds=0.3, idle_seconds=0.3, total_seconds=1.5)
 RESTLESS = PATIENT._replace(idle_seconds=0.3)
+BUSY = PATIENT._replace(total_seconds=1.5)
 FINE = "There is nothing to see."
 
 
@@ -111,7 +112,7 @@ def faults() -> dict[str, Fault]:
         "says-nothing-once": Fault(lambda body: Say((FINE,)) if answers(body) else Say(("",)), DONE, tries=2),
         "filtered": Fault(Say(("I cannot",), finish="content_filter"), FAILED, "refused to answer"),
         "endless-words": Fault(Raw(repeat(chunk({"content": "and so on, " * 50}))), FAILED, "more than 50,000 bytes", tries=1),
-        "endless-nothing": Fault(Raw(repeat(b": still here\n\n")), LATE, "was not done within", HASTY),
+        "endless-nothing": Fault(Raw(repeat(b": still here\n\n")), LATE, "was not done within", BUSY),
         "endless-for-a-task": Fault(Raw(repeat(b": still here\n\n")), LATE, "time limit of 0.7 seconds", allowed={"timeout_seconds": 0.7}),
         "huge": Fault(Say(("x" * 60_000,), stream=False), FAILED, "more than 50,000 bytes"),
         "huge-frame": Fault(Raw((chunk({"content": "x" * 30_000}),)), FAILED, "longer than 20,000 bytes"),

@@ -55,10 +55,10 @@ async def test_a_blocked_task_whose_time_is_up_gets_one_last_turn_to_report(any_
         return calls(("task_parallel", {"tasks": pieces}))
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(owner="build", limits={"timeout_seconds": 2})
+        task = await at.run(owner="build", limits={"timeout_seconds": 4})
         assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 2)
-        assert task.duration >= 2
-        assert task.failure_reason == "The time limit of 2 seconds is reached. Its report: Rocks were found; the digging goes on."
+        assert task.duration >= 4
+        assert task.failure_reason == "The time limit of 4 seconds is reached. Its report: Rocks were found; the digging goes on."
         (told,) = [request for request in at.script.asked if not request.tools]
         (found,) = results(told)
         assert "completed. Task 2.\n\nThree rocks." in found
@@ -76,8 +76,8 @@ async def test_a_blocked_task_whose_time_is_up_gets_one_last_turn_to_report(any_
 async def test_it_fails_without_a_report_if_no_slot_comes(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
     async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug."))), concurrency=1) as at:
-        task = await at.run(owner="build", limits={"timeout_seconds": 1})
-        assert (task.reason, task.counts.runs, task.failure_reason) == ("timeout", 1, "The time limit of 1 seconds is reached.")
+        task = await at.run(owner="build", limits={"timeout_seconds": 3})
+        assert (task.reason, task.counts.runs, task.failure_reason) == ("timeout", 1, "The time limit of 3 seconds is reached.")
         assert (await at.team.events("1"))[-2:] == ["TimerFired", "TaskFailed"]
         gate.open.set()
         await at.team.idle()
@@ -128,7 +128,7 @@ async def test_it_runs_out_in_whichever_process_is_there(any_url: str, tmp_path:
     """Nobody here does the work of the child; the worker that saw the wait begin is gone by the time it ends."""
     async with stage(any_url, tmp_path, leading(None), workers=0) as at:
         first = await at.hire(agents=("build",))
-        task_id = await at.create(owner="build", limits={"timeout_seconds": 1})
+        task_id = await at.create(owner="build", limits={"timeout_seconds": 3})
         await at.waiting(task_id)
         first.stop()
         await at.hire(agents=("plan",))

@@ -43,7 +43,7 @@ async def test_a_circuit_that_opens_is_seen_with_the_worker(any_url: str, tmp_pa
     async with ModelServer("openai").running() as server, opened_desk(server.url) as desk, stage(any_url, tmp_path, [], workers=0) as at:
         server.replies = [Status(500, "out of order")]
         assert desk.trouble() == []
-        await at.hire(desk, heartbeat_seconds=0.4)
+        await at.hire(desk, heartbeat_seconds=1.0)
         tasks = [await at.create(limits={"max_attempts": 1}) for _ in range(FAILURES_TO_OPEN)]
         assert {(await at.team.ended(task_id)).state for task_id in tasks} == {State.FAILED}
         (opened,) = [model for model in await trouble(at) if model["agent"] is None]
@@ -54,7 +54,7 @@ async def test_a_circuit_that_opens_is_seen_with_the_worker(any_url: str, tmp_pa
 async def test_a_circuit_that_opens_for_one_agent_is_seen_and_holds_back_nobody_else(any_url: str, tmp_path: Path) -> None:
     async with ModelServer("openai").running() as server, opened_desk(server.url) as desk, stage(any_url, tmp_path, [], workers=0) as at:
         server.replies = [Status(400, "no such thing")]
-        await at.hire(desk, heartbeat_seconds=0.4)
+        await at.hire(desk, heartbeat_seconds=1.0)
         for _ in range(FAILURES_TO_OPEN):
             assert (await at.run(owner="general")).state is State.FAILED
         assert await trouble(at) == [{"endpoint": server.url, "agent": "general", "circuit": "open", "failures": FAILURES_TO_OPEN}]

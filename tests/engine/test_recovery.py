@@ -6,9 +6,14 @@ import pytest
 
 from remit.app.recovery import Recovery
 from remit.bootstrap import worker
+from remit.codec import seal
+from remit.domain import event as ev
+from remit.domain.evolve import evolve
+from remit.domain.project import Rows
 from remit.domain.value import State
-from remit.ports import Claim, Lease, Unit
-from tests.engine.fleet import PATIENCE_SECONDS, Fleet, fleet
+from remit.ports import Append, Claim, Lease, Unit
+from tests.engine.fleet import ANN, PATIENCE_SECONDS, Fleet, fleet
+from tests.torture.worker import NEVER
 
 
 async def without_jobs(team: Fleet) -> Recovery:
@@ -78,6 +83,41 @@ async def test_news_that_were_not_told_are_told(any_url: str) -> None:
         assert (await team.ended(waiting)).reason == "dependency"
         told = await team.until(parent, lambda task: task.children[0].settled is not None)
         assert told.children[0].settled == "done"
+
+
+async def told_without_a_wake(team: Fleet, task_id: str) -> None:
+    """Append a message to a waiting task, as if what should wake it had been forgotten."""
+    task, head = await team.task(task_id), (await team.core.store.select("rows_task", {"ids": [int(task_id)]}))[0][-2]
+    event = ev.MessageSent(update_id=f"{task_id}-u1", message="Look here.")
+    entry = ev.Entry(id=f"forged-{task_id}", stream=task_id, version=task.version + 1, at=task.updated_at, actor=ANN, event=event)
+    stored, rows = seal(entry, head), Rows(task)
+    rows.add(entry, evolve(task, entry))
+    await team.core.store.commit(Unit((Append(task_id, task.version, (stored,)),), tuple(rows.changes(stored.hash))))
+
+
+async def test_updates_that_woke_nobody_are_heard(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        worker = await team.hire(cron=NEVER)
+        turn = await team.create(["wait"], ["finish", "heard"], completion="explicit")
+        child = {"title": "Child", "metadata": {"script": [["ask", "What?"]]}}
+        parent = await team.create(["children", [child]], ["wait"], ["finish", "heard"], completion="explicit")
+        asking = await team.create(["ask", "Which?"], ["finish", "heard"])
+        tasks = (turn, parent, asking)
+        for task_id in tasks:
+            await team.until(task_id, lambda task: task.state is State.WAITING and task.run is None)
+        worker.stop()
+        await team.staff(0)
+        recovery = Recovery(team.core.store, team.core.service)
+        assert (await recovery.examine()).total == 0
+        for task_id in tasks:
+            await told_without_a_wake(team, task_id)
+        found = await recovery.repair()
+        assert (found.undelivered_updates, found.total) == ((turn, parent), 2)
+        assert (await recovery.examine()).total == 0
+        await team.hire(cron=NEVER)
+        for task_id in (turn, parent):
+            await team.until(task_id, lambda task: not task.queued)
+        assert [(await team.task(task_id)).queued == () for task_id in tasks] == [True, True, False]
 
 
 async def test_a_claim_whose_check_was_lost_is_checked(any_url: str) -> None:

@@ -78,6 +78,11 @@ class Limits(NamedTuple):
     fleet: int = 0
     lease_seconds: float = 2.0
 
+    @property
+    def named(self) -> dict[str, int]:
+        """Each limit by the name of what it limits."""
+        return {**self.agents, **({"fleet": self.fleet} if self.fleet else {})}
+
 
 class History:
     """Everything that is known, in the shapes that the rules ask for."""
@@ -116,6 +121,20 @@ class History:
     def end(self) -> dict[str, Event]:
         """The terminal event of each task that has one."""
         return {stream: event for stream, events in self.tasks.items() for event in events if event.type in TERMINAL}
+
+    @cached_property
+    def most_at_once(self) -> Counter[str]:
+        """How many runs there ever were at once: of each agent, and in the fleet."""
+        live: dict[str, str] = {}
+        most: Counter[str] = Counter()
+        for event in self.raw.events:
+            if event.type == "RunStarted":
+                live[event.stream] = self.created.get(event.stream, {}).get("owner") or ""
+                for name, count in (*Counter(live.values()).items(), ("fleet", len(live))):
+                    most[name] = max(most[name], count)
+            elif event.type in RUN_ENDS:
+                live.pop(event.stream, None)
+        return most
 
     def state(self, stream: str) -> str:
         """How a task ended, with its reason; or how its row says it stands."""
@@ -394,21 +413,12 @@ def dependents_wait(history: History) -> Iterator[str]:
 
 
 def limits_hold(history: History) -> Iterator[str]:
-    """Never more live runs at once than configured: of an agent, and in the fleet."""
-    live: dict[str, str] = {}
-    most: Counter[str] = Counter()
-    owners = {stream: data.get("owner") or "" for stream, data in history.created.items()}
-    for event in history.raw.events:
-        if event.type == "RunStarted":
-            live[event.stream] = owners.get(event.stream, "")
-            most["fleet"] = max(most["fleet"], len(live))
-            of_agent = Counter(live.values())
-            for agent in history.limits.agents:
-                most[agent] = max(most[agent], of_agent[agent])
-        elif event.type in RUN_ENDS:
-            live.pop(event.stream, None)
-    allowed = dict(history.limits.agents) | ({"fleet": history.limits.fleet} if history.limits.fleet else {})
-    yield from (f"{most[name]} runs of {name} were live at once; {limit} may be" for name, limit in allowed.items() if most[name] > limit)
+    """Never more live runs at once than configured, of an agent and in the fleet; and as many, or nothing was shown."""
+    for name, limit in history.limits.named.items():
+        if (most := history.most_at_once[name]) > limit:
+            yield f"{most} runs of {name} were live at once; {limit} may be"
+        elif most < limit:
+            yield f"only {most} runs of {name} were ever live at once; that they are never more than {limit} was not tried"
 
 
 def queue_is_empty(history: History) -> Iterator[str]:

@@ -28,7 +28,7 @@ class Forger:
         self.log: list[dict[str, Any]] = []
         self.effects: list[str] = []
         self.faults = Faults(killed=(100,), wanted_kills=1)
-        self.limits = Limits({"general": 2}, 3)
+        self.limits = Limits({"general": 2}, 2)
         self.states: dict[str, tuple[str, str | None]] = {}
 
     def say(self, stream: str, kind: str, actor: str = "system:engine", **data: Any) -> None:
@@ -104,8 +104,9 @@ def good() -> Forger:
     run = at.run("2")
     at.task("3", ["finish", "x"], parent_id="2")
     at.say("2", "SubtaskLinked", child_id="3")
+    below = at.run("3")
     at.say("2", "RunYielded", run_id=run)
-    at.finish("3", at.run("3"))
+    at.finish("3", below)
     at.say("2", "SubtaskSettled", child_id="3", state="done")
     run = at.run("2", 2)
     at.say("2", "UserInteractionRequested", interaction_id="2-q1", question="Which?")
@@ -279,13 +280,21 @@ def _ends_late(at: Forger) -> None:
 
 
 def too_many_of_an_agent(at: Forger) -> None:
-    at.limits = Limits({"general": 1})
+    at.limits = Limits({"general": 2})
     _ends_late(at)
 
 
 def too_many_in_the_fleet(at: Forger) -> None:
-    at.limits = Limits({}, 1)
+    at.limits = Limits({}, 2)
     _ends_late(at)
+
+
+def limit_of_an_agent_never_tried(at: Forger) -> None:
+    at.limits = Limits({"general": 3})
+
+
+def limit_of_the_fleet_never_tried(at: Forger) -> None:
+    at.limits = Limits({}, 3)
 
 
 def job_left(at: Forger) -> None:
@@ -330,6 +339,7 @@ FORGERIES: list[tuple[checker.Rule, Forgery]] = [
     *[(checker.effects_once, forge) for forge in (effect_twice, effect_lost, effect_unrecorded, effect_never_ended)],
     (checker.dependents_wait, started_too_early),
     *[(checker.limits_hold, forge) for forge in (too_many_of_an_agent, too_many_in_the_fleet)],
+    *[(checker.limits_hold, forge) for forge in (limit_of_an_agent_never_tried, limit_of_the_fleet_never_tried)],
     (checker.queue_is_empty, job_left),
     *[(checker.bad_ends_are_counted, forge) for forge in (given_up_too_early, failed_by_itself)],
     *[(checker.lost_with_their_worker, forge) for forge in (robbed_of_its_run, repaired)],

@@ -193,6 +193,11 @@ class MemoryEventStore:
                 {**(self._task(r["task_id"]) or {}), **r} for r in self._records("run") if r["task_id"] in p["ids"] and r["outcome"] is None
             ),
             "ticking": lambda p: [r for r in self._records("task") if r["state"] == "waiting" and '"tick"' in r["wait"] and r["id"] > p["after"]],
+            "unheard": lambda _: (
+                r
+                for r in self._records("task")
+                if r["state"] == "waiting" and any(u["task_id"] == r["id"] and u["status"] == "queued" for u in self._records("task_update"))
+            ),
             "alarmed": lambda _: (r for r in self._records("task") if r["state"] == "waiting"),
             "jobless": lambda _: (
                 r for r in self._ready({"priority": -1, "after": 0, "now": "9", "limit": None}) if not self._jobs.has(f"run/{r['id']}")

@@ -80,6 +80,8 @@ SELECT: Mapping[str, str] = {
     "live_runs": """SELECT r.task_id, r.run_id, t.state FROM run r JOIN task t ON t.id = r.task_id
         WHERE r.outcome IS NULL AND r.task_id IN [ids] ORDER BY r.task_id""",
     "ticking": """SELECT id FROM task WHERE state = 'waiting' AND wait LIKE '%"tick"%' AND id > :after ORDER BY id LIMIT :limit""",
+    "unheard": """SELECT t.id FROM task t WHERE t.state = 'waiting' AND t.id > :after
+        AND EXISTS (SELECT 1 FROM task_update u WHERE u.task_id = t.id AND u.status = 'queued') ORDER BY t.id LIMIT :limit""",
     "alarmed": """SELECT id FROM task WHERE state = 'waiting' AND (wait LIKE '%"timer"%' OR (wait LIKE '%"tick"%' AND doc LIKE '%"cron"%')
         OR (wait LIKE '%"subtask"%' AND doc LIKE '%"clock_since"%'))
         AND id > :after ORDER BY id LIMIT :limit""",

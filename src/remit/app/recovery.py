@@ -85,7 +85,7 @@ class Recovery:
 
     async def _wake(self, task_id: str) -> None:
         try:
-            await self._service.execute(cmd.Tick(task_id=task_id), SYSTEM)
+            await self._service.execute(cmd.RunTask(task_id=task_id), SYSTEM)
         except Conflict:
             return
 
@@ -95,7 +95,7 @@ class Recovery:
             stale_runs=await self._such("runless", self._known),
             parents_not_told=await self._such("untold", self._has_news),
             dependents_not_told=tuple([str(row[0]) async for row in self._rows("unreleased")]),
-            undelivered_updates=await self._such("ticking", self._has_updates),
+            undelivered_updates=await self._such("unheard", self._could_hear),
             waiting_without_alarm=await self._such("alarmed", self._alarms),
             claims_without_check=tuple([str(row[0]) async for row in self._rows("unchecked")]),
             budgets_below_use=await self._such("budgets", self._is_below_use),
@@ -140,8 +140,10 @@ class Recovery:
         children = (await self._service.load(task_id)).children
         return any(child.id in ended and child.settled is None and child.wait != "none" for child in children)
 
-    async def _has_updates(self, task_id: str) -> bool:
-        return bool((await self._service.load(task_id)).queued)
+    async def _could_hear(self, task_id: str) -> bool:
+        """Whether a task waits for nothing that an update has to wait for too."""
+        task = await self._service.load(task_id)
+        return task.wait is not None and not task.wait.holds
 
     async def _rows(self, query: str) -> AsyncIterator[tuple[Any, ...]]:
         after = 0
