@@ -12,7 +12,7 @@ from remit.domain.table import BESIDE, TABLES
 from remit.domain.value import Tools
 
 if TYPE_CHECKING:  # only who runs agents pays for it
-    from remit.domain.message import OnPart, Request, Response
+    from remit.domain.message import OnPart, Pause, Request, Response
     from remit.domain.output import Files, Sought
     from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 
@@ -336,8 +336,8 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 class ModelGateway(Protocol):
     """Asks a language model, or what stands in for one."""
 
-    async def request(self, request: "Request", *, on_part: "OnPart | None" = None) -> "Response":
-        """One answer; pieces of it go to `on_part` as they come. ModelFailed says why there is none."""
+    async def request(self, request: "Request", *, on_part: "OnPart | None" = None, pause: "Pause | None" = None) -> "Response":
+        """One answer; pieces of it go to `on_part` as they come. ModelFailed says why there is none; `pause` comes before every further try."""
         ...
 
     async def close(self) -> None:

@@ -68,7 +68,7 @@ class Script:
         """Itself, whatever is asked for."""
         return Chosen(self, model or "main", "scripted")
 
-    async def request(self, request: Request, *, on_part: Any = None) -> Response:
+    async def request(self, request: Request, *, on_part: Any = None, pause: Any = None) -> Response:
         """The answer of the rule."""
         self.asked.append(request)
         answer = self._rule(request)

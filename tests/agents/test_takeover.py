@@ -1,13 +1,22 @@
 """A run that stops anywhere is taken over at that very call, and nothing that was done is done again."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
+from remit.adapters.models.desk import ModelDesk
+from remit.adapters.models.endpoint import Ticks
+from remit.bootstrap.worker import RunningWorker
+from remit.domain.choice import Choices, ModelChoice
 from remit.domain.message import Request
 from remit.domain.value import State
 from remit.ports import Claim
 from tests.agents.stage import Gate, Stage, calls, noting, results, says, stage
 from tests.agents.test_interruption import reached
 from tests.crash.process import until
+from tests.modelserver import ModelServer, Status
 
 LONG_SECONDS = 600.0
 """A lease so long that no heartbeat tells the run of anything: the fence alone has to stop it."""
@@ -50,6 +59,43 @@ async def test_a_run_that_loses_its_lease_during_a_tool_call_asks_no_model_and_m
         await until(lambda: worker.running == 0)
         assert (made, len(at.script.asked)) == (["one"], 1)
         assert (await at.team.events(task_id), await at.transcript(task_id)) == before
+
+
+@asynccontextmanager
+async def pausing(url: str, folder: Path, gate: Gate) -> AsyncIterator[tuple[Stage, ModelServer, RunningWorker, str]]:
+    """A run whose model wants to be left alone until the gate is open."""
+    async with ModelServer("openai").running() as server, stage(url, folder, [], workers=0) as at:
+        desk = ModelDesk(Choices({"main": ModelChoice("m", server.url)}, {}), ticks=Ticks(sleep=lambda _: gate.passed()))
+        server.replies = [Status(429, "slow down")]
+        worker = await at.hire(desk, heartbeat_seconds=LONG_SECONDS)
+        task_id = await at.create()
+        await reached(gate)
+        try:
+            yield at, server, worker, task_id
+        finally:
+            await desk.close()
+
+
+async def test_a_run_that_loses_its_lease_does_not_ask_its_model_again(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with pausing(any_url, tmp_path, gate) as (at, server, worker, task_id):
+        await robbed(at)
+        before = await at.team.events(task_id)
+        gate.open.set()
+        await until(lambda: worker.running == 0)
+        assert (len(server.asked), await at.team.events(task_id)) == (1, before)
+
+
+@pytest.mark.parametrize("how", ["stop", "pause"])
+async def test_a_run_gives_its_task_back_while_its_model_must_not_be_asked(any_url: str, tmp_path: Path, how: str) -> None:
+    async with pausing(any_url, tmp_path, Gate()) as (at, server, worker, task_id):
+        if how == "stop":
+            worker.stop()
+        else:
+            await at.call("pause_task", task_id=task_id)
+        task = await at.team.until(task_id, lambda task: task.run is None)
+        assert (task.state, task.attempts, len(server.asked)) == (State.PENDING if how == "stop" else State.PAUSED, 0, 1)
+        assert (await at.team.events(task_id))[-1] == "RunReleased"
 
 
 async def test_a_run_is_taken_over_between_an_answer_and_its_call(durable_url: str, tmp_path: Path) -> None:

@@ -98,6 +98,12 @@ class Purse:
             tokens, cost = self._reserved
             await self._take(response.tokens.input + response.tokens.output - tokens, (response.cost or 0.0) - cost, limits=Limits())
 
+    async def free(self) -> None:
+        """Put back what a call was to take that is not made."""
+        if self._limited:
+            tokens, cost = self._reserved
+            await self._take(-tokens, -cost, limits=Limits())
+
     @property
     def _limited(self) -> bool:
         return self._limits.max_tokens is not None or self._limits.max_cost is not None

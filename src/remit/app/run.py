@@ -6,7 +6,7 @@ at that very call.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import NamedTuple
 
@@ -127,6 +127,10 @@ class Toolset(NamedTuple):
     tools: tuple[Tool, ...]
 
 
+class _Halted(Exception):
+    """The run was told to stop while its model was not to be asked again yet."""
+
+
 class Stretch:
     """One run of an agent: from where the conversation stands to where it must stop."""
 
@@ -183,7 +187,7 @@ class Stretch:
         self._unkept.clear()
         self._talk = await Conversation.load(self._runner.store, self._task.id)
         if self._talk.turns and not self._activation.halted:
-            with suppress(TimeoutError, ModelFailed):
+            with suppress(TimeoutError, ModelFailed, _Halted):
                 async with asyncio.timeout(report_seconds(limit)):
                     await self._hear(await self._hands(self._talk).so_far(self._talk.open_calls()))
                     message += _report_of(await self._report(f"{limit:g} seconds"))
@@ -201,7 +205,8 @@ class Stretch:
                 if await self._act(calls):
                     return await self._write(cmd.YieldRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
             elif not await self._prompt() or not self._activation.halted:
-                await self._answer()
+                with suppress(_Halted):
+                    await self._answer()
         return None
 
     # What the model reads.
@@ -293,12 +298,27 @@ class Stretch:
 
     async def _ask(self, request: Request) -> tuple[Said, Response]:
         """What the model answers; it is stored with whatever is written next."""
-        response = await self._chosen.gateway.request(request)
+        try:
+            response = await self._chosen.gateway.request(request, pause=self._pause)
+        except _Halted:
+            await self._purse.free()
+            raise
         self._count(response)
         await self._purse.settle(response)
         said = self._talk.next(response.message, self._activation.run_id, self._runner.now(), response)
         self._unkept.append(self._talk.row(said))
         return said, response
+
+    async def _pause(self, waiting: Awaitable[None]) -> None:
+        """Wait before the model is asked again; a run that should stop does so now, and one that is not live any more asks nothing."""
+        either = [asyncio.ensure_future(waiting), asyncio.ensure_future(self._activation.stopping.wait())]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in either:
+                one.cancel()
+        if not await self._activation.may_go_on():
+            raise _Halted
 
     async def _afforded(self, last_words: str) -> Request | None:
         """The next request, if the tree can pay for it."""

@@ -3,7 +3,7 @@
 These are named tuples: a conversation makes, stores and sends thousands of them, and nothing else that cannot be changed is as cheap.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal, NamedTuple, assert_never
 
 from remit.errors import UnknownEvent
@@ -141,6 +141,8 @@ class Delta(NamedTuple):
 
 
 OnPart = Callable[[Delta], None]
+Pause = Callable[[Awaitable[None]], Awaitable[None]]
+"""Waits as it is told to before a model is asked again, or less; an error from it means that it must not be asked."""
 
 
 def text_of(parts: tuple[Part, ...]) -> str:

@@ -1,5 +1,6 @@
 """What gateways that speak HTTP themselves have in common: one session, one endpoint, and what each model was found not to take."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
@@ -8,7 +9,7 @@ from typing import ClassVar, TypedDict, Unpack
 from remit.adapters.models.answer import DEFAULTS, Limits, Priced
 from remit.adapters.models.endpoint import Endpoint
 from remit.adapters.models.http import Http
-from remit.domain.message import OnPart, Request, Response
+from remit.domain.message import OnPart, Pause, Request, Response
 from remit.domain.model import ModelFailed
 
 
@@ -36,16 +37,16 @@ class DirectGateway(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._http.name})"
 
-    async def request(self, request: Request, *, on_part: OnPart | None = None) -> Response:
+    async def request(self, request: Request, *, on_part: OnPart | None = None, pause: Pause | None = None) -> Response:
         """One answer; pieces of it go to `on_part` as they come."""
-        attempt = partial(self._attempt, request, on_part)
-        return await self.endpoint.call(attempt, agent=request.agent, timeout_seconds=request.timeout_seconds)
+        attempt = partial(self._attempt, request, on_part, pause)
+        return await self.endpoint.call(attempt, agent=request.agent, timeout_seconds=request.timeout_seconds, pause=pause)
 
     async def close(self) -> None:
         """Close the session."""
         await self._http.close()
 
-    async def _attempt(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
+    async def _attempt(self, request: Request, on_part: OnPart | None, pause: Pause | None, seconds: float | None) -> Response:
         while True:
             try:
                 return await self._send(request, on_part, seconds)
@@ -55,6 +56,8 @@ class DirectGateway(ABC):
                 if failed.kind != "rejected_request" or not refused:
                     raise
                 known |= refused
+                if pause is not None:
+                    await pause(asyncio.sleep(0))
 
     @abstractmethod
     async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple, TypeVar
 
+from remit.domain.message import Pause
 from remit.domain.model import PERMANENT, UNHEALTHY, FailureKind, ModelFailed
 
 T = TypeVar("T")
@@ -118,24 +119,34 @@ class Endpoint:
         agents = {agent: breaker.state(now) for agent, breaker in self._agents.items()}
         return EndpointState(self.name, self._running, max(0.0, self._cool_until - now), self._breaker.state(now), agents)
 
-    async def call(self, attempt: Callable[[float | None], Awaitable[T]], *, agent: str = "", timeout_seconds: float | None = None) -> T:
-        """What an attempt gives, tried again while that can help; each is told how many seconds are left."""
+    async def call(
+        self,
+        attempt: Callable[[float | None], Awaitable[T]],
+        *,
+        agent: str = "",
+        timeout_seconds: float | None = None,
+        pause: Pause | None = None,
+    ) -> T:
+        """What an attempt gives, tried again while that can help; each is told how many seconds are left. `pause` comes before all but the first."""
         deadline = None if timeout_seconds is None else self._ticks.now() + timeout_seconds
         tries = 0
         while True:
             try:
-                return await self._once(attempt, agent, deadline)
+                return await self._once(attempt, agent, deadline, pause)
             except ModelFailed as failed:
                 if failed.permanent or failed.started or failed.kind in ("circuit_open", "timed_out") or tries >= MAX_RETRIES:
                     raise
                 tries += 1
-                await self._pause(failed, tries, deadline)
+                await self._back_off(failed, tries, deadline, pause)
 
-    async def _once(self, attempt: Callable[[float | None], Awaitable[T]], agent: str, deadline: float | None) -> T:
+    async def _once(self, attempt: Callable[[float | None], Awaitable[T]], agent: str, deadline: float | None, pause: Pause | None) -> T:
+        crowded = self._slots.locked()
         await self._slot(deadline)
         try:
+            if crowded:
+                await self._wait(0.0, pause)
             if self._cool_until:
-                await self._cool(deadline)
+                await self._cool(deadline, pause)
             return await self._guarded(attempt, agent, deadline)
         finally:
             self._slots.release()
@@ -187,22 +198,27 @@ class Endpoint:
             if mine.idle:
                 self._agents.pop(agent, None)
 
-    async def _pause(self, failed: ModelFailed, tries: int, deadline: float | None) -> None:
+    async def _back_off(self, failed: ModelFailed, tries: int, deadline: float | None, pause: Pause | None) -> None:
         """Wait before the next try; the failure itself if there is no time for one, or no sense in one."""
         now = self._ticks.now()
         backoff = min(FIRST_BACKOFF * 2 ** (tries - 1), MAX_BACKOFF) * (0.5 + self._ticks.chance() / 2)
-        wait = backoff if failed.retry_after is None else min(max(failed.retry_after, 0.0), MAX_RETRY_AFTER)
+        seconds = backoff if failed.retry_after is None else min(max(failed.retry_after, 0.0), MAX_RETRY_AFTER)
         if failed.kind == "rate_limited":
-            self._cool_until = max(self._cool_until, now + wait)
-        if (deadline is not None and now + wait >= deadline) or self._breaker.state(now).state == "open":
+            self._cool_until = max(self._cool_until, now + seconds)
+        if (deadline is not None and now + seconds >= deadline) or self._breaker.state(now).state == "open":
             raise failed
-        if failed.kind != "rate_limited":
-            await self._ticks.sleep(wait)
+        await self._wait(0.0 if failed.kind == "rate_limited" else seconds, pause)  # the endpoint's own pause is waited for by all
 
-    async def _cool(self, deadline: float | None) -> None:
+    async def _cool(self, deadline: float | None, pause: Pause | None) -> None:
         """Wait out the pause that the endpoint asked for; everybody comes back at a slightly different time."""
         while (left := self._cool_until - self._ticks.now()) > 0:
             if deadline is not None and self._ticks.now() + left >= deadline:
                 raise ModelFailed("rate_limited", f"{self.name} asked for a pause that is longer than the time left", retry_after=left)
-            await self._ticks.sleep(left * (1 + self._ticks.chance() / 4))
+            await self._wait(left * (1 + self._ticks.chance() / 4), pause)
         self._cool_until = 0.0
+
+    async def _wait(self, seconds: float, pause: Pause | None) -> None:
+        if pause is not None:
+            await pause(self._ticks.sleep(seconds))
+        elif seconds:
+            await self._ticks.sleep(seconds)

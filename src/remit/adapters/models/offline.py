@@ -10,7 +10,7 @@ from math import log2
 from typing import Any, NamedTuple
 
 from remit.adapters.models.scripted import tell
-from remit.domain.message import OnPart, Part, Request, Response, TextPart, Tokens, ToolCall, ToolResult
+from remit.domain.message import OnPart, Part, Pause, Request, Response, TextPart, Tokens, ToolCall, ToolResult
 
 MODEL = "offline"
 MAX_TERMS, MAX_NAMED, MAX_READ, MAX_SHOWN, MAX_ROUNDS = 6, 3, 3, 12, 3
@@ -51,7 +51,7 @@ _COMMON = frozenset(
 class OfflineGateway:
     """Answers by rule."""
 
-    async def request(self, request: Request, *, on_part: OnPart | None = None) -> Response:
+    async def request(self, request: Request, *, on_part: OnPart | None = None, pause: Pause | None = None) -> Response:  # noqa: ARG002 - it is asked once
         """The next step of a search, or its report."""
         answer = reply(request)
         if on_part:

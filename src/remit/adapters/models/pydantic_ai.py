@@ -12,7 +12,7 @@ from typing import Any, assert_never
 from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, inner, sound, tokens, tool_calls
 from remit.adapters.models.endpoint import Endpoint
 from remit.adapters.models.http import failure_kind, retry_after
-from remit.domain.message import Delta, Message, OnPart, Part, Request, Response, Stop, TextPart, Thinking, Tokens, ToolCall, ToolResult
+from remit.domain.message import Delta, Message, OnPart, Part, Pause, Request, Response, Stop, TextPart, Thinking, Tokens, ToolCall, ToolResult
 from remit.domain.model import FailureKind, ModelFailed, excerpt, storable
 from remit.errors import invalid
 
@@ -58,10 +58,10 @@ class PydanticAiGateway:
     def __repr__(self) -> str:
         return f"PydanticAiGateway({self._provider})"
 
-    async def request(self, request: Request, *, on_part: OnPart | None = None) -> Response:
+    async def request(self, request: Request, *, on_part: OnPart | None = None, pause: Pause | None = None) -> Response:
         """One answer; pieces of it go to `on_part` as they come."""
         attempt = partial(self._attempt, request, on_part)
-        return await self.endpoint.call(attempt, agent=request.agent, timeout_seconds=request.timeout_seconds)
+        return await self.endpoint.call(attempt, agent=request.agent, timeout_seconds=request.timeout_seconds, pause=pause)
 
     async def close(self) -> None:
         """Close the connections of every model that was asked."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from remit.domain.message import Delta, OnPart, Request, Response, TextPart, Tokens, ToolCall
+from remit.domain.message import Delta, OnPart, Pause, Request, Response, TextPart, Tokens, ToolCall
 from remit.domain.model import ModelFailed
 from remit.domain.wire import dumps
 
@@ -17,7 +17,7 @@ class ScriptedGateway:
         self._next = script if callable(script) else _reader(script)
         self.requests: list[Request] = []
 
-    async def request(self, request: Request, *, on_part: OnPart | None = None) -> Response:
+    async def request(self, request: Request, *, on_part: OnPart | None = None, pause: Pause | None = None) -> Response:  # noqa: ARG002 - it is asked once
         """The next line of the script."""
         self.requests.append(request)
         line = self._next(request)
