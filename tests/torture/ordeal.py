@@ -44,7 +44,7 @@ class Settings(NamedTuple):
     clients: int = 2
     concurrency: int = 8
     lease_seconds: float = 2.0
-    fleet: int = 18
+    fleet: int = 16
     explore: int = 4
     patience_seconds: float = 60.0
     """How long nothing may change before whatever is left counts as stuck."""
