@@ -88,7 +88,8 @@ class ModelServer:
         self.asked.append(Asked(request.path, {name.lower(): value for name, value in request.headers.items()}, body))
         assert request.transport is not None
         self.transports.append(request.transport)
-        reply = await self._choose(body)
+        wrong = objection(self.dialect, body)
+        reply = Status(400, {"error": {"type": "invalid_request_error", "message": wrong}}) if wrong else await self._choose(body)
         match reply:
             case Say(stream=streams) if not (streams and self.asked[-1].body["stream"]):
                 return web.json_response(document(self.dialect, reply))
@@ -119,6 +120,16 @@ class ModelServer:
         if reply.end == "drop" and request.transport is not None:
             request.transport.close()
         return response
+
+
+def objection(dialect: Dialect, body: dict[str, Any]) -> str:
+    """What an endpoint of that kind would refuse in a request; nothing if all is well."""
+    if body.get("tools"):
+        return ""
+    if "tool_choice" in body:
+        return "a choice of tools where there are none"
+    blocks = [block for message in body["messages"] if dialect == "anthropic" for block in message["content"]]
+    return "tools were used and are not defined" if any(block["type"] in ("tool_use", "tool_result") for block in blocks) else ""
 
 
 def frames(dialect: Dialect, say: Say) -> tuple[bytes, ...]:

@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     text: str
     """Everything that it was told, from its role to how the task stands now."""
     tools: tuple[str, ...]
-    """What it is offered."""
+    """What it may call: nothing in its last turn, which is for a report."""
 
 
 Answer = str | Sequence[tuple[str, Mapping[str, Any]]]
@@ -83,7 +83,7 @@ def _asked(body: Mapping[str, Any]) -> Asked:
         turn=len(by_role["assistant"]),
         results=tuple(by_role["tool"]),
         text="\n".join(str(message["content"] or "") for message in said),
-        tools=tuple(tool["function"]["name"] for tool in body.get("tools", ())),
+        tools=tuple(tool["function"]["name"] for tool in body.get("tools", ()) if body.get("tool_choice") != "none"),
     )
 
 

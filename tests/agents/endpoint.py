@@ -44,6 +44,11 @@ def answers(body: Body) -> int:
     return sum(message["role"] == "assistant" for message in body["messages"])
 
 
+def may_call(body: Body) -> bool:
+    """Whether the model may call tools in its answer."""
+    return "tool_choice" not in body
+
+
 def tool_results(body: Body) -> list[str]:
     """Everything that tools have answered in a conversation."""
     return [str(message["content"]) for message in body["messages"] if message["role"] == "tool"]

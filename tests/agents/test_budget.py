@@ -19,7 +19,7 @@ def spender(request: Request) -> Response:
 
 def _spent(request: Request) -> Response:
     """A lead that hands work out again and again, and workers that never come to an end."""
-    if request.tools and "Waste" in request.messages[0].text:
+    if request.may_call and "Waste" in request.messages[0].text:
         return calls(("LS", {"path": "."}))
     if "Waste" in request.messages[0].text:
         return says("I must stop.")

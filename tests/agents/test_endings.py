@@ -108,7 +108,7 @@ async def test_the_end_of_time_leaves_a_turn_for_a_report(any_url: str, tmp_path
     gate = Gate()
 
     def rule(request: Request) -> Response | Awaitable[Response]:
-        if not request.tools:
+        if not request.may_call:
             return says("Half of it.")
         return gate.then(says("Too late.")) if results(request) else calls(("LS", {"path": "."}))
 
@@ -126,7 +126,7 @@ async def test_the_end_of_time_leaves_a_turn_for_a_report(any_url: str, tmp_path
 
 async def test_a_tool_that_is_cut_off_by_the_end_of_time_is_told_as_unknown(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
-        return calls(("Bash", {"command": "echo begun > begun.txt; sleep 60"})) if request.tools else says(results(request)[0])
+        return calls(("Bash", {"command": "echo begun > begun.txt; sleep 60"})) if request.may_call else says(results(request)[0])
 
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(limits={"timeout_seconds": 3}, tools=["Bash"])
@@ -139,7 +139,7 @@ async def test_a_report_that_does_not_come_holds_nobody_up(any_url: str, tmp_pat
     gate = Gate()
 
     def rule(request: Request) -> Response | Awaitable[Response]:
-        if not request.tools and how == "fails":
+        if not request.may_call and how == "fails":
             raise ModelFailed("overloaded", "Not now.")
         return gate.then(says("Too late.")) if results(request) else calls(("LS", {"path": "."}))
 
@@ -220,7 +220,7 @@ async def test_an_error_that_passes_is_not_felt(any_url: str, tmp_path: Path) ->
 
 async def test_tokens_are_limited_with_a_last_report(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
-        return calls(("LS", {"path": "."}))._replace(tokens=Tokens(3000, 1000)) if request.tools else says("Half of it.")
+        return calls(("LS", {"path": "."}))._replace(tokens=Tokens(3000, 1000)) if request.may_call else says("Half of it.")
 
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(limits={"max_tokens": 14_000})
@@ -234,7 +234,7 @@ async def test_tokens_are_limited_with_a_last_report(any_url: str, tmp_path: Pat
 
 async def test_cost_is_limited_over_runs(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
-        if not request.tools:
+        if not request.may_call:
             return says("I spent it.")
         return calls(("ask_user", {"question": "May I?"}))._replace(cost=0.3, tokens=Tokens(3000, 1000))
 
@@ -250,7 +250,7 @@ async def test_cost_is_limited_over_runs(any_url: str, tmp_path: Path) -> None:
 
 async def test_the_last_turn_counts_what_was_used(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
-        return calls(("LS", {"path": "."})) if request.tools else says("Some of it.")
+        return calls(("LS", {"path": "."})) if request.may_call else says("Some of it.")
 
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(limits={"max_turns": 2})
@@ -266,7 +266,7 @@ async def test_the_turns_of_an_agents_own_file_hold_unless_the_task_says_otherwi
     brisk = Agent(id="brisk", description="Brief.", max_turns=2)
 
     def rule(request: Request) -> Response:
-        return calls(("LS", {"path": "."})) if request.tools else says("Some of it.")
+        return calls(("LS", {"path": "."})) if request.may_call else says("Some of it.")
 
     async with stage(any_url, tmp_path, rule, agents=[brisk]) as at:
         task = await at.run(owner="brisk", limits=limits)
@@ -276,7 +276,7 @@ async def test_the_turns_of_an_agents_own_file_hold_unless_the_task_says_otherwi
 
 async def test_fifty_turns_are_enough_if_nobody_says_otherwise(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
-        return calls(("LS", {"path": "."})) if request.tools else says("Some of it.")
+        return calls(("LS", {"path": "."})) if request.may_call else says("Some of it.")
 
     async with stage(any_url, tmp_path, rule) as at:
         assert ((await at.run()).reason, len(at.script.asked)) == ("turns", 51)
@@ -303,7 +303,7 @@ async def test_what_a_subtask_may_use_itself_ends_it_with_a_report_and_its_paren
                 if results(request)
                 else calls(("task", {"objective": "Waste", "subagent_type": "explore", "limits": limits}))
             )
-        answer = calls(("LS", {"path": "."})) if request.tools else says("Half of it.")
+        answer = calls(("LS", {"path": "."})) if request.may_call else says("Half of it.")
         return answer._replace(tokens=Tokens(3000, 1000), cost=cost)
 
     async with stage(any_url, tmp_path, rule) as at:

@@ -22,7 +22,7 @@ from remit.domain.message import Request, Response
 from remit.domain.model import FailureKind, ModelFailed
 from remit.domain.value import State
 from remit.ports import Chosen
-from tests.agents.endpoint import Body, RuledServer, answers, tool_results, wants
+from tests.agents.endpoint import Body, RuledServer, answers, may_call, tool_results, wants
 from tests.agents.stage import Stage, says, stage
 from tests.modelserver import Dialect, ModelServer, Raw, Reply, Say, Silent, Status, frames, sse
 
@@ -121,7 +121,7 @@ def faults() -> dict[str, Fault]:
         "unknown-tool": Fault(calls_first(wants("c1", "LaunchRocket")), DONE, tries=2),
         "one-id-twice": Fault(calls_first(wants("c1", "LS", path="."), wants("c1", "LS", path="sub")), DONE, tries=2),
         "only-wrong-calls": Fault(
-            lambda body: Say(calls=(("c1", "LS", ("{",)),)) if "tools" in body else Say(("I gave up.",)),
+            lambda body: Say(calls=(("c1", "LS", ("{",)),)) if may_call(body) else Say(("I gave up.",)),
             ("failed", "LIMIT_EXCEEDED", "turns"),
             "3 turns",
             allowed={"max_turns": 3},

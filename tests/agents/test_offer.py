@@ -11,7 +11,7 @@ from remit.catalog import FOR_EVERYONE
 from remit.domain.choice import Choices
 from remit.domain.message import Request, Response, ToolResult
 from remit.domain.value import State
-from tests.agents.endpoint import Body, RuledServer, answers, wants
+from tests.agents.endpoint import Body, RuledServer, answers, may_call, wants
 from tests.agents.stage import calls, results, says, stage, texts
 from tests.modelserver import Say
 
@@ -147,7 +147,7 @@ async def test_an_agent_works_as_its_file_says(durable_url: str, tmp_path: Path,
         (tmp_path / path).write_text(text)
 
     async def rule(body: Body) -> Say:
-        return Say(calls=(wants(f"c{answers(body)}", "get_task", task_id="1"),)) if "tools" in body else Say(("As far as I came.",))
+        return Say(calls=(wants(f"c{answers(body)}", "get_task", task_id="1"),)) if may_call(body) else Say(("As far as I came.",))
 
     async with RuledServer(rule).running() as server:
         for name, value in {"MODEL_ID": "model", "API_KEY": "none", "BASE_URL": f"{server.url}/v1"}.items():
@@ -157,7 +157,7 @@ async def test_an_agent_works_as_its_file_says(durable_url: str, tmp_path: Path,
             for name in ("code reviewer", "Writer"):
                 found = await remit.task("Go", subagent_type=name)
                 assert (found["error"]["code"], "As far as I came." in found["data"]["result"]) == ("LIMIT_EXCEEDED", True)
-    first = {body["model"]: body for body in (asked.body for asked in reversed(server.asked)) if "tools" in body}
+    first = {body["model"]: body for body in (asked.body for asked in reversed(server.asked))}
     assert [asked.body["model"] for asked in server.asked] == ["light-model"] * 3 + ["main-model"] * 2, "two turns and one, and a report of each"
     systems = {model: str(body["messages"][0]["content"]) for model, body in first.items()}
     assert systems["light-model"].startswith("You review with care.\n\nYou are a sub-agent")

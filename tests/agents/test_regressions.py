@@ -190,7 +190,7 @@ async def test_children_in_the_background_spend_from_the_same_budget(any_url: st
 
     def rule(request: Request) -> Response:
         if "Waste" in request.messages[0].text:
-            answer = calls(("LS", {"path": "."})) if request.tools else says("I must stop.")
+            answer = calls(("LS", {"path": "."})) if request.may_call else says("I must stop.")
         elif results(request):
             answer = says("Let them work.")
         else:
@@ -210,7 +210,7 @@ async def test_children_in_the_background_spend_from_the_same_budget(any_url: st
 
 async def test_outputs_that_never_fit_are_asked_for_twice_again(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
-        return calls(("complete_task", {"outputs": {"count": "many"}})) if request.tools else says("I cannot.")
+        return calls(("complete_task", {"outputs": {"count": "many"}})) if request.may_call else says("I cannot.")
 
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(outputs=[{"name": "count", "kind": "url"}])
@@ -291,7 +291,7 @@ async def test_a_run_that_another_worker_takes_up_keeps_its_limits_and_never_its
         worker.stop()
         gate.open.set()
         await at.team.until(task_id, lambda task: task.run is None)
-        at.script._rule = lambda request: calls(("LS", {"path": "."})) if request.tools else says(texts(request))
+        at.script._rule = lambda request: calls(("LS", {"path": "."})) if request.may_call else says(texts(request))
         await at.hire()
         task = await at.team.ended(task_id)
         before, after = at.script.asked[0], at.script.asked[1]

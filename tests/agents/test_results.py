@@ -34,7 +34,7 @@ async def test_five_megabytes_are_kept_whole_and_cut_for_the_parent(any_url: str
 
 async def test_every_ending_has_its_envelope(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
-        return calls(("LS", {"path": "."})) if "turns" in request.messages[0].text and request.tools else says("Fine.")
+        return calls(("LS", {"path": "."})) if "turns" in request.messages[0].text and request.may_call else says("Fine.")
 
     async with stage(any_url, tmp_path, rule) as at:
         done = await at.call("task", objective="Go")

@@ -49,7 +49,7 @@ async def test_a_blocked_task_whose_time_is_up_gets_one_last_turn_to_report(any_
             return gate.then(says("Dug."))
         if "Look" in request.system:
             return says("Three rocks.")
-        if not request.tools:
+        if not request.may_call:
             return says("Rocks were found; the digging goes on.")
         pieces = [{"objective": "Look", "subagent_type": "explore"}, {"objective": "Dig", "subagent_type": "explore"}, {"objective": ""}]
         return calls(("task_parallel", {"tasks": pieces}))
@@ -59,7 +59,7 @@ async def test_a_blocked_task_whose_time_is_up_gets_one_last_turn_to_report(any_
         assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 2)
         assert task.duration >= 4
         assert task.failure_reason == "The time limit of 4 seconds is reached. Its report: Rocks were found; the digging goes on."
-        (told,) = [request for request in at.script.asked if not request.tools]
+        (told,) = [request for request in at.script.asked if not request.may_call]
         (found,) = results(told)
         assert "completed. Task 2.\n\nThree rocks." in found
         assert "running. Task 3.\n\nIt has not ended yet." in found

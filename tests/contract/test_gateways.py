@@ -122,7 +122,7 @@ async def adds_up(gateway: ModelGateway) -> Response:
     return answer
 
 
-async def goes_on(gateway: ModelGateway) -> Response:
+async def goes_on(gateway: ModelGateway, *, may_call: bool = True) -> Response:
     """The answer after one that called for tools, by a conversation that comes from a store.
 
     What was stored is what was said: a later run sends what an earlier one sent, letter by letter, so that it can be cached.
@@ -132,7 +132,7 @@ async def goes_on(gateway: ModelGateway) -> Response:
     said = (*ASK.messages, first.message, results)
     stored = tuple(restore(json.loads(json.dumps(plain(message)))) for message in said)
     assert (stored, bool(first.calls)) == (said, True)
-    return await gateway.request(ASK._replace(messages=stored))
+    return await gateway.request(ASK._replace(messages=stored, may_call=may_call))
 
 
 async def test_pieces_add_up_to_the_answer(behind: Setup) -> None:
@@ -142,6 +142,16 @@ async def test_pieces_add_up_to_the_answer(behind: Setup) -> None:
 
 async def test_a_conversation_goes_on_from_what_was_stored(behind: Setup) -> None:
     assert (await goes_on(behind(TOOLS, WORDS))).text == "Hello"
+
+
+async def test_where_no_tool_may_be_called_words_are_the_answer(behind: Setup) -> None:
+    assert (await goes_on(behind(TOOLS, WORDS), may_call=False)).text == "Hello"
+
+
+async def test_the_offline_model_reports_where_it_may_call_nothing() -> None:
+    assert (await OfflineGateway().request(ASK)).calls
+    answer = await OfflineGateway().request(ASK._replace(may_call=False))
+    assert (answer.calls, answer.text.startswith(NOTICE)) == ((), True)
 
 
 async def test_the_offline_model_is_a_gateway_like_any() -> None:

@@ -147,6 +147,25 @@ async def test_a_conversation_is_sent_as_the_endpoint_knows_it(rig: Rig) -> None
     assert rig.server.asked[-1].headers.get("authorization" if rig.server.dialect == "openai" else "x-api-key", "").endswith(KEY)
 
 
+async def test_where_no_tool_may_be_called_they_are_sent_all_the_same(rig: Rig) -> None:
+    first = await rig.ask(Say((), (("a", "Read", ('{"file_path": "x"}',)),)))
+    said = (user("Hi"), first.message, Message("tool", (ToolResult("a", "Read", "x"),)), user("Report."))
+    assert (await rig.ask(Say(("As far as I came.",)), request=ASK._replace(messages=said, may_call=False))).text == "As far as I came."
+    free, last = (asked.body for asked in rig.server.asked)
+    assert last["tools"] == free["tools"]
+    choices = free.get("tool_choice", "auto"), last["tool_choice"]
+    assert choices == ("auto", {"type": "none"} if rig.kind == "anthropic" else "none")
+    await rig.ask(request=ASK._replace(tools=(), may_call=False))
+    assert "tool_choice" not in rig.server.asked[-1].body
+
+
+async def test_who_knows_no_choice_of_tools_is_not_told_of_it_again(own: Rig) -> None:
+    no = Status(400, {"error": {"message": "Unrecognized request argument supplied: tool_choice"}})
+    for replies in ((no, Say(("Hello",))), (Say(("Hello",)),)):
+        assert (await own.ask(*replies, request=ASK._replace(may_call=False))).text == "Hello"
+    assert ["tool_choice" in asked.body for asked in own.server.asked] == [True, False, False]
+
+
 SENT: dict[Kind, dict[str, Any]] = {
     "openai": {
         "model": "asked",

@@ -247,9 +247,10 @@ class Stretch:
             model=self._chosen.model,
             system=self._system,
             messages=(*self._talk.messages(), tail),
-            tools=() if last_words else self._tools,
+            tools=self._tools,
             settings=ModelSettings(effort=_effort(self._agent), max_tokens=self._purse.most(report=bool(last_words))),
             agent=self._agent.id,
+            may_call=not last_words,
         )
 
     async def _subtask_states(self) -> dict[str, str]:
@@ -292,7 +293,7 @@ class Stretch:
         return await self._abort("turns" if limit.endswith("turns") else "budget", f"The limit of {limit} is reached.{_report_of(report)}")
 
     async def _report(self, limit: str) -> str | None:
-        """What the agent says in one more turn, without tools; nothing if the tree cannot pay for it."""
+        """What the agent says in one more turn; tools that it calls are not used. Nothing if the tree cannot pay for it."""
         request = await self._afforded(brief.LAST_TURN.format(limit=limit))
         return None if request is None else (await self._ask(request))[1].text
 

@@ -93,6 +93,8 @@ class Request(NamedTuple):
     """Who asks: failures are counted for each agent too."""
     timeout_seconds: float | None = None
     """What the call may take, waiting and further tries included."""
+    may_call: bool = True
+    """False where no tool may be called; they are sent all the same, as what was said before speaks of them."""
 
 
 class Tokens(NamedTuple):

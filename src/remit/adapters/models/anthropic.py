@@ -36,7 +36,7 @@ _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class AnthropicGateway(DirectGateway):
     """An endpoint that speaks Anthropic messages, over one session."""
 
-    OPTIONAL: ClassVar = {"output_config": ("output_config", "effort"), "thinking": ("thinking",), "temperature": ("temperature",)}
+    OPTIONAL: ClassVar = {"output_config": ("output_config", "effort")} | {name: (name,) for name in ("thinking", "temperature", "tool_choice")}
 
     def __init__(self, api_key: str, base_url: str = BASE_URL, **options: Unpack[Options]) -> None:
         headers = {"x-api-key": api_key, "anthropic-version": VERSION}
@@ -54,6 +54,8 @@ class AnthropicGateway(DirectGateway):
         stream = "true" if self._stream else "false"
         head = f'{{"model":{quote(request.model)},"stream":{stream},"max_tokens":{settings.max_tokens or MAX_TOKENS}{self._settings(request)}'
         tools = f',"tools":[{self._tools(request.tools)}]' if request.tools else ""
+        if request.tools and not request.may_call and "tool_choice" not in self._refused.get(request.model, ()):
+            tools += ',"tool_choice":{"type":"none"}'
         # Tools come before the system text in what is cached: one mark on that text covers both.
         system = f',"system":[{{"type":"text","text":{quote(request.system)}{CACHED}}}]' if request.system else ""
         return f'{head}{tools}{system},"messages":[{",".join(_turns(request.messages))}]}}'.encode("utf-8", "replace")

@@ -91,7 +91,7 @@ def reply(request: Request) -> Response:
     made = list(_made(request))
     found = gathered(made, terms)
     rounds = sum(any(isinstance(part, ToolCall) for part in message.parts) for message in request.messages)
-    offered = {tool.name for tool in request.tools}
+    offered = {tool.name for tool in request.tools if request.may_call}
     done = [(call.name, call.arguments) for call, _ in made]
     if rounds < MAX_ROUNDS:
         for wanted in (_searches(request.agent, asked, terms), () if request.agent == "summary" else _readings(found)):

@@ -273,6 +273,7 @@ def _settings(request: Request) -> dict[str, Any]:
         "temperature": settings.temperature,
         "stop_sequences": list(settings.stop) or None,
         "thinking": False if settings.effort == "none" else settings.effort,
+        "tool_choice": None if request.may_call or not request.tools else "none",
         "max_retries": 0,  # trying again is the endpoint's business, which knows of all callers
     }
     return {name: value for name, value in asked.items() if value is not None}

@@ -30,7 +30,7 @@ _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class WireGateway(DirectGateway):
     """An endpoint that speaks chat completions, over one session."""
 
-    OPTIONAL: ClassVar = {name: (name,) for name in ("stream_options", "max_tokens", "temperature", "reasoning_effort")}
+    OPTIONAL: ClassVar = {name: (name,) for name in ("stream_options", "max_tokens", "temperature", "reasoning_effort", "tool_choice")}
 
     def __init__(self, api_key: str = "", base_url: str = BASE_URL, **options: Unpack[Options]) -> None:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
@@ -47,6 +47,8 @@ class WireGateway(DirectGateway):
         refused = self._refused.get(request.model, ())
         head = f'{{"model":{quote(request.model)}{self._streaming(refused)}{_settings(request.settings, refused)}'
         tools = f',"tools":[{self._tools(request.tools)}]' if request.tools else ""
+        if request.tools and not request.may_call and "tool_choice" not in refused:
+            tools += ',"tool_choice":"none"'
         messages = ",".join(_messages(request))
         return f'{head}{tools},"messages":[{messages}]}}'.encode("utf-8", "replace")
 
