@@ -196,7 +196,7 @@ SENT: dict[Kind, dict[str, Any]] = {
         "tools": [{"name": "Read", "description": "Read a file.", "input_schema": READ.schema}],
         "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
         "messages": [
-            {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+            {"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]},
             {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "Read", "input": {"file_path": "x"}}]},
             {
                 "role": "user",

@@ -65,3 +65,15 @@ async def test_words_of_nothing_are_not_sent() -> None:
     _, server, _ = await ask(Say(("ok",)), request=ASK._replace(messages=(user("Hi"), user("  "))))
     (message,) = server.asked[0].body["messages"]
     assert [block["text"] for block in message["content"]] == ["Hi"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "passing", "marked"),
+    [(("Tail",), 1, set[str]()), (("Tail",), 0, {"Tail"}), (("Hi", "Tail"), 1, {"Hi"}), (("Hi", "  ", "Tail"), 1, {"Hi"})],
+)
+async def test_what_does_not_come_again_is_not_marked_for_the_cache(texts: tuple[str, ...], passing: int, marked: set[str]) -> None:
+    request = ASK._replace(system="Be brief.", messages=tuple(map(user, texts)), passing=passing)
+    _, server, _ = await ask(Say(("ok",)), request=request)
+    body = server.asked[0].body
+    blocks = [*body["system"], *(block for message in body["messages"] for block in message["content"])]
+    assert {block["text"] for block in blocks if "cache_control" in block} == {"Be brief.", *marked}

@@ -243,14 +243,16 @@ class Stretch:
     async def _request(self, last_words: str = "") -> Request:
         states = await self._subtask_states()
         tail = user(f"{last_words}\n\n{brief.task_block(self._task, states)}".strip())
+        messages = (*self._talk.messages(), tail)
         return Request(
             model=self._chosen.model,
             system=self._system,
-            messages=(*self._talk.messages(), tail),
+            messages=messages,
             tools=self._tools,
             settings=ModelSettings(effort=_effort(self._agent), max_tokens=self._purse.most(report=bool(last_words))),
             agent=self._agent.id,
             may_call=not last_words,
+            passing=len(messages) if last_words else 1,
         )
 
     async def _subtask_states(self) -> dict[str, str]:

@@ -95,6 +95,8 @@ class Request(NamedTuple):
     """What the call may take, waiting and further tries included."""
     may_call: bool = True
     """False where no tool may be called; they are sent all the same, as what was said before speaks of them."""
+    passing: int = 0
+    """How many of its last messages the next request will not hold again: a cache need not keep them."""
 
 
 class Tokens(NamedTuple):

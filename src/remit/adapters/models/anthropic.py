@@ -9,7 +9,7 @@ from remit.adapters.models.answer import Limits, Pieces, Priced, bad, counted, s
 from remit.adapters.models.direct import DirectGateway, Options
 from remit.adapters.models.http import Body, Http, told
 from remit.adapters.models.static import Static
-from remit.domain.message import Delta, Message, ModelSettings, OnPart, Part, Request, Response, Stop, TextPart, Thinking, Tool, ToolCall, ToolResult
+from remit.domain.message import Delta, ModelSettings, OnPart, Part, Request, Response, Stop, TextPart, Thinking, Tool, ToolCall, ToolResult
 from remit.domain.model import storable
 
 BASE_URL = "https://api.anthropic.com"
@@ -58,7 +58,7 @@ class AnthropicGateway(DirectGateway):
             tools += ',"tool_choice":{"type":"none"}'
         # Tools come before the system text in what is cached: one mark on that text covers both.
         system = f',"system":[{{"type":"text","text":{quote(request.system)}{CACHED}}}]' if request.system else ""
-        return f'{head}{tools}{system},"messages":[{",".join(_turns(request.messages))}]}}'.encode("utf-8", "replace")
+        return f'{head}{tools}{system},"messages":[{",".join(_turns(request))}]}}'.encode("utf-8", "replace")
 
     def _settings(self, request: Request) -> str:
         settings: ModelSettings = request.settings
@@ -80,20 +80,35 @@ def _tools(tools: tuple[Tool, ...]) -> str:
     return ",".join(f'{{"name":{quote(tool.name)},"description":{quote(tool.description)},"input_schema":{_encode(tool.schema)}}}' for tool in tools)
 
 
-def _turns(messages: tuple[Message, ...]) -> Iterator[str]:
+class _Turn:
+    """What one side says before the other does; the first `staying` blocks of it come again in the next request."""
+
+    __slots__ = ("blocks", "role", "staying")
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self.blocks: list[str] = []
+        self.staying = 0
+
+
+def _turns(request: Request) -> Iterator[str]:
     """Turns of user and assistant in alternation: results of tools are the user's, and neighbours become one."""
-    role, blocks = "", list[str]()
-    for number, message in enumerate(messages, 1):
-        mine = "assistant" if message.role == "assistant" else "user"
-        if mine != role and blocks:
-            yield f'{{"role":"{role}","content":[{",".join(blocks)}]}}'
-            blocks = []
-        role = mine
-        blocks.extend(block for part in message.parts if (block := _block(part)))
-        if number == len(messages) and blocks and role == "user":
-            blocks[-1] = f"{blocks[-1][:-1]}{CACHED}}}"  # the next turn finds all of this one in the cache
-    if blocks:
-        yield f'{{"role":"{role}","content":[{",".join(blocks)}]}}'
+    turns: list[_Turn] = []
+    stays = len(request.messages) - request.passing
+    for number, message in enumerate(request.messages):
+        blocks = [block for part in message.parts if (block := _block(part))]
+        role = "assistant" if message.role == "assistant" else "user"
+        if blocks and (not turns or turns[-1].role != role):
+            turns.append(_Turn(role))
+        if blocks:
+            turns[-1].blocks += blocks
+            turns[-1].staying += len(blocks) if number < stays else 0
+    # The last mark is where the next request finds all of this one, the mark before it where the last request has left its own: the
+    # provider looks back from a mark, but not past the many results of one turn.
+    for turn in [turn for turn in turns if turn.role == "user" and turn.staying][-2:]:
+        turn.blocks[turn.staying - 1] = f"{turn.blocks[turn.staying - 1][:-1]}{CACHED}}}"
+    for turn in turns:
+        yield f'{{"role":"{turn.role}","content":[{",".join(turn.blocks)}]}}'
 
 
 def _block(part: Part) -> str:
