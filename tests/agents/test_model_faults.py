@@ -97,7 +97,7 @@ def faults() -> dict[str, Fault]:
         "half-json": Fault(Raw((f'{{"choices": [{{"message": {{"content": "{KEY}'.encode(),), content_type=JSON), FAILED, "bad_response"),
         "half-a-stream": Fault(Raw((whole[1][:-20],)), FAILED, "bad_response"),
         "garbage": Fault(Raw((b"\x00\xff\xfe\x80" * 500,), content_type=JSON), FAILED, "bad_response"),
-        "web-page": Fault(Raw((f"<html><title>Sign in, {KEY}</title></html>".encode(),), content_type="text/html"), FAILED, "web page"),
+        "web-page": Fault(Raw((f"<html><title>Sign in, {KEY}</title></html>".encode(),), content_type="text/html"), FAILED, "a web page", tries=1),
         "other-type": Fault(Raw((f"Back in five minutes, {KEY}.".encode(),), content_type="text/plain"), FAILED, "bad_response"),
         "picture": Fault(Raw((b"\x89PNG\r\n\x1a\n" + bytes(2000),), content_type="image/png"), FAILED, "bad_response"),
         "no-choices": Fault(Raw((b'{"choices": []}',), content_type=JSON), FAILED, "gave no answer"),
@@ -242,7 +242,7 @@ def other_faults() -> dict[str, Fault]:
         "hangs-up": Fault(Raw(whole[:4], "drop"), FAILED, "bad_response", tries=1),
         "half-json": Fault(Raw((b'{"type": "message", "content": [{"type": "text", "te',), content_type=JSON), FAILED, "bad_response"),
         "garbage": Fault(Raw((b"\x00\xff\xfe\x80" * 500,)), FAILED, "bad_response"),
-        "web-page": Fault(Raw((b"<html><title>Sign in</title></html>",), content_type="text/html"), FAILED, "web page"),
+        "web-page": Fault(Raw((b"<html><title>Sign in</title></html>",), content_type="text/html"), FAILED, "a web page", tries=1),
         "error-in-the-stream": Fault(
             Raw((*whole[:4], sse({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}))), FAILED, "overloaded", tries=1
         ),
@@ -269,18 +269,37 @@ async def test_the_other_wire_fails_in_the_same_ways(durable_url: str, tmp_path:
         assert await at.team.jobs() == []
 
 
-@pytest.mark.parametrize(("kind", "after", "rests"), [("circuit_open", 30.0, 30.0), ("rate_limited", 3600.0, 60.0), ("overloaded", None, 1.0)])
-async def test_who_is_turned_away_comes_back_when_it_may(durable_url: str, tmp_path: Path, kind: FailureKind, after: float, rests: float) -> None:
-    """What others did to an endpoint must not use up the attempts of a task within seconds."""
+@pytest.mark.parametrize(
+    ("kind", "after", "rests", "attempts"), [("circuit_open", 30.0, 30.0, 0), ("rate_limited", 3600.0, 60.0, 1), ("overloaded", None, 1.0, 1)]
+)
+async def test_who_is_turned_away_comes_back_when_it_may(
+    durable_url: str, tmp_path: Path, kind: FailureKind, after: float, rests: float, attempts: int
+) -> None:
+    """What others did to an endpoint must not use up the attempts of a task, nor its budget, without an answer of the model's."""
 
     def rule(_: Request) -> Response:
         raise ModelFailed(kind, "Not now.", retry_after=after)
 
     async with stage(durable_url, tmp_path, rule) as at:
         begun = datetime.now(UTC)
-        task_id = await at.create()
-        task = await at.team.until(task_id, lambda task: task.attempts == 1 and task.run is None)
+        task_id = await at.create(limits={"max_tokens": 50_000})
+        task = await at.team.until(task_id, lambda task: task.counts.runs == 1 and task.run is None)
         ended = datetime.now(UTC)
         (due,) = [row[4] for row in await at.team.core.store.select("jobs", {"limit": 10}) if row[1] == f"run/{task_id}"]
-        assert task.state is State.PENDING
+        assert (task.state, task.attempts) == (State.PENDING, attempts)
+        ((reserved, _),) = await at.team.core.store.select("budget", {"id": int(task_id)})
+        assert (reserved > 0) is (kind != "circuit_open")
         assert begun + timedelta(seconds=rests) <= datetime.fromisoformat(due) <= ended + timedelta(seconds=rests)
+
+
+@pytest.mark.parametrize(("cause", "reason"), [("refused", "error"), ("no_first_byte", "timeout")])
+async def test_a_circuit_that_opens_again_and_again_ends_the_task_with_what_is_wrong(
+    durable_url: str, tmp_path: Path, cause: FailureKind, reason: str
+) -> None:
+    def rule(_: Request) -> Response:
+        raise ModelFailed("circuit_open", "Nobody there; it failed 12 times in a row.", retry_after=120.0, cause=cause, lasting=True)
+
+    async with stage(durable_url, tmp_path, rule) as at:
+        task = await at.run()
+        assert (task.state, task.reason, task.counts.runs) == (State.FAILED, reason, 1)
+        assert task.failure_reason == f"The model scripted gave no answer: {cause}: Nobody there; it failed 12 times in a row."

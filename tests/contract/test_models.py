@@ -303,6 +303,15 @@ async def test_what_cannot_be_mended_is_not_tried_again(rig: Rig, reply: Status,
     assert "<" not in str(failed)
 
 
+@pytest.mark.parametrize("content_type", ["text/html", "text/event-stream"])
+async def test_a_web_page_means_a_wrong_address_which_is_told_at_once(own: Rig, content_type: str) -> None:
+    failed = await own.fails(Raw((f"<!doctype html><p>Sign in, {KEY}".encode(),), content_type=content_type))
+    assert (failed.kind, failed.permanent, len(own.server.asked)) == ("rejected_request", True, 1)
+    path = "/v1/chat/completions" if own.kind == "openai" else "/v1/messages"
+    assert failed.text == f"{own.server.url}{path} answered with a web page, not as a model does: Sign in, [redacted]"
+    assert f"{path} answered 404: gone" in (await own.fails(Status(404, "<p>gone</p>"))).text
+
+
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [
@@ -316,7 +325,6 @@ async def test_what_cannot_be_mended_is_not_tried_again(rig: Rig, reply: Status,
         (Raw((b"data: 1\n\n",)), "bad_response"),
         (Raw((b'data: {"choices": "x", "type": "content_block_delta"}\n\n',)), "bad_response"),
         (Raw((b'data: {"a":' * 1 + b"[" * 100_000 + b"\n\n",)), "bad_response"),
-        (Raw((b"<!doctype html><p>Sign in",), content_type="text/html"), "bad_response"),
         (Raw((b'{"half": ',), content_type="application/json"), "bad_response"),
         (Raw((b'{"whole": "nonsense"}',), content_type="application/json"), "bad_response"),
         (Raw((b"data: " + b"x" * 1_100_000,)), "bad_response"),
@@ -447,7 +455,9 @@ async def test_an_endpoint_that_keeps_failing_is_left_alone_for_a_while(rig: Rig
     assert (state.breaker.state, state.breaker.failures, state.breaker.opened) == ("open", 10, 1)
     assert len(rig.server.asked) == 10
     failed = await rig.fails()
-    assert (failed.kind, len(rig.server.asked)) == ("circuit_open", 10)
+    assert (failed.kind, failed.cause, len(rig.server.asked)) == ("circuit_open", "overloaded", 10)
+    assert " failed 10 times in a row and will not be asked for 30 s" in failed.text
+    assert failed.text.startswith(f"{rig.server.url} answered 500" if rig.kind != "library" else "openai-chat: ")
     assert failed.retry_after is not None
     rig.time.now += failed.retry_after
     assert rig.gateway.endpoint.state().breaker.state == "half_open"

@@ -132,6 +132,30 @@ def test_a_breaker_opens_longer_each_time_and_lets_one_try_at_once() -> None:
     assert breaker.state(91) == ("closed", 0, 2, 91)
 
 
+async def test_who_is_turned_away_is_told_what_was_wrong_and_whether_it_lasts(time: Time) -> None:
+    shared = endpoint(time)
+    for number in range(FAILURES_TO_OPEN):
+        with pytest.raises(ModelFailed):
+            await shared.call(script(ModelFailed("bad_response", f"nonsense {number}", started=True)))
+    told: list[tuple[str, bool]] = []
+    for failure in ("bad_response", "refused", "stalled"):
+        with pytest.raises(ModelFailed) as turned:
+            await shared.call(script("never"))
+        assert (turned.value.kind, turned.value.cause) == ("circuit_open", failure)
+        told.append((turned.value.text, turned.value.lasting))
+        time.now += turned.value.retry_after or 0
+        following = {"bad_response": ModelFailed("refused", "nobody there"), "refused": ModelFailed("stalled", "silence")}.get(failure)
+        if following:
+            with pytest.raises(ModelFailed, match=following.text):
+                await shared.call(script(following))
+    assert told == [
+        ("nonsense 9; it failed 10 times in a row and will not be asked for 30 s", False),
+        ("nobody there; it failed 11 times in a row and will not be asked for 60 s", False),
+        ("silence; it failed 12 times in a row and will not be asked for 120 s", True),
+    ]
+    assert await shared.call(script("ok")) == "ok"
+
+
 @pytest.mark.parametrize("kind", ["rate_limited", "authentication", "quota", "timed_out"])
 def test_what_says_nothing_about_health_opens_nothing(kind: str) -> None:
     breaker = Breaker(0.0, UNHEALTHY, failures_to_open=1)

@@ -21,7 +21,7 @@ from remit.domain import command as cmd
 from remit.domain.due import report_seconds, time_left
 from remit.domain.message import Effort, ModelSettings, Request, Response, Tool, ToolCall, user
 from remit.domain.model import ModelFailed, excerpt
-from remit.domain.policy import MAX_TURNS
+from remit.domain.policy import MAX_TURNS, max_attempts
 from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 from remit.domain.value import FailReason, Task, ToolCount, Usage
@@ -303,8 +303,9 @@ class Stretch:
         """What the model answers; it is stored with whatever is written next."""
         try:
             response = await self._chosen.gateway.request(request, pause=self._pause)
-        except _Halted:
-            await self._purse.free()
+        except (_Halted, ModelFailed) as error:
+            if not isinstance(error, ModelFailed) or error.kind == "circuit_open":
+                await self._purse.free()  # nobody was asked
             raise
         self._count(response)
         await self._purse.settle(response)
@@ -341,7 +342,9 @@ class Stretch:
         return ""
 
     async def _failed(self, failed: ModelFailed) -> None:
-        error = f"The model {self._chosen.shown} gave no answer: {failed}"
+        error = f"The model {self._chosen.shown} gave no answer: {failed.cause}: {failed.text}"
+        if failed.kind == "circuit_open":
+            return await self._turned_away(failed, error)
         if failed.kind in IDLE:
             return await self._write(cmd.TimeOutRun(task_id=self._task.id, error=error, tool_summary=self._summary(), usage=self._spent()))
         command = cmd.FailRun(
@@ -352,6 +355,13 @@ class Stretch:
             tool_summary=self._summary(),
             usage=self._spent(),
         )
+        return await self._write(command)
+
+    async def _turned_away(self, failed: ModelFailed, error: str) -> None:
+        """Come back when the model may be asked again, which is no attempt; or end, if that has failed too often, for others or for us."""
+        if failed.lasting or 0 < self._task.attempts == max_attempts(self._task.limits) - 1:
+            return await self._abort("timeout" if failed.cause in IDLE else "error", error)
+        command = cmd.ReleaseRun(task_id=self._task.id, retry_seconds=failed.retry_after, tool_summary=self._summary(), usage=self._spent())
         return await self._write(command)
 
     def _count(self, response: Response) -> None:

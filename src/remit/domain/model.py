@@ -29,13 +29,26 @@ MAX_EXCERPT = 200
 class ModelFailed(Exception):
     """A model gave no answer that can be used: why, whether trying again can help, and when."""
 
-    def __init__(self, kind: FailureKind, text: str, *, retry_after: float | None = None, started: bool = False) -> None:
+    def __init__(
+        self,
+        kind: FailureKind,
+        text: str,
+        *,
+        retry_after: float | None = None,
+        started: bool = False,
+        cause: FailureKind | None = None,
+        lasting: bool = False,
+    ) -> None:
         super().__init__(kind, text)
         self.kind: FailureKind = kind
         self.text = text
         self.retry_after = retry_after
         self.started = started
         """True once part of the answer was seen: trying again would show it twice."""
+        self.cause: FailureKind = cause or kind
+        """What was really wrong, where nobody was asked because of it."""
+        self.lasting = lasting
+        """True if it was wrong again each time that somebody was asked."""
 
     @property
     def permanent(self) -> bool:

@@ -17,6 +17,8 @@ MAX_RETRY_AFTER = 120.0
 FIRST_BACKOFF, MAX_BACKOFF = 0.5, 30.0
 FAILURES_TO_OPEN = 10
 FIRST_OPEN_SECONDS, MAX_OPEN_SECONDS = 30.0, 300.0
+OPENED_FOR_GOOD = 3
+"""How often in a row a circuit opens before nobody is asked to wait for it: by then two trials have failed, a minute apart."""
 MAX_AGENTS = 1024
 
 _OF_AN_AGENT: frozenset[FailureKind] = UNHEALTHY | (PERMANENT - {"authentication", "quota"})
@@ -58,6 +60,8 @@ class Breaker:
         self._failures = self._opened = self._in_a_row = 0
         self._since, self._open_until = now, 0.0
         self._trying = False
+        self._cause: FailureKind | None = None
+        self._said = ""
 
     def state(self, now: float) -> BreakerState:
         """Where it stands."""
@@ -77,7 +81,12 @@ class Breaker:
         self._trying = True
         return 0.0
 
-    def leave(self, now: float, failure: FailureKind | None) -> None:
+    def turned_away(self, wait: float, whose: str) -> ModelFailed:
+        """What somebody is told who is not let through: what was wrong with the last who was."""
+        text = f"{self._said}; {whose} failed {self._failures} times in a row and will not be asked for {wait:.0f} s"
+        return ModelFailed("circuit_open", text, retry_after=wait, cause=self._cause, lasting=self._in_a_row >= OPENED_FOR_GOOD)
+
+    def leave(self, now: float, failure: FailureKind | None, said: str = "") -> None:
         """A call that was let through has ended; a failure that says nothing about health leaves things as they are."""
         trying, self._trying = self._trying, False
         if failure is None:
@@ -86,6 +95,7 @@ class Breaker:
             self._failures = self._in_a_row = 0
         elif failure in self._kinds:
             self._failures += 1
+            self._cause, self._said = failure, said
             if trying or (not self._in_a_row and self._failures >= self._failures_to_open):
                 self._open(now)
 
@@ -155,16 +165,17 @@ class Endpoint:
         mine = self._enter(agent)
         self._running += 1
         kind: FailureKind | None = "timed_out"  # so a call that is canceled counts for nothing
+        said = ""
         try:
             answer = await attempt(None if deadline is None else deadline - self._ticks.now())
             kind = None
             return answer
         except ModelFailed as failed:
-            kind = failed.kind
+            kind, said = failed.kind, failed.text
             raise
         finally:
             self._running -= 1
-            self._leave(mine, agent, kind)
+            self._leave(mine, agent, kind, said)
 
     async def _slot(self, deadline: float | None) -> None:
         if deadline is None or not self._slots.locked():
@@ -179,22 +190,22 @@ class Endpoint:
     def _enter(self, agent: str) -> Breaker | None:
         now = self._ticks.now()
         if wait := self._breaker.enter(now):
-            raise ModelFailed("circuit_open", f"{self.name} failed too often; it is left alone for now", retry_after=wait)
+            raise self._breaker.turned_away(wait, "it")
         mine = self._agents.get(agent)
         if mine is not None and (wait := mine.enter(now)):
             self._breaker.leave(now, "timed_out")
-            raise ModelFailed("circuit_open", f"calls of {agent} at {self.name} failed too often; they are held back", retry_after=wait)
+            raise mine.turned_away(wait, f"calls of {agent}")
         return mine
 
-    def _leave(self, mine: Breaker | None, agent: str, kind: FailureKind | None) -> None:
+    def _leave(self, mine: Breaker | None, agent: str, kind: FailureKind | None, said: str) -> None:
         now = self._ticks.now()
-        self._breaker.leave(now, kind)
+        self._breaker.leave(now, kind, said)
         if mine is None and agent and kind in _OF_AN_AGENT:
             if len(self._agents) >= MAX_AGENTS:
                 self._agents.pop(next(iter(self._agents)))
             mine = self._agents.setdefault(agent, Breaker(now, _OF_AN_AGENT))
         if mine is not None:
-            mine.leave(now, kind)
+            mine.leave(now, kind, said)
             if mine.idle:
                 self._agents.pop(agent, None)
 

@@ -103,7 +103,7 @@ class Http:
         if start == b"{":
             return await self._whole(data, response, answer)
         if start == b"<" or "html" in response.headers.get("Content-Type", ""):
-            raise bad(f"{self.name} answered with a web page: {self._excerpt(data)}")
+            raise ModelFailed("rejected_request", f"{self._place} answered with a web page, not as a model does: {self._excerpt(data)}")
         try:
             while data:
                 left -= len(data)
@@ -144,8 +144,14 @@ class Http:
     def failure(self, status: int, kind: str, message: str, retry_after: float | None = None, *, started: bool = False) -> ModelFailed:
         """What a status and an error of the endpoint amount to."""
         said = self._excerpt(message.encode("utf-8", "replace"))
-        text = f"{self.name} answered {status}: {said}" if said else f"{self.name} answered {status}"
+        place = self._place if status in (404, 405) else self.name
+        text = f"{place} answered {status}: {said}" if said else f"{place} answered {status}"
         return ModelFailed(failure_kind(status, f"{kind} {message[:2000]}"), text, retry_after=retry_after, started=started)
+
+    @property
+    def _place(self) -> str:
+        """The address in full, for when it may be wrong; a query might hold a key."""
+        return f"{self.name}{excerpt(self._url.path, self._secrets)}"
 
     def _late(self, error: TimeoutError, watch: "_Watch", started: bool) -> ModelFailed:
         if isinstance(error, aiohttp.ClientError):
