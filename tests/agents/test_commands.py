@@ -15,7 +15,7 @@ import pytest
 
 from tests.agents.endpoint import Body, RuledServer, answers, objective, tool_results, wants
 from tests.crash.process import environment
-from tests.modelserver import Say
+from tests.modelserver import ModelServer, Raw, Say
 from tests.surfaces.test_command import Shell
 
 
@@ -55,6 +55,16 @@ async def test_a_file_of_work_is_done_in_order(shell: Shell) -> None:
         ran = await asyncio.to_thread(shell.remit, "parallel", "work.txt", "--json")
         assert [item["data"]["status"] for item in ran.json["results"]] == ["completed", "failed", "completed"]
         assert ran.code == 1
+
+
+async def test_an_address_that_is_none_is_said_at_once_and_no_model_named(shell: Shell) -> None:
+    async with ModelServer("openai").running() as server:
+        server.replies = [Raw((b"<html>Welcome",), content_type="text/html")]
+        shell.env["LLM_BASE_URL"] = server.url
+        ran = await asyncio.to_thread(shell.remit, "run", "Do it")
+    assert (ran.code, len(server.asked)) == (1, 1)
+    assert f"{server.url}/chat/completions answered with a web page, not as a model does: Welcome" in ran.out
+    assert "general, no model: failed" in ran.err
 
 
 async def test_a_model_of_another_provider_is_asked_where_its_own_variables_say(shell: Shell) -> None:

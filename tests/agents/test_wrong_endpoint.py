@@ -46,4 +46,5 @@ async def test_the_end_names_what_is_wrong_and_asks_no_more_than_it_must(
         url = servers[name].url
         told = f"The model main: m at {url}/v1 gave no answer: {cause.format(url=url)}"
         assert found[name]["error"]["message"].startswith(told), found[name]["error"]
+        assert (found[name]["data"]["model_used"], found[name]["stats"]["model"]) == (None, None), "none has answered"
         assert (found[name]["error"]["code"], len(servers[name].asked)) == ("INTERNAL_ERROR", asked)

@@ -322,7 +322,7 @@ def test_a_result_that_is_not_there_yet_is_how_the_task_stands() -> None:
         at("task", "complete", "1", "--summary", "Seen.")
         said = at("task", "result", "1")
         assert said.out == "Seen.\n"
-        assert said.err.startswith("#1 general, main: completed, 0 tool calls, 0.")
+        assert said.err.startswith("#1 general, no model: completed, 0 tool calls, 0.")
 
 
 def test_whoever_makes_a_task_that_nobody_works_on_is_told() -> None:

@@ -25,14 +25,14 @@ def result_of(task: Task) -> str:
 
 
 def envelope(task: Task, *, model: str | None, tier: str, cwd: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """How a delegated task ended: what came of it, by which tools and model, and what it took."""
+    """How a delegated task ended: what came of it, by which tools and model (none if none has answered), and what it took."""
     status, result = status_of(task), result_of(task)
     data: dict[str, Any] = {
         "status": status,
         "task_id": task.id,
         "result": result,
         "tool_summary": [plain(item) for item in task.tool_summary],
-        "model_used": model or tier,
+        "model_used": model,
         "subagent_type": task.owner,
     }
     if task.completion_outputs:
@@ -44,7 +44,7 @@ def envelope(task: Task, *, model: str | None, tier: str, cwd: str, params: Mapp
         "stats": {
             "time_ms": round(task.duration * 1000),
             "tool_calls": task.usage.tool_calls,
-            "model": model or tier,
+            "model": model,
             "tokens": task.usage.input_tokens + task.usage.output_tokens,
         },
         "context": {"cwd": cwd, "params_input": dict(params)},

@@ -353,7 +353,7 @@ def delegated(answer: Result, screen: Screen) -> None:
     calls = f"{stats['tool_calls']} tool call{'s' if stats['tool_calls'] != 1 else ''}"
     tokens = f", {stats['tokens']:,} tokens" if stats["tokens"] else ""
     figures = f"{calls}{tokens}, {stats['time_ms'] / 1000:.1f} s"
-    screen.note(f"#{data['task_id']} {data['subagent_type'] or 'nobody'}, {data['model_used']}: {data['status']}{before}, {figures}")
+    screen.note(f"#{data['task_id']} {data['subagent_type'] or 'nobody'}, {data['model_used'] or 'no model'}: {data['status']}{before}, {figures}")
     if "not_cached" in data:
         screen.note(data["not_cached"])
 
