@@ -62,7 +62,13 @@ def settings_page() -> str:
     rows = [[f"`{name}`", "" if name in TABLES else f"`{variable_of(name)}`", default(value or None), text] for name, (value, text) in KNOWN.items()]
     variables = {
         field: " ".join(f"`{prefix}_{name}`" for prefix in TIERS.values())
-        for field, name in (("model", "MODEL_ID"), ("base_url", "BASE_URL"), ("api_key", "API_KEY"), ("stream", "STREAM"))
+        for field, name in (
+            ("model", "MODEL_ID"),
+            ("base_url", "BASE_URL"),
+            ("api_key", "API_KEY"),
+            ("stream", "STREAM"),
+            ("concurrency", "CONCURRENCY"),
+        )
     }
     workspace = ["", "`REMIT_WORKSPACE`", "found upward from here", "The folder with `.remit/`."]
     models = (

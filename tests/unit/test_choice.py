@@ -1,5 +1,6 @@
 """Which model runs, and whose key goes where."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from remit import config
 from remit.adapters.models.anthropic import AnthropicGateway
 from remit.adapters.models.desk import ModelDesk
+from remit.adapters.models.endpoint import Endpoint
 from remit.adapters.models.offline import OfflineGateway
 from remit.adapters.models.wire import WireGateway
 from remit.domain.choice import Choices, ModelChoice
@@ -61,6 +63,59 @@ def test_answers_come_in_pieces_unless_said_otherwise(tmp_path: Path) -> None:
     main, light = choices(tmp_path, user='[models.main]\nmodel = "m"\n[models.light]\nmodel = "l"\nstream = false\n').tiers.values()
     assert (main.stream, light.stream) == (True, False)
     assert "models.main.stream" in choices(tmp_path, user='[models.main]\nmodel = "m"\nstream = "no"\n').ignored[0]
+
+
+def test_how_many_call_at_once_is_set_for_each_tier(tmp_path: Path) -> None:
+    main, light = choices(tmp_path, LLM_MODEL_ID="m", LIGHT_LLM_MODEL_ID="l").tiers.values()
+    assert (main.concurrency, light.concurrency) == (None, None)
+    main, light = choices(
+        tmp_path, user='[models.main]\nmodel = "m"\nconcurrency = 7\n', LIGHT_LLM_MODEL_ID="l", LIGHT_LLM_CONCURRENCY="3"
+    ).tiers.values()
+    assert (main.concurrency, light.concurrency) == (7, 3)
+    assert choices(tmp_path, user='[models.main]\nmodel = "m"\nconcurrency = 7\n', LLM_CONCURRENCY="2").tiers["main"].concurrency == 2
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "true", '"4"'])
+def test_a_number_of_calls_that_is_none_is_ignored_and_said(tmp_path: Path, value: str) -> None:
+    found = choices(tmp_path, user=f'[models.main]\nmodel = "m"\nconcurrency = {value}\n', LIGHT_LLM_MODEL_ID="l", LIGHT_LLM_CONCURRENCY=value)
+    assert [choice.concurrency for choice in found.tiers.values()] == [None, None]
+    assert found.ignored[0].startswith("models.main.concurrency in ")
+    assert found.ignored[1:] == ("LIGHT_LLM_CONCURRENCY, which is no whole number from 1",)
+
+
+HERE, THERE = ModelChoice("m", "http://here/v1", concurrency=3), ModelChoice("l", "http://there/v1")
+
+
+@pytest.mark.parametrize(
+    ("light", "shared", "most"),
+    [
+        (THERE, False, (3, 99)),
+        (THERE._replace(concurrency=5), False, (3, 5)),
+        (HERE._replace(concurrency=2), True, (2, 2)),
+        (HERE._replace(concurrency=None, base_url="http://here/v1/"), True, (3, 3)),
+        (HERE._replace(concurrency=5, api_key="another"), True, (3, 3)),
+        (ModelChoice("groq:l", concurrency=4), False, (3, 4)),
+    ],
+)
+async def test_tiers_at_one_endpoint_share_the_smaller_number_of_calls(light: ModelChoice, shared: bool, most: tuple[int, int]) -> None:
+    desk = ModelDesk(Choices({"main": HERE, "light": light}, {}), concurrent=99)
+    endpoints: list[Endpoint] = [desk.resolve(tier).gateway.endpoint for tier in ("main", "light")]  # type: ignore[attr-defined]  # each has one
+    assert (endpoints[0] is endpoints[1]) is shared
+    assert tuple([await _peak(endpoint, number + 1) for endpoint, number in zip(endpoints, most, strict=True)]) == most
+    await desk.close()
+
+
+async def _peak(endpoint: Endpoint, calls: int) -> int:
+    """How many of so many calls are under way at once, where none ends before all others had their chance."""
+    seen: list[int] = []
+
+    async def attempt(_seconds: float | None) -> None:
+        seen.append(endpoint.state().running)
+        for _ in range(calls):
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*[endpoint.call(attempt) for _ in range(calls)])
+    return max(seen)
 
 
 def test_the_key_of_main_does_not_go_to_the_address_of_light(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Which model a tier means: from the environment, the user's config and the workspace's, without mixing up whose key goes where."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 TIERS = {"main": "LLM", "light": "LIGHT_LLM"}
@@ -11,6 +11,8 @@ FIELDS = {
     "api_key": "The key.",
     "api_key_env": "The variable that holds the key.",
     "stream": "Whether its answers come piece by piece (default true), so that a stall shows at once; false where an endpoint cannot.",
+    "concurrency": "How many calls there may be at once, of all who ask that endpoint from one process (default 1024); of two tiers at one endpoint"
+    " the smaller number holds for both.",
     "price_input": "US dollars for a million tokens of input, where no price list knows the model.",
     "price_output": "US dollars for a million tokens of output.",
     "price_cached": "US dollars for a million tokens of input that came from the provider's cache.",
@@ -30,6 +32,8 @@ class ModelChoice(NamedTuple):
     """US dollars for a million tokens: input, output, cached input."""
     origin: str = ""
     stream: bool = True
+    concurrency: int | None = None
+    """How many calls of its endpoint there may be at once."""
 
     def __repr__(self) -> str:
         return f"ModelChoice({self.model!r}, {self.base_url!r}, from {self.origin})"
@@ -67,7 +71,7 @@ def choose(workspace: Table | None, user: Table | None, env: Mapping[str, str]) 
     """
     ignored: list[str] = []
     theirs = {tier: _fields(workspace, tier, ignored, trusted=False) for tier in TIERS}
-    mine = {tier: _fields(user, tier, ignored, trusted=True) | _variables(prefix, env) for tier, prefix in TIERS.items()}
+    mine = {tier: _fields(user, tier, ignored, trusted=True) | _variables(prefix, env, ignored) for tier, prefix in TIERS.items()}
     tiers: dict[str, ModelChoice] = {}
     for tier in TIERS:
         found = _chosen(theirs[tier], mine[tier], env)
@@ -92,8 +96,7 @@ def _fields(table: Table | None, tier: str, ignored: list[str], *, trusted: bool
         ignored.append(f"models.{tier} in {table.path}, which is no table")
         return found
     for name, value in cast("Mapping[str, Any]", given).items():
-        right = isinstance(value, bool) if name == "stream" else _is_price(value) if name.startswith("price_") else isinstance(value, str)
-        if name in FIELDS and right:
+        if name in FIELDS and _RIGHT.get(name, _is_text)(value):
             found |= {name: value} if value != "" else {}
         else:
             ignored.append(f"models.{tier}.{name} in {table.path}")
@@ -106,15 +109,37 @@ def _fields(table: Table | None, tier: str, ignored: list[str], *, trusted: bool
     return _placed(found, table.path)
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 def _is_price(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
-def _variables(prefix: str, env: Mapping[str, str]) -> dict[str, Any]:
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+_RIGHT: Mapping[str, Callable[[Any], bool]] = {
+    "stream": lambda value: isinstance(value, bool),
+    "concurrency": _is_count,
+    **dict.fromkeys(("price_input", "price_output", "price_cached"), _is_price),
+}
+"""What a field must be that is no text."""
+
+
+def _variables(prefix: str, env: Mapping[str, str], ignored: list[str]) -> dict[str, Any]:
     names = {"model": f"{prefix}_MODEL_ID", "base_url": f"{prefix}_BASE_URL", "api_key": f"{prefix}_API_KEY"}
     found: dict[str, Any] = {field: env[name].strip() for field, name in names.items() if env.get(name, "").strip()}
     if streams := env.get(f"{prefix}_STREAM", "").strip():
         found["stream"] = streams.lower() not in ("0", "false", "no", "off")
+    if most := env.get(f"{prefix}_CONCURRENCY", "").strip():
+        number = int(most) if most.isascii() and most.isdigit() and len(most) < 10 else 0
+        if _is_count(number):
+            found["concurrency"] = number
+        else:
+            ignored.append(f"{prefix}_CONCURRENCY, which is no whole number from 1")
     return _placed(found, names["model"])
 
 
@@ -137,7 +162,7 @@ def _chosen(theirs: Mapping[str, Any], mine: Mapping[str, Any], env: Mapping[str
         if {"price_input", "price_output"} <= mine.keys()
         else None
     )
-    return ModelChoice(model, mine.get("base_url", ""), key, price, origin, mine.get("stream", True))
+    return ModelChoice(model, mine.get("base_url", ""), key, price, origin, mine.get("stream", True), mine.get("concurrency"))
 
 
 def _completed(light: ModelChoice, main: ModelChoice, users_url: str) -> ModelChoice:

@@ -14,8 +14,8 @@ from remit.domain.model import Price
 from remit.errors import invalid
 from remit.ports import Chosen, ModelGateway
 
-WIRES = ("openai", "anthropic")
-"""The providers that we have a wire of our own for."""
+WIRES = {"openai": wire.BASE_URL, "anthropic": anthropic.BASE_URL}
+"""The providers that we have a wire of our own for, and where they are asked."""
 
 
 class ModelDesk:
@@ -67,14 +67,7 @@ class ModelDesk:
             await gateway.close()
 
     def _tier(self, tier: str, choice: ModelChoice) -> Chosen:
-        provider, colon, rest = choice.model.partition(":")
-        if choice.base_url:
-            # Names of models may hold a colon themselves: behind an address only our own wires are a prefix.
-            provider, name = (provider, rest) if colon and provider in WIRES else ("openai", choice.model)
-        elif colon:
-            name = rest
-        else:
-            provider, name = "openai", choice.model
+        provider, name = _named(choice)
         key = choice.api_key or ("" if choice.base_url else self._choices.keys.get(provider, ""))
         chosen = self._provider(provider, name, choice._replace(api_key=key))
         return chosen._replace(shown=f"{tier}: {chosen.shown}")
@@ -82,17 +75,15 @@ class ModelDesk:
     def _provider(self, provider: str, name: str, choice: ModelChoice) -> Chosen:
         if provider not in WIRES:
             return Chosen(self._once((provider,), lambda: self._library(provider)), name, f"{provider}:{name}")
-        official = wire.BASE_URL if provider == "openai" else anthropic.BASE_URL
-        url = choice.base_url or official
-        if not choice.api_key and url == official:
+        url = _place(provider, choice)
+        if not choice.api_key and url == WIRES[provider]:
             raise invalid("model", f"is of {provider}, whose key is not set", f"{KEYS[provider]} set in the environment")
         gateway = self._once((provider, url, choice.api_key, choice.prices, choice.stream), lambda: self._wire(provider, name, url, choice))
         return Chosen(gateway, name, f"{name} at {url}")
 
     def _wire(self, provider: str, name: str, url: str, choice: ModelChoice) -> ModelGateway:
-        official = url in (wire.BASE_URL, anthropic.BASE_URL)
         known: Mapping[str, Price] = {name: Price(*choice.prices)} if choice.prices else {}
-        prices = Prices(known, provider if official else None)
+        prices = Prices(known, provider if url in WIRES.values() else None)
         kind = wire.WireGateway if provider == "openai" else anthropic.AnthropicGateway
         return kind(choice.api_key, url, limits=self._limits, endpoint=self._endpoint(url), price=prices, stream=choice.stream)
 
@@ -104,11 +95,29 @@ class ModelDesk:
     def _endpoint(self, name: str) -> Endpoint:
         found = self._endpoints.get(name)
         if found is None:
-            found = self._endpoints[name] = Endpoint(name, concurrent=self._concurrent, ticks=self._ticks)
+            found = self._endpoints[name] = Endpoint(name, concurrent=self._most(name), ticks=self._ticks)
         return found
+
+    def _most(self, name: str) -> int:
+        """How many may call an endpoint at once: the least that a tier says which is asked there."""
+        there = [choice for choice in self._choices.tiers.values() if _place(_named(choice)[0], choice) == name]
+        return min((choice.concurrency for choice in there if choice.concurrency), default=self._concurrent)
 
     def _once(self, key: tuple[object, ...], make: Callable[[], ModelGateway]) -> ModelGateway:
         found = self._gateways.get(key)
         if found is None:
             found = self._gateways[key] = make()
         return found
+
+
+def _named(choice: ModelChoice) -> tuple[str, str]:
+    """The provider of a tier's model, and its name there."""
+    provider, colon, rest = choice.model.partition(":")
+    # Names of models may hold a colon themselves: behind an address only our own wires are a prefix.
+    prefixed = colon and (provider in WIRES or not choice.base_url)
+    return (provider, rest) if prefixed else ("openai", choice.model)
+
+
+def _place(provider: str, choice: ModelChoice) -> str:
+    """The endpoint that a model is asked at: an address, or a provider that a library knows."""
+    return (choice.base_url or WIRES[provider]).rstrip("/") if provider in WIRES else provider
