@@ -50,6 +50,7 @@ async def test_a_circuit_that_opens_is_seen_with_the_worker(any_url: str, tmp_pa
         (opened,) = [model for model in await trouble(at) if model["agent"] is None]
         assert (opened["endpoint"], opened["circuit"]) == (server.url, "open")
         assert opened["failures"] >= FAILURES_TO_OPEN
+        assert opened["last"] == f"{server.url} answered 500: out of order"
 
 
 async def test_a_circuit_that_opens_for_one_agent_is_seen_and_holds_back_nobody_else(any_url: str, tmp_path: Path) -> None:
@@ -58,7 +59,8 @@ async def test_a_circuit_that_opens_for_one_agent_is_seen_and_holds_back_nobody_
         await at.hire(desk, heartbeat_seconds=1.0)
         for _ in range(FAILURES_TO_OPEN):
             assert (await at.run(owner="general")).state is State.FAILED
-        assert await trouble(at) == [{"endpoint": server.url, "agent": "general", "circuit": "open", "failures": FAILURES_TO_OPEN}]
+        said = f"{server.url} answered 400: no such thing"
+        assert await trouble(at) == [{"endpoint": server.url, "agent": "general", "circuit": "open", "failures": FAILURES_TO_OPEN, "last": said}]
         server.replies = [Say(("Fine.",))]
         assert (await at.run(owner="plan")).final_message == "Fine."
         held = await at.team.until(await at.create(owner="general"), lambda task: task.counts.runs == 1 and task.run is None)

@@ -126,7 +126,7 @@ class StoreHost:
         found: Result = {"version": __version__, "workspace": None, "settings": settings, "unknown": ["colour in config.toml"], "store": store}
         row = WorkerRow("host-1-abc", "host", 1, "0", "general", 8, "2026-01-01T06:00:00Z", 1, 99.0)
         trouble = [
-            {"endpoint": "http://model/v1", "agent": "plan", "circuit": "half_open", "failures": 10},
+            {"endpoint": "http://model/v1", "agent": "plan", "circuit": "half_open", "failures": 10, "last": "out of order"},
             {"endpoint": "http://model/v1", "agent": None, "circuit": "cooling", "seconds": 3.5},
         ]
         found["workers"] = [worker_view(row, 10.0), worker_view(row._replace(age_seconds=1.0, models=json.dumps(trouble)), 10.0)]

@@ -98,7 +98,7 @@ async def test_a_call_that_is_canceled_counts_for_nothing(time: Time) -> None:
     for _ in range(FAILURES_TO_OPEN + 1):
         with pytest.raises(asyncio.CancelledError):
             await shared.call(attempt, agent="a")
-    assert shared.state().breaker == ("closed", 0, 0, 0.0)
+    assert shared.state().breaker == ("closed", 0, 0, 0.0, "")
     assert shared.state().agents == {}
 
 
@@ -115,21 +115,21 @@ def test_a_breaker_opens_longer_each_time_and_lets_one_try_at_once() -> None:
     breaker = Breaker(0.0, UNHEALTHY, failures_to_open=2)
     for _ in range(2):
         assert breaker.enter(0) == 0
-        breaker.leave(0, "stalled")
-    assert breaker.state(0) == ("open", 2, 1, 0)
+        breaker.leave(0, "stalled", "silence")
+    assert breaker.state(0) == ("open", 2, 1, 0, "silence")
     assert breaker.enter(10) == 20
     assert breaker.enter(30) == 0
     assert breaker.state(30).state == "half_open"
     assert breaker.enter(30) > 0
-    breaker.leave(30, "refused")
-    assert breaker.state(31) == ("open", 3, 2, 30)
+    breaker.leave(30, "refused", "nobody")
+    assert breaker.state(31) == ("open", 3, 2, 30, "nobody")
     assert breaker.enter(31) == 59
     assert breaker.enter(90) == 0
     breaker.leave(90, "rate_limited")
     assert breaker.state(91).state == "half_open"
     assert breaker.enter(91) == 0
     breaker.leave(91, None)
-    assert breaker.state(91) == ("closed", 0, 2, 91)
+    assert breaker.state(91) == ("closed", 0, 2, 91, "")
 
 
 async def test_who_is_turned_away_is_told_what_was_wrong_and_whether_it_lasts(time: Time) -> None:

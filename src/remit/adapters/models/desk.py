@@ -52,7 +52,7 @@ class ModelDesk:
         for state in self.states():
             circuits: list[tuple[str | None, BreakerState]] = [(None, state.breaker), *state.agents.items()]
             found += [
-                {"endpoint": state.name, "agent": agent, "circuit": circuit.state, "failures": circuit.failures}
+                {"endpoint": state.name, "agent": agent, "circuit": circuit.state, "failures": circuit.failures, "last": circuit.last}
                 for agent, circuit in circuits
                 if circuit.state != "closed"
             ]

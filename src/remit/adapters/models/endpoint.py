@@ -40,6 +40,8 @@ class BreakerState(NamedTuple):
     failures: int
     opened: int
     since: float
+    last: str = ""
+    """What was wrong last, in words."""
 
 
 class EndpointState(NamedTuple):
@@ -66,9 +68,9 @@ class Breaker:
     def state(self, now: float) -> BreakerState:
         """Where it stands."""
         if not self._in_a_row:
-            return BreakerState("closed", self._failures, self._opened, self._since)
+            return BreakerState("closed", self._failures, self._opened, self._since, self._said)
         half = self._trying or now >= self._open_until
-        return BreakerState("half_open" if half else "open", self._failures, self._opened, self._since)
+        return BreakerState("half_open" if half else "open", self._failures, self._opened, self._since, self._said)
 
     def enter(self, now: float) -> float:
         """Zero if a call may go ahead, else the seconds until one may."""
@@ -93,6 +95,7 @@ class Breaker:
             if self._in_a_row:
                 self._since = now
             self._failures = self._in_a_row = 0
+            self._said = ""
         elif failure in self._kinds:
             self._failures += 1
             self._cause, self._said = failure, said

@@ -305,7 +305,8 @@ def _model_trouble(model: dict[str, Any]) -> str:
     whom = f" for {model['agent']}" if model["agent"] else ""
     if model["circuit"] == "cooling":
         return f"waits {model['seconds']:g} s for {model['endpoint']}, which asked for a pause"
-    return f"leaves {model['endpoint']} alone{whom} after {model['failures']} failures in a row ({model['circuit'].replace('_', ' ')})"
+    last = f": {model['last']}" if model.get("last") else ""  # an older worker does not say
+    return f"leaves {model['endpoint']} alone{whom} after {model['failures']} failures in a row ({model['circuit'].replace('_', ' ')}){last}"
 
 
 def _pulse(row: dict[str, Any]) -> Part:
