@@ -5,7 +5,9 @@ from importlib.util import find_spec
 import pytest
 
 from remit.adapters.models import price
+from remit.adapters.models.desk import ModelDesk
 from remit.adapters.models.price import Prices
+from remit.domain.choice import Choices, ModelChoice
 from remit.domain.message import Tokens
 from remit.domain.model import Price
 
@@ -27,4 +29,38 @@ def test_without_a_price_list_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_price_list_is_asked_once_for_each_model() -> None:
     prices = Prices(provider="openai")
     assert prices("gpt-4o", USED) == pytest.approx(0.5 * 2.5 + 0.5 * 1.25 + 10)
+    assert prices("gpt-4o", Tokens(1000, 1000, 500)) == pytest.approx((0.5 * 2.5 + 0.5 * 1.25 + 10) / 1000)
     assert prices("no-such-model", USED) is None
+
+
+def test_a_long_context_costs_what_the_list_says_of_it() -> None:
+    prices = Prices(provider="anthropic")
+    assert prices("claude-sonnet-4-5", Tokens(1000, 0)) == pytest.approx(3 / 1000)
+    assert prices("claude-sonnet-4-5", Tokens(500_000, 0)) == pytest.approx(6 / 2), "twice as much beyond 200,000"
+
+
+def test_a_model_that_is_listed_without_a_price_is_not_free() -> None:
+    assert Prices(provider="openai")("tts-1", USED) is None
+
+
+@pytest.mark.parametrize(
+    ("choice", "known"),
+    [
+        (ModelChoice("gpt-4o", api_key="k"), True),
+        (ModelChoice("gpt-4o", "https://api.openai.com/v1/", "k"), True),
+        (ModelChoice("anthropic:claude-sonnet-4-5", "https://api.anthropic.com/v1", "k"), True),
+        (ModelChoice("claude-sonnet-4-5", "https://api.anthropic.com/v1", "k"), True),
+        (ModelChoice("groq:llama-3.3-70b-versatile"), True),
+        (ModelChoice("gpt-4o", "https://proxy.example/v1", "k"), False),
+        (ModelChoice("gpt-4o", "https://api.openai.com.example/v1", "k"), False),
+        (ModelChoice("gpt-4o", "https://proxy.example/v1", "k", prices=(1.0, 1.0, None)), True),
+        (ModelChoice("ollama:gpt-4o"), False),
+        (ModelChoice("ollama:gpt-4o", prices=(0.0, 0.0, None)), True),
+    ],
+    ids=lambda value: f"{value.model} at {value.base_url or 'its own'}" if isinstance(value, ModelChoice) else None,
+)
+async def test_a_list_holds_at_the_providers_own_address_alone(choice: ModelChoice, known: bool) -> None:
+    desk = ModelDesk(Choices({"main": choice}, {}))
+    chosen = desk.resolve("main")
+    assert (chosen.gateway.cost(chosen.model, Tokens(1000, 1000)) is not None) == known
+    await desk.close()

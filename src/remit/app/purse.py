@@ -2,9 +2,9 @@
 
 from remit.app.activation import Activation
 from remit.codec import task_of
-from remit.domain.message import Request, Response, TextPart, ToolCall, ToolResult
+from remit.domain.message import Request, Response, TextPart, Tokens, ToolCall, ToolResult
 from remit.domain.value import Limits, Usage
-from remit.ports import Debit, EventStore, OverBudget
+from remit.ports import Chosen, Debit, EventStore, OverBudget
 
 ANSWER_TOKENS = 4096
 """What an answer may take where a tree has a budget: without a most, nothing could be set aside for it."""
@@ -51,8 +51,8 @@ async def used(store: EventStore, root_id: str) -> Usage:
 class Purse:
     """What a run takes from the budget of its tree; where the root sets no limit, nothing is counted here."""
 
-    def __init__(self, activation: Activation) -> None:
-        self._activation = activation
+    def __init__(self, activation: Activation, chosen: Chosen) -> None:
+        self._activation, self._chosen = activation, chosen
         self._limits = Limits()
         self._reserved = (0, 0.0)
         self._used = Usage()
@@ -77,17 +77,15 @@ class Purse:
         cost = f"${self._limits.max_cost:g}" if self._limits.max_cost is not None else ""
         return " and ".join(filter(None, (tokens, cost)))
 
-    async def reserve(self, request: Request, used: Usage, *, report: bool) -> bool:
+    async def reserve(self, request: Request, *, report: bool) -> bool:
         """Set aside the most that a call can take; False if the tree has not got it. A call whose end nobody sees counts as made."""
         if not self._limited:
             return True
         asked = _size(request) // CHARACTERS_PER_TOKEN
-        price = used.cost / max(1, used.input_tokens + used.output_tokens)
-        tokens = asked + (REPORT_TOKENS if report else ANSWER_TOKENS)
-        kept = 0 if report else asked + REPORT_TOKENS
-        self._reserved = tokens, tokens * price
+        last = self._priced(Tokens(asked, REPORT_TOKENS))
+        self._reserved = last if report else self._priced(Tokens(asked, ANSWER_TOKENS))
         try:
-            await self._take(*self._reserved, limits=_less(self._limits, kept, kept * price))
+            await self._take(*self._reserved, limits=self._limits if report else _less(self._limits, *last))
         except OverBudget:
             return False
         return True
@@ -97,6 +95,10 @@ class Purse:
         if self._limited:
             tokens, cost = self._reserved
             await self._take(response.tokens.input + response.tokens.output - tokens, (response.cost or 0.0) - cost, limits=Limits())
+
+    def _priced(self, tokens: Tokens) -> tuple[int, float]:
+        """What a call takes of both ledgers."""
+        return tokens.input + tokens.output, self._chosen.gateway.cost(self._chosen.model, tokens) or 0.0
 
     @property
     def _limited(self) -> bool:

@@ -1,7 +1,8 @@
 """Which gateway a task's model means, and one of each for all who ask."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from remit.adapters.models import anthropic, wire
 from remit.adapters.models.answer import DEFAULTS, Limits
@@ -16,6 +17,8 @@ from remit.ports import Chosen, ModelGateway
 
 WIRES = ("openai", "anthropic")
 """The providers that we have a wire of our own for."""
+OFFICIAL = {urlsplit(wire.BASE_URL).hostname: "openai", urlsplit(anthropic.BASE_URL).hostname: "anthropic"}
+"""Whose price list holds at an address; anybody else's may charge what they like."""
 
 
 class ModelDesk:
@@ -81,7 +84,7 @@ class ModelDesk:
 
     def _provider(self, provider: str, name: str, choice: ModelChoice) -> Chosen:
         if provider not in WIRES:
-            return Chosen(self._once((provider,), lambda: self._library(provider)), name, f"{provider}:{name}")
+            return Chosen(self._once((provider, choice.prices), lambda: self._library(provider, name, choice)), name, f"{provider}:{name}")
         official = wire.BASE_URL if provider == "openai" else anthropic.BASE_URL
         url = choice.base_url or official
         if not choice.api_key and url == official:
@@ -90,16 +93,14 @@ class ModelDesk:
         return Chosen(gateway, name, f"{name} at {url}")
 
     def _wire(self, provider: str, name: str, url: str, choice: ModelChoice) -> ModelGateway:
-        official = url in (wire.BASE_URL, anthropic.BASE_URL)
-        known: Mapping[str, Price] = {name: Price(*choice.prices)} if choice.prices else {}
-        prices = Prices(known, provider if official else None)
+        prices = _prices(name, choice, OFFICIAL.get(urlsplit(url).hostname))
         kind = wire.WireGateway if provider == "openai" else anthropic.AnthropicGateway
         return kind(choice.api_key, url, limits=self._limits, endpoint=self._endpoint(url), price=prices, stream=choice.stream)
 
-    def _library(self, provider: str) -> ModelGateway:
+    def _library(self, provider: str, name: str, choice: ModelChoice) -> ModelGateway:
         from remit.adapters.models.pydantic_ai import PydanticAiGateway
 
-        return PydanticAiGateway(provider, limits=self._limits, endpoint=self._endpoint(provider))
+        return PydanticAiGateway(provider, limits=self._limits, endpoint=self._endpoint(provider), price=_prices(name, choice, provider))
 
     def _endpoint(self, name: str) -> Endpoint:
         found = self._endpoints.get(name)
@@ -112,3 +113,8 @@ class ModelDesk:
         if found is None:
             found = self._gateways[key] = make()
         return found
+
+
+def _prices(name: str, choice: ModelChoice, provider: str | None) -> Prices:
+    """What is set, or else what the list of a provider says."""
+    return Prices({name: Price(*choice.prices)} if choice.prices else {}, provider)
