@@ -54,8 +54,8 @@ def texts(request: Request) -> str:
 class Script:
     """A model that answers by rule, and remembers what it was asked."""
 
-    def __init__(self, rule: Rule, price: Price | None = None) -> None:
-        self._rule, self._price = rule, price
+    def __init__(self, rule: Rule, price: Price | None = None, unpriced: str = "") -> None:
+        self._rule, self._price, self._unpriced = rule, price, unpriced
         self.asked: list[Request] = []
         self.line: Line | None = None
         self._open: set[asyncio.Future[Response]] = set()
@@ -75,9 +75,9 @@ class Script:
         given = await self._awaited(answer) if isawaitable(answer) else answer
         return given if self.line is None else await self.line.carry(request, given)
 
-    def cost(self, _model: str, tokens: Tokens) -> float | None:
-        """By the price that the test sets."""
-        return None if self._price is None else self._price.of(*tokens[:3])
+    def cost(self, model: str, tokens: Tokens) -> float | None:
+        """By the price that the test sets, for all models but one."""
+        return None if self._price is None or model == self._unpriced else self._price.of(*tokens[:3])
 
     def hang_up(self) -> None:
         """Answer nobody any more: a test that has failed must not wait for a model that it keeps waiting."""
@@ -193,6 +193,7 @@ async def stage(
     workers: int = 1,
     unsandboxed: bool = True,
     price: Price | None = None,
+    unpriced: str = "",
     **options: Any,
 ) -> AsyncIterator[Stage]:
     """A stage with a worker on the store that a URL names; agents and functions are there beside the built-in ones.
@@ -201,7 +202,7 @@ async def stage(
     """
     async with Line().opened() as line, fleet(url, agents) as team:
         team.core.folder = str(folder)
-        play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule), price), functions, unsandboxed=unsandboxed)
+        play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule), price, unpriced), functions, unsandboxed=unsandboxed)
         play.script.line = line
         for _ in range(workers):
             await play.hire(**options)

@@ -10,14 +10,14 @@ import pytest
 
 from remit.adapters.models.desk import ModelDesk
 from remit.app.recovery import Recovery
-from remit.domain.choice import Table, choose
+from remit.domain.choice import Choices, Table, choose
 from remit.domain.message import Request, Response, Tokens
 from remit.domain.model import Price
 from remit.domain.value import State
 from tests.agents.endpoint import Body, RuledServer, answers, objective, wants
 from tests.agents.stage import Gate, Stage, calls, results, says, stage
 from tests.agents.test_interruption import reached
-from tests.modelserver import Say
+from tests.modelserver import ModelServer, Say
 
 CAP = 60_000
 CHILDREN = 40
@@ -111,6 +111,57 @@ async def test_forty_children_at_once_cannot_pay_with_the_same_money(any_url: st
         ((_, cost),) = await ledger(at, root)
         assert cost == pytest.approx(math.fsum(task.usage.cost for task in (lead, *children)), abs=1e-5)
         assert max(*booked, cost) <= 1.0
+
+
+TO_DO = "Set price_input and price_output of its tier in the config ([models.main] or [models.light]), or limit max_tokens instead of max_cost."
+
+
+async def test_without_a_price_a_limit_of_cost_ends_a_task_before_it_asks(any_url: str, tmp_path: Path) -> None:
+    """Whatever it used would cost nothing that anybody knows of: the limit would hold nothing."""
+    async with ModelServer("openai").running() as server, opened(server.url) as desk, stage(any_url, tmp_path, [], workers=0) as at:
+        await at.hire(desk)
+        task = await at.run(limits={"max_cost": 0.01})
+        assert (task.state, task.reason, task.usage.requests) == (State.FAILED, "budget", 0)
+        asked = f"main: m at {server.url}/v1"
+        assert task.failure_reason == f"The model was not asked: max_cost is $0.01, and nobody knows what a call of {asked} costs. {TO_DO}"
+        assert server.asked == []
+        assert await ledger(at, task.id) == []
+        assert (await at.call("task_output", task_id=task.id))["error"]["code"] == "LIMIT_EXCEEDED"
+
+
+@pytest.mark.parametrize("own", [True, False])
+async def test_a_subtask_without_a_price_ends_before_it_asks_and_its_parent_hears_why(any_url: str, tmp_path: Path, own: bool) -> None:
+    """Be it limited for itself, or by its tree, in which others have a price."""
+
+    def rule(request: Request) -> Response:
+        if heard := results(request):
+            return says(heard[0])
+        limits = {"limits": {"max_cost": 0.5}} if own else {}
+        return calls(("task", {"objective": "Look", "subagent_type": "explore", "model": "light", **limits}))
+
+    async with stage(any_url, tmp_path, rule, price=PRICE, unpriced="light") as at:
+        task = await at.run(owner="build", limits={} if own else {"max_cost": 5.0})
+        child = await at.team.task("2")
+        assert (task.state, child.state, child.reason, child.usage.requests) == (State.DONE, State.FAILED, "budget", 0)
+        assert TO_DO in str(child.failure_reason)
+        assert TO_DO in str(task.final_message)
+
+
+async def test_what_is_limited_after_it_began_ends_before_its_next_call(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [calls(("ask_user", {"question": "Which?"}))]) as at:
+        task_id = await at.create()
+        asking = await at.waiting(task_id)
+        await at.call("update_task", task_id=task_id, limits={"max_cost": 0.5})
+        await at.call("respond", interaction_id=asking.questions[0].id, answer="This")
+        task = await at.team.ended(task_id)
+        assert (task.reason, task.usage.requests, len(at.script.asked)) == ("budget", 1, 1)
+
+
+async def test_without_a_model_nothing_costs_anything(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [], workers=0) as at:
+        await at.hire(ModelDesk(Choices({}, {})))
+        task = await at.run(limits={"max_cost": 0.0})
+        assert (task.state, task.usage.cost) == (State.DONE, 0.0)
 
 
 async def test_the_price_that_a_tier_sets_bounds_its_calls(any_url: str, tmp_path: Path) -> None:

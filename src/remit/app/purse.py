@@ -11,6 +11,10 @@ ANSWER_TOKENS = 4096
 REPORT_TOKENS = 1024
 """What the last report of an agent may take; so much is left for it by every call before."""
 CHARACTERS_PER_TOKEN = 3
+UNPRICED = (
+    "The model was not asked: max_cost is {most}, and nobody knows what a call of {model} costs. "
+    "Set price_input and price_output of its tier in the config ([models.main] or [models.light]), or limit max_tokens instead of max_cost."
+)
 ROOTS = 1000
 """How many roots are remembered."""
 
@@ -77,10 +81,20 @@ class Purse:
         cost = f"${self._limits.max_cost:g}" if self._limits.max_cost is not None else ""
         return " and ".join(filter(None, (tokens, cost)))
 
+    @property
+    def unpriced(self) -> str:
+        """Why no call can be made: what it may cost is limited, by the tree or for the task alone, and nobody knows what it costs."""
+        own, whole = self._activation.task.limits.max_cost, self._limits.max_cost
+        if (own is None and whole is None) or self._cost(Tokens(1, 1)) is not None:
+            return ""
+        return UNPRICED.format(most=f"${own if whole is None else whole:g}", model=self._chosen.shown)
+
     async def reserve(self, request: Request, *, report: bool) -> bool:
         """Set aside the most that a call can take; False if the tree has not got it. A call whose end nobody sees counts as made."""
         if not self._limited:
             return True
+        if self.unpriced:
+            return False
         asked = _size(request) // CHARACTERS_PER_TOKEN
         last = self._priced(Tokens(asked, REPORT_TOKENS))
         self._reserved = last if report else self._priced(Tokens(asked, ANSWER_TOKENS))
@@ -98,7 +112,10 @@ class Purse:
 
     def _priced(self, tokens: Tokens) -> tuple[int, float]:
         """What a call takes of both ledgers."""
-        return tokens.input + tokens.output, self._chosen.gateway.cost(self._chosen.model, tokens) or 0.0
+        return tokens.input + tokens.output, self._cost(tokens) or 0.0
+
+    def _cost(self, tokens: Tokens) -> float | None:
+        return self._chosen.gateway.cost(self._chosen.model, tokens)
 
     @property
     def _limited(self) -> bool:

@@ -258,6 +258,8 @@ class Stretch:
     # What the model answers.
 
     async def _answer(self) -> None:
+        if unpriced := self._purse.unpriced:
+            return await self._abort("budget", unpriced)
         most = self._task.limits.max_turns or self._agent.max_turns or MAX_TURNS
         limit = f"{most} turns" if self._talk.turns >= most else self._over_budget()
         request = None if limit else await self._afforded("")
