@@ -1,10 +1,10 @@
-"""What a call costs: where a price is set, and where a price list is installed."""
+"""What a call costs: where a price is set, and where a price list knows it."""
 
-from importlib.util import find_spec
+import subprocess
+import sys
 
 import pytest
 
-from remit.adapters.models import price
 from remit.adapters.models.desk import ModelDesk
 from remit.adapters.models.price import Prices
 from remit.domain.choice import Choices, ModelChoice
@@ -19,13 +19,24 @@ def test_a_price_that_is_set_holds_whatever_the_endpoint_calls_its_model() -> No
     assert prices("m", USED) == prices("m-2026", USED) == pytest.approx(3.0)
 
 
-def test_without_a_price_list_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(price, "find_spec", lambda _name: None)
+def test_without_a_provider_nobody_knows() -> None:
     assert Prices()("m", USED) is None
-    assert Prices(provider="openai")("m", USED) is None
 
 
-@pytest.mark.skipif(find_spec("genai_prices") is None, reason="genai-prices is not installed")
+def test_the_list_is_loaded_by_who_needs_it_alone() -> None:
+    code = """if True:
+        import sys
+        from remit.adapters.models.desk import ModelDesk
+        from remit.domain.choice import Choices, ModelChoice
+        from remit.domain.message import Tokens
+        for tier in (ModelChoice("m", "http://h"), ModelChoice("m", api_key="k", prices=(1.0, 2.0, None)), ModelChoice("gpt-4o", api_key="k")):
+            chosen = ModelDesk(Choices({"main": tier}, {})).resolve()
+            print(chosen.gateway.cost(chosen.model, Tokens(1_000_000, 0)), "genai_prices" in sys.modules)
+    """
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.splitlines() == ["None False", "1.0 False", "2.5 True"]
+
+
 def test_a_price_list_is_asked_once_for_each_model() -> None:
     prices = Prices(provider="openai")
     assert prices("gpt-4o", USED) == pytest.approx(0.5 * 2.5 + 0.5 * 1.25 + 10)
