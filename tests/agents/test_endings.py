@@ -223,7 +223,7 @@ async def test_tokens_are_limited_with_a_last_report(any_url: str, tmp_path: Pat
         return calls(("LS", {"path": "."}))._replace(tokens=Tokens(3000, 1000)) if request.tools else says("Half of it.")
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(limits={"max_tokens": 14_000})
+        task = await at.run(limits={"max_tokens": 18_000})
         assert (task.state, task.reason) == (State.FAILED, "budget")
         assert "Half of it." in (task.failure_reason or "")
         assert (task.usage.requests, task.usage.input_tokens, task.usage.output_tokens) == (4, 9010, 3005)

@@ -1,8 +1,10 @@
 """The budget of a tree: one ledger at its root, debited before a model call and put right after it."""
 
+from collections.abc import Sequence
+
 from remit.app.activation import Activation
 from remit.codec import task_of
-from remit.domain.message import Request, Response, TextPart, Tokens, ToolCall, ToolResult
+from remit.domain.message import Request, Response, TextPart, Tokens, Tool, ToolCall, ToolResult
 from remit.domain.value import Limits, Usage
 from remit.ports import Chosen, Debit, EventStore, OverBudget
 
@@ -59,6 +61,7 @@ class Purse:
         self._activation, self._chosen = activation, chosen
         self._limits = Limits()
         self._reserved = (0, 0.0)
+        self._tools = 0
         self._used = Usage()
 
     async def open(self, roots: "Roots") -> None:
@@ -97,7 +100,7 @@ class Purse:
             return False
         asked = _size(request) // CHARACTERS_PER_TOKEN
         last = self._priced(Tokens(asked, REPORT_TOKENS))
-        self._reserved = last if report else self._priced(Tokens(asked, ANSWER_TOKENS))
+        self._reserved = last if report else self._priced(Tokens(asked + self._offered(request.tools), ANSWER_TOKENS))
         try:
             await self._take(*self._reserved, limits=self._limits if report else _less(self._limits, *last))
         except OverBudget:
@@ -109,6 +112,12 @@ class Purse:
         if self._limited:
             tokens, cost = self._reserved
             await self._take(response.tokens.input + response.tokens.output - tokens, (response.cost or 0.0) - cost, limits=Limits())
+
+    def _offered(self, tools: Sequence[Tool]) -> int:
+        """What the tools of a run take, which are the same in all its calls; a report goes without."""
+        if not self._tools:
+            self._tools = sum(len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in tools) // CHARACTERS_PER_TOKEN
+        return self._tools
 
     def _priced(self, tokens: Tokens) -> tuple[int, float]:
         """What a call takes of both ledgers."""
@@ -136,7 +145,7 @@ def _less(limits: Limits, tokens: int, cost: float) -> Limits:
 
 
 def _size(request: Request) -> int:
-    """How many characters a model has to read, its tools left out: they are the same in every call and mostly cached."""
+    """How many characters a model has to read, its tools left out."""
     parts = (part for message in request.messages for part in message.parts)
     return len(request.system) + sum(_length(part) for part in parts)
 
