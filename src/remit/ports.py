@@ -12,7 +12,7 @@ from remit.domain.table import BESIDE, TABLES
 from remit.domain.value import Tools
 
 if TYPE_CHECKING:  # only who runs agents pays for it
-    from remit.domain.message import OnPart, Pause, Request, Response
+    from remit.domain.message import OnPart, Pause, Request, Response, Tokens
     from remit.domain.output import Files, Sought
     from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 
@@ -338,6 +338,10 @@ class ModelGateway(Protocol):
 
     async def request(self, request: "Request", *, on_part: "OnPart | None" = None, pause: "Pause | None" = None) -> "Response":
         """One answer; pieces of it go to `on_part` as they come. ModelFailed says why there is none; `pause` comes before every further try."""
+        ...
+
+    def cost(self, model: str, tokens: "Tokens", /) -> float | None:
+        """What a call that takes so many tokens costs, in US dollars; None where nobody knows."""
         ...
 
     async def close(self) -> None:

@@ -18,7 +18,7 @@ from remit.app.agents import Agent
 from remit.app.run import AgentRunner
 from remit.catalog import Caller, call
 from remit.domain.message import Request, Response, TextPart, Tokens, ToolCall
-from remit.domain.model import ModelFailed
+from remit.domain.model import ModelFailed, Price
 from remit.domain.value import State, Task
 from remit.ports import Chosen, Equipment, Models, ToolHost
 from remit.surfaces.agent_tools import CatalogTools
@@ -54,8 +54,8 @@ def texts(request: Request) -> str:
 class Script:
     """A model that answers by rule, and remembers what it was asked."""
 
-    def __init__(self, rule: Rule) -> None:
-        self._rule = rule
+    def __init__(self, rule: Rule, price: Price | None = None, unpriced: str = "") -> None:
+        self._rule, self._price, self._unpriced = rule, price, unpriced
         self.asked: list[Request] = []
         self.line: Line | None = None
         self._open: set[asyncio.Future[Response]] = set()
@@ -74,6 +74,10 @@ class Script:
         answer = self._rule(request)
         given = await self._awaited(answer) if isawaitable(answer) else answer
         return given if self.line is None else await self.line.carry(request, given)
+
+    def cost(self, model: str, tokens: Tokens) -> float | None:
+        """By the price that the test sets, for all models but one."""
+        return None if self._price is None or model == self._unpriced else self._price.of(*tokens[:3])
 
     def hang_up(self) -> None:
         """Answer nobody any more: a test that has failed must not wait for a model that it keeps waiting."""
@@ -188,6 +192,8 @@ async def stage(
     functions: Sequence[Callable[..., Any]] = (),
     workers: int = 1,
     unsandboxed: bool = True,
+    price: Price | None = None,
+    unpriced: str = "",
     **options: Any,
 ) -> AsyncIterator[Stage]:
     """A stage with a worker on the store that a URL names; agents and functions are there beside the built-in ones.
@@ -196,7 +202,7 @@ async def stage(
     """
     async with Line().opened() as line, fleet(url, agents) as team:
         team.core.folder = str(folder)
-        play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule)), functions, unsandboxed=unsandboxed)
+        play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule), price, unpriced), functions, unsandboxed=unsandboxed)
         play.script.line = line
         for _ in range(workers):
             await play.hire(**options)

@@ -1,15 +1,28 @@
 """A tree never uses more than its root allows."""
 
-from collections.abc import Awaitable
+import math
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from remit.adapters.models.desk import ModelDesk
 from remit.app.recovery import Recovery
+from remit.domain.choice import Choices, Table, choose
 from remit.domain.message import Request, Response, Tokens
+from remit.domain.model import Price
 from remit.domain.value import State
-from tests.agents.stage import Gate, calls, results, says, stage
+from tests.agents.endpoint import Body, RuledServer, answers, may_call, objective, wants
+from tests.agents.stage import Gate, Stage, calls, results, says, stage, texts
 from tests.agents.test_interruption import reached
+from tests.modelserver import ModelServer, Say
 
 CAP = 60_000
+CHILDREN = 40
+PRICE = Price(1, 122)
+"""What makes the longest answer cost half a dollar."""
 
 
 def spender(request: Request) -> Response:
@@ -52,19 +65,150 @@ async def test_a_call_is_debited_before_it_is_made_and_settled_after_it(any_url:
         answer = says("Done.") if results(request) else calls(("task", {"objective": "Look", "subagent_type": "explore"}))
         return answer._replace(tokens=Tokens(200, 50), cost=0.01)
 
-    async with stage(any_url, tmp_path, rule) as at:
-
-        async def ledger(task_id: str) -> list[tuple[int, float]]:
-            return [(tokens, round(cost, 6)) for tokens, cost in await at.team.core.store.select("budget", {"id": int(task_id)})]
-
+    async with stage(any_url, tmp_path, rule, price=PRICE) as at:
         root = await at.create(owner="build", limits={"max_tokens": CAP, "max_cost": 5.0})
         await reached(gate)
-        ((reserved, _),) = await ledger(root)
+        ((reserved, dollars),) = await ledger(at, root)
         assert reserved >= 250 + 4096, "what the first call took, and the most that the second can"
-        assert await ledger("2") == []
+        assert dollars == pytest.approx(0.01 + PRICE.of(reserved - 250 - 4096, 4096), abs=1e-5), "the second one's price was asked before it was made"
+        assert await ledger(at, "2") == []
         gate.open.set()
         await at.team.ended(root)
-        assert await ledger(root) == [(250 + 400 + 250, 0.04)]
+        assert await ledger(at, root) == [(250 + 400 + 250, 0.04)]
+
+
+async def ledger(at: Stage, task_id: str) -> list[tuple[int, float]]:
+    """What a root has booked."""
+    return [(tokens, round(cost, 6)) for tokens, cost in await at.team.core.store.select("budget", {"id": int(task_id)})]
+
+
+async def test_forty_children_at_once_cannot_pay_with_the_same_money(any_url: str, tmp_path: Path) -> None:
+    """Half a dollar for each first call, one dollar for all: the price is set aside before, not learned after."""
+    booked: list[float] = []
+
+    async def rule(request: Request) -> Response:
+        booked.extend(cost for _, cost in await ledger(at, root))
+        if not request.may_call:
+            return says("Nothing yet.")
+        if request.agent == "build":
+            return calls(*(("task", {"objective": f"Look {n}", "subagent_type": "explore"}) for n in range(CHILDREN)))
+        return says("Looked.")._replace(tokens=Tokens(1000, 4090), cost=0.5)
+
+    async with stage(any_url, tmp_path, rule, workers=0, price=PRICE) as at:
+        root = await at.create(owner="build", limits={"max_cost": 1.0})
+        await at.hire(concurrency=CHILDREN)
+        lead = await at.team.ended(root)
+        children = [await at.team.ended(child.id) for child in lead.children]
+        paid = [child for child in children if child.state is State.DONE]
+        unpaid = [child for child in children if child.state is not State.DONE]
+        assert (len(children), len(paid)) == (CHILDREN, 1)
+        assert {(child.state, child.reason) for child in unpaid} == {(State.FAILED, "budget")}
+        told = "The limit of $1 is reached. Its report: Nothing yet.", "The budget of the whole tree is used up: $1."
+        assert {child.failure_reason for child in unpaid} <= set(told)
+        reports = {round(child.usage.cost, 6) for child in unpaid if child.failure_reason == told[0]}
+        assert reports == {round(PRICE.of(10, 5), 6)}, "something was left for reports, and they are priced though the endpoint says nothing of it"
+        assert (lead.state, lead.reason) == (State.FAILED, "budget")
+        ((_, cost),) = await ledger(at, root)
+        assert cost == pytest.approx(math.fsum(task.usage.cost for task in (lead, *children)), abs=1e-5)
+        assert max(*booked, cost) <= 1.0
+
+
+TO_DO = "Set price_input and price_output of its tier in the config ([models.main] or [models.light]), or limit max_tokens instead of max_cost."
+
+
+async def test_without_a_price_a_limit_of_cost_ends_a_task_before_it_asks(any_url: str, tmp_path: Path) -> None:
+    """Whatever it used would cost nothing that anybody knows of: the limit would hold nothing."""
+    async with ModelServer("openai").running() as server, opened(server.url) as desk, stage(any_url, tmp_path, [], workers=0) as at:
+        await at.hire(desk)
+        task = await at.run(limits={"max_cost": 0.01})
+        assert (task.state, task.reason, task.usage.requests) == (State.FAILED, "budget", 0)
+        asked = f"main: m at {server.url}/v1"
+        assert task.failure_reason == f"The model was not asked: max_cost is $0.01, and nobody knows what a call of {asked} costs. {TO_DO}"
+        assert server.asked == []
+        assert await ledger(at, task.id) == []
+        assert (await at.call("task_output", task_id=task.id))["error"]["code"] == "LIMIT_EXCEEDED"
+
+
+@pytest.mark.parametrize("own", [True, False])
+async def test_a_subtask_without_a_price_ends_before_it_asks_and_its_parent_hears_why(any_url: str, tmp_path: Path, own: bool) -> None:
+    """Be it limited for itself, or by its tree, in which others have a price."""
+
+    def rule(request: Request) -> Response:
+        if heard := results(request):
+            return says(heard[0])
+        limits = {"limits": {"max_cost": 0.5}} if own else {}
+        return calls(("task", {"objective": "Look", "subagent_type": "explore", "model": "light", **limits}))
+
+    async with stage(any_url, tmp_path, rule, price=PRICE, unpriced="light") as at:
+        task = await at.run(owner="build", limits={} if own else {"max_cost": 5.0})
+        child = await at.team.task("2")
+        assert (task.state, child.state, child.reason, child.usage.requests) == (State.DONE, State.FAILED, "budget", 0)
+        assert TO_DO in str(child.failure_reason)
+        assert TO_DO in str(task.final_message)
+
+
+async def test_what_is_limited_after_it_began_ends_before_its_next_call(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [calls(("ask_user", {"question": "Which?"}))]) as at:
+        task_id = await at.create()
+        asking = await at.waiting(task_id)
+        await at.call("update_task", task_id=task_id, limits={"max_cost": 0.5})
+        await at.call("respond", interaction_id=asking.questions[0].id, answer="This")
+        task = await at.team.ended(task_id)
+        assert (task.reason, task.usage.requests, len(at.script.asked)) == ("budget", 1, 1)
+
+
+async def test_without_a_model_nothing_costs_anything(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [], workers=0) as at:
+        await at.hire(ModelDesk(Choices({}, {})))
+        task = await at.run(limits={"max_cost": 0.0})
+        assert (task.state, task.usage.cost) == (State.DONE, 0.0)
+
+
+async def test_the_price_that_a_tier_sets_bounds_its_calls(any_url: str, tmp_path: Path) -> None:
+    """What an endpoint counts is priced by its tier, before and after a call."""
+
+    async def rule(body: Body) -> Say:
+        if objective(body).startswith("Look"):
+            return Say(("Looked.",), usage=(1000, 4090, 0)) if may_call(body) else Say(("Nothing yet.",), usage=(10, 5, 0))
+        given = [wants(f"c{n}", "task", objective=f"Look {n}", subagent_type="explore") for n in range(CHILDREN)]
+        return Say((), tuple(given), usage=(100, 100, 0)) if may_call(body) and not answers(body) else Say(("That is all.",), usage=(10, 5, 0))
+
+    async with (
+        RuledServer(rule).running() as server,
+        opened(server.url, price_input=1, price_output=122) as desk,
+        stage(any_url, tmp_path, [], workers=0) as at,
+    ):
+        await at.hire(desk, concurrency=CHILDREN)
+        lead = await at.run(owner="build", limits={"max_cost": 1.0})
+        children = [await at.team.ended(child.id) for child in lead.children]
+        assert sorted(str(child.reason) for child in children) == ["None"] + ["budget"] * (CHILDREN - 1)
+        ((_, cost),) = await ledger(at, lead.id)
+        assert cost == pytest.approx(math.fsum(task.usage.cost for task in (lead, *children)), abs=1e-5)
+        assert 0.49 <= cost <= 1.0
+
+
+@asynccontextmanager
+async def opened(url: str, **tier: Any) -> AsyncIterator[ModelDesk]:
+    """The models of a config that says so much of its main one."""
+    desk = ModelDesk(choose(None, Table("config.toml", {"main": {"model": "m", "base_url": f"{url}/v1", **tier}}), {}))
+    try:
+        yield desk
+    finally:
+        await desk.close()
+
+
+async def test_tools_are_input_like_any_other(any_url: str, tmp_path: Path) -> None:
+    """An agent with many tools makes its model read thousands of tokens in every call, whatever its task says."""
+    gate = Gate()
+    async with stage(any_url, tmp_path, lambda _: gate.then(says("Done."))) as at:
+        root = await at.create(owner="build", limits={"max_tokens": CAP})
+        await reached(gate)
+        ((reserved, _),) = await ledger(at, root)
+        (asked,) = at.script.asked
+        read = len(texts(asked)) + sum(len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in asked.tools)
+        assert reserved == pytest.approx(read / 3 + 4096, abs=10)
+        gate.open.set()
+        await at.team.ended(root)
 
 
 async def test_nobody_spends_outside_the_budget_by_making_a_task_beside_it(any_url: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from remit.app.agents import Agent
 from remit.domain.message import Request, Response, Tokens
-from remit.domain.model import FailureKind, ModelFailed
+from remit.domain.model import FailureKind, ModelFailed, Price
 from remit.domain.value import State
 from tests.agents.stage import Gate, calls, results, says, stage, texts
 
@@ -223,7 +223,7 @@ async def test_tokens_are_limited_with_a_last_report(any_url: str, tmp_path: Pat
         return calls(("LS", {"path": "."}))._replace(tokens=Tokens(3000, 1000)) if request.may_call else says("Half of it.")
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(limits={"max_tokens": 14_000})
+        task = await at.run(limits={"max_tokens": 21_000})
         assert (task.state, task.reason) == (State.FAILED, "budget")
         assert "Half of it." in (task.failure_reason or "")
         assert (task.usage.requests, task.usage.input_tokens, task.usage.output_tokens) == (4, 9010, 3005)
@@ -238,8 +238,8 @@ async def test_cost_is_limited_over_runs(any_url: str, tmp_path: Path) -> None:
             return says("I spent it.")
         return calls(("ask_user", {"question": "May I?"}))._replace(cost=0.3, tokens=Tokens(3000, 1000))
 
-    async with stage(any_url, tmp_path, rule) as at:
-        task_id = await at.create(limits={"max_cost": 1.0})
+    async with stage(any_url, tmp_path, rule, price=Price(75, 75)) as at:
+        task_id = await at.create(limits={"max_cost": 1.25})
         for number in (1, 2):
             asked = await at.team.until(task_id, lambda task, number=number: task.counts.interactions == number and bool(task.wait) and not task.run)  # type: ignore[misc]
             await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
@@ -306,7 +306,7 @@ async def test_what_a_subtask_may_use_itself_ends_it_with_a_report_and_its_paren
         answer = calls(("LS", {"path": "."})) if request.may_call else says("Half of it.")
         return answer._replace(tokens=Tokens(3000, 1000), cost=cost)
 
-    async with stage(any_url, tmp_path, rule) as at:
+    async with stage(any_url, tmp_path, rule, price=Price(75, 75)) as at:
         task = await at.run(owner="build")
         child = await at.team.task("2")
         assert (task.state, child.state, child.reason, child.usage.requests) == (State.DONE, State.FAILED, "budget", 3)

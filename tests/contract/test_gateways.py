@@ -13,11 +13,12 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from remit.adapters.models.anthropic import AnthropicGateway
 from remit.adapters.models.endpoint import Endpoint, Ticks
 from remit.adapters.models.offline import NOTICE, OfflineGateway
+from remit.adapters.models.price import Prices
 from remit.adapters.models.pydantic_ai import PydanticAiGateway
 from remit.adapters.models.scripted import ScriptedGateway, calls, says
 from remit.adapters.models.wire import WireGateway
-from remit.domain.message import Delta, Message, ModelSettings, Request, Response, Tool, ToolCall, ToolResult, plain, restore, user
-from remit.domain.model import ModelFailed
+from remit.domain.message import Delta, Message, ModelSettings, Request, Response, Tokens, Tool, ToolCall, ToolResult, plain, restore, user
+from remit.domain.model import ModelFailed, Price
 from remit.ports import ModelGateway
 from tests.modelserver import ModelServer, Say, Status
 
@@ -161,6 +162,27 @@ async def test_the_offline_model_is_a_gateway_like_any() -> None:
     answer = await goes_on(gateway)
     assert (answer.text.startswith(NOTICE), answer.model, answer.cost, answer.stop) == (True, "offline", 0.0, "end")
     await gateway.close()
+
+
+async def test_what_a_call_will_cost_is_known_before_it_is_made() -> None:
+    tokens, price = Tokens(1_000_000, 1_000_000, 500_000), Prices({"m": Price(1, 2)})
+    made: list[ModelGateway] = [
+        WireGateway("key", "http://h"),
+        AnthropicGateway("key", "http://h"),
+        PydanticAiGateway("function"),
+        ScriptedGateway([]),
+    ]
+    priced: list[ModelGateway] = [
+        WireGateway("key", "http://h", price=price),
+        AnthropicGateway("key", "http://h", price=price),
+        PydanticAiGateway("function", price=price),
+        ScriptedGateway([], price),
+    ]
+    assert [gateway.cost("m", tokens) for gateway in made] == [None] * 4
+    assert [gateway.cost("m", tokens) for gateway in priced] == [3.0] * 4
+    assert OfflineGateway().cost("m", tokens) == 0.0
+    for gateway in [*made, *priced]:
+        await gateway.close()
 
 
 async def test_a_failure_is_typed(behind: Setup) -> None:

@@ -58,7 +58,7 @@ def test_who_only_reads_loads_no_machinery(words: list[str], tmp_path: Path) -> 
     read = f"import sys; from remit.__main__ import main; sys.argv[1:] = {[*words, '--json']}\ntry: main()\nexcept SystemExit: pass\n"
     loaded = _modules(f"{read}print()", cwd=tmp_path, env=at.env) - _modules("import sys")
     assert "remit.adapters.sqlite.read" in loaded
-    assert not loaded & {"asyncio", "inspect", "remit.app.service", "remit.catalog", "remit.domain.plan"}
+    assert not loaded & {"asyncio", "genai_prices", "inspect", "remit.app.service", "remit.catalog", "remit.domain.plan"}
 
 
 def _modules(code: str, **where: Any) -> set[str]:

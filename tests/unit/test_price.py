@@ -1,11 +1,13 @@
-"""What a call costs: where a price is set, and where a price list is installed."""
+"""What a call costs: where a price is set, and where a price list knows it."""
 
-from importlib.util import find_spec
+import subprocess
+import sys
 
 import pytest
 
-from remit.adapters.models import price
+from remit.adapters.models.desk import ModelDesk
 from remit.adapters.models.price import Prices
+from remit.domain.choice import Choices, ModelChoice
 from remit.domain.message import Tokens
 from remit.domain.model import Price
 
@@ -17,14 +19,59 @@ def test_a_price_that_is_set_holds_whatever_the_endpoint_calls_its_model() -> No
     assert prices("m", USED) == prices("m-2026", USED) == pytest.approx(3.0)
 
 
-def test_without_a_price_list_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(price, "find_spec", lambda _name: None)
+def test_without_a_provider_nobody_knows() -> None:
     assert Prices()("m", USED) is None
-    assert Prices(provider="openai")("m", USED) is None
 
 
-@pytest.mark.skipif(find_spec("genai_prices") is None, reason="genai-prices is not installed")
+def test_the_list_is_loaded_by_who_needs_it_alone() -> None:
+    code = """if True:
+        import sys
+        from remit.adapters.models.desk import ModelDesk
+        from remit.domain.choice import Choices, ModelChoice
+        from remit.domain.message import Tokens
+        for tier in (ModelChoice("m", "http://h"), ModelChoice("m", api_key="k", prices=(1.0, 2.0, None)), ModelChoice("gpt-4o", api_key="k")):
+            chosen = ModelDesk(Choices({"main": tier}, {})).resolve()
+            print(chosen.gateway.cost(chosen.model, Tokens(1_000_000, 0)), "genai_prices" in sys.modules)
+    """
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout.splitlines() == ["None False", "1.0 False", "2.5 True"]
+
+
 def test_a_price_list_is_asked_once_for_each_model() -> None:
     prices = Prices(provider="openai")
     assert prices("gpt-4o", USED) == pytest.approx(0.5 * 2.5 + 0.5 * 1.25 + 10)
+    assert prices("gpt-4o", Tokens(1000, 1000, 500)) == pytest.approx((0.5 * 2.5 + 0.5 * 1.25 + 10) / 1000)
     assert prices("no-such-model", USED) is None
+
+
+def test_a_long_context_costs_what_the_list_says_of_it() -> None:
+    prices = Prices(provider="anthropic")
+    assert prices("claude-sonnet-4-5", Tokens(1000, 0)) == pytest.approx(3 / 1000)
+    assert prices("claude-sonnet-4-5", Tokens(500_000, 0)) == pytest.approx(6 / 2), "twice as much beyond 200,000"
+
+
+def test_a_model_that_is_listed_without_a_price_is_not_free() -> None:
+    assert Prices(provider="openai")("tts-1", USED) is None
+
+
+@pytest.mark.parametrize(
+    ("choice", "known"),
+    [
+        (ModelChoice("gpt-4o", api_key="k"), True),
+        (ModelChoice("gpt-4o", "https://api.openai.com/v1/", "k"), True),
+        (ModelChoice("anthropic:claude-sonnet-4-5", "https://api.anthropic.com/v1", "k"), True),
+        (ModelChoice("claude-sonnet-4-5", "https://api.anthropic.com/v1", "k"), True),
+        (ModelChoice("groq:llama-3.3-70b-versatile"), True),
+        (ModelChoice("gpt-4o", "https://proxy.example/v1", "k"), False),
+        (ModelChoice("gpt-4o", "https://api.openai.com.example/v1", "k"), False),
+        (ModelChoice("gpt-4o", "https://proxy.example/v1", "k", prices=(1.0, 1.0, None)), True),
+        (ModelChoice("ollama:gpt-4o"), False),
+        (ModelChoice("ollama:gpt-4o", prices=(0.0, 0.0, None)), True),
+    ],
+    ids=lambda value: f"{value.model} at {value.base_url or 'its own'}" if isinstance(value, ModelChoice) else None,
+)
+async def test_a_list_holds_at_the_providers_own_address_alone(choice: ModelChoice, known: bool) -> None:
+    desk = ModelDesk(Choices({"main": choice}, {}))
+    chosen = desk.resolve("main")
+    assert (chosen.gateway.cost(chosen.model, Tokens(1000, 1000)) is not None) == known
+    await desk.close()

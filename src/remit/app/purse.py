@@ -1,16 +1,22 @@
 """The budget of a tree: one ledger at its root, debited before a model call and put right after it."""
 
+from collections.abc import Sequence
+
 from remit.app.activation import Activation
 from remit.codec import task_of
-from remit.domain.message import Request, Response, TextPart, ToolCall, ToolResult
+from remit.domain.message import Request, Response, TextPart, Tokens, Tool, ToolCall, ToolResult
 from remit.domain.value import Limits, Usage
-from remit.ports import Debit, EventStore, OverBudget
+from remit.ports import Chosen, Debit, EventStore, OverBudget
 
 ANSWER_TOKENS = 4096
 """What an answer may take where a tree has a budget: without a most, nothing could be set aside for it."""
 REPORT_TOKENS = 1024
 """What the last report of an agent may take; so much is left for it by every call before."""
 CHARACTERS_PER_TOKEN = 3
+UNPRICED = (
+    "The model was not asked: max_cost is {most}, and nobody knows what a call of {model} costs. "
+    "Set price_input and price_output of its tier in the config ([models.main] or [models.light]), or limit max_tokens instead of max_cost."
+)
 ROOTS = 1000
 """How many roots are remembered."""
 
@@ -51,10 +57,11 @@ async def used(store: EventStore, root_id: str) -> Usage:
 class Purse:
     """What a run takes from the budget of its tree; where the root sets no limit, nothing is counted here."""
 
-    def __init__(self, activation: Activation) -> None:
-        self._activation = activation
+    def __init__(self, activation: Activation, chosen: Chosen) -> None:
+        self._activation, self._chosen = activation, chosen
         self._limits = Limits()
         self._reserved = (0, 0.0)
+        self._tools = 0
         self._used = Usage()
 
     async def open(self, roots: "Roots") -> None:
@@ -77,17 +84,25 @@ class Purse:
         cost = f"${self._limits.max_cost:g}" if self._limits.max_cost is not None else ""
         return " and ".join(filter(None, (tokens, cost)))
 
-    async def reserve(self, request: Request, used: Usage, *, report: bool) -> bool:
+    @property
+    def unpriced(self) -> str:
+        """Why no call can be made: what it may cost is limited, by the tree or for the task alone, and nobody knows what it costs."""
+        own, whole = self._activation.task.limits.max_cost, self._limits.max_cost
+        if (own is None and whole is None) or self._cost(Tokens(1, 1)) is not None:
+            return ""
+        return UNPRICED.format(most=f"${own if whole is None else whole:g}", model=self._chosen.shown)
+
+    async def reserve(self, request: Request, *, report: bool) -> bool:
         """Set aside the most that a call can take; False if the tree has not got it. A call whose end nobody sees counts as made."""
         if not self._limited:
             return True
-        asked = _size(request) // CHARACTERS_PER_TOKEN
-        price = used.cost / max(1, used.input_tokens + used.output_tokens)
-        tokens = asked + (REPORT_TOKENS if report else ANSWER_TOKENS)
-        kept = 0 if report else asked + REPORT_TOKENS
-        self._reserved = tokens, tokens * price
+        if self.unpriced:
+            return False
+        asked = _size(request) // CHARACTERS_PER_TOKEN + self._offered(request.tools)
+        last = self._priced(Tokens(asked, REPORT_TOKENS))
+        self._reserved = last if report else self._priced(Tokens(asked, ANSWER_TOKENS))
         try:
-            await self._take(*self._reserved, limits=_less(self._limits, kept, kept * price))
+            await self._take(*self._reserved, limits=self._limits if report else _less(self._limits, *last))
         except OverBudget:
             return False
         return True
@@ -103,6 +118,19 @@ class Purse:
         if self._limited:
             tokens, cost = self._reserved
             await self._take(-tokens, -cost, limits=Limits())
+
+    def _offered(self, tools: Sequence[Tool]) -> int:
+        """What the tools of a run take, which are the same in all its calls."""
+        if not self._tools:
+            self._tools = sum(len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in tools) // CHARACTERS_PER_TOKEN
+        return self._tools
+
+    def _priced(self, tokens: Tokens) -> tuple[int, float]:
+        """What a call takes of both ledgers."""
+        return tokens.input + tokens.output, self._cost(tokens) or 0.0
+
+    def _cost(self, tokens: Tokens) -> float | None:
+        return self._chosen.gateway.cost(self._chosen.model, tokens)
 
     @property
     def _limited(self) -> bool:
@@ -123,7 +151,7 @@ def _less(limits: Limits, tokens: int, cost: float) -> Limits:
 
 
 def _size(request: Request) -> int:
-    """How many characters a model has to read, its tools left out: they are the same in every call and mostly cached."""
+    """How many characters a model has to read, its tools left out."""
     parts = (part for message in request.messages for part in message.parts)
     return len(request.system) + sum(_length(part) for part in parts)
 

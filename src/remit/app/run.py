@@ -146,7 +146,7 @@ class Stretch:
         self._counts: Counter[str] = Counter()
         self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
         self._system = ""
-        self._purse = Purse(activation)
+        self._purse = Purse(activation, chosen)
         self._unkept: list[Change] = []
         """A message that is stored with the answer to it: until there is one, it can be made again."""
 
@@ -266,6 +266,8 @@ class Stretch:
     # What the model answers.
 
     async def _answer(self) -> None:
+        if unpriced := self._purse.unpriced:
+            return await self._abort("budget", unpriced)
         most = self._task.limits.max_turns or self._agent.max_turns or MAX_TURNS
         limit = f"{most} turns" if self._talk.turns >= most else self._over_budget()
         request = None if limit else await self._afforded("")
@@ -302,7 +304,7 @@ class Stretch:
     async def _ask(self, request: Request) -> tuple[Said, Response]:
         """What the model answers; it is stored with whatever is written next."""
         try:
-            response = await self._chosen.gateway.request(request, pause=self._pause)
+            response = self._priced(await self._chosen.gateway.request(request, pause=self._pause))
         except (_Halted, ModelFailed) as error:
             if not isinstance(error, ModelFailed) or error.kind == "circuit_open":
                 await self._purse.free()  # nobody was asked
@@ -324,11 +326,16 @@ class Stretch:
         if not await self._activation.may_go_on():
             raise _Halted
 
+    def _priced(self, response: Response) -> Response:
+        """An answer with what it cost; where nobody knows the name that the endpoint gives its model, by the name it was asked for."""
+        if response.cost is not None:
+            return response
+        return response._replace(cost=self._chosen.gateway.cost(self._chosen.model, response.tokens))
+
     async def _afforded(self, last_words: str) -> Request | None:
         """The next request, if the tree can pay for it."""
         request = await self._request(last_words)
-        used = self._task.usage.plus(self._usage)
-        return request if await self._purse.reserve(request, used, report=bool(last_words)) else None
+        return request if await self._purse.reserve(request, report=bool(last_words)) else None
 
     def _over_budget(self) -> str:
         """What a subtask was given for itself and has used up; the budget of the whole tree is kept by its root."""

@@ -1,7 +1,8 @@
 """Which gateway a task's model means, and one of each for all who ask."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 from remit.adapters.models import anthropic, wire
 from remit.adapters.models.answer import DEFAULTS, Limits
@@ -16,6 +17,8 @@ from remit.ports import Chosen, ModelGateway
 
 WIRES = {"openai": wire.BASE_URL, "anthropic": anthropic.BASE_URL}
 """The providers that we have a wire of our own for, and where they are asked."""
+OFFICIAL = {urlsplit(url).hostname: provider for provider, url in WIRES.items()}
+"""Whose price list holds at an address; anybody else's may charge what they like."""
 
 
 class ModelDesk:
@@ -74,7 +77,7 @@ class ModelDesk:
 
     def _provider(self, provider: str, name: str, choice: ModelChoice) -> Chosen:
         if provider not in WIRES:
-            return Chosen(self._once((provider,), lambda: self._library(provider)), name, f"{provider}:{name}")
+            return Chosen(self._once((provider, choice.prices), lambda: self._library(provider, name, choice)), name, f"{provider}:{name}")
         url = _place(provider, choice)
         if not choice.api_key and url == WIRES[provider]:
             raise invalid("model", f"is of {provider}, whose key is not set", f"{KEYS[provider]} set in the environment")
@@ -82,15 +85,14 @@ class ModelDesk:
         return Chosen(gateway, name, f"{name} at {url}")
 
     def _wire(self, provider: str, name: str, url: str, choice: ModelChoice) -> ModelGateway:
-        known: Mapping[str, Price] = {name: Price(*choice.prices)} if choice.prices else {}
-        prices = Prices(known, provider if url in WIRES.values() else None)
+        prices = _prices(name, choice, OFFICIAL.get(urlsplit(url).hostname))
         kind = wire.WireGateway if provider == "openai" else anthropic.AnthropicGateway
         return kind(choice.api_key, url, limits=self._limits, endpoint=self._endpoint(url), price=prices, stream=choice.stream)
 
-    def _library(self, provider: str) -> ModelGateway:
+    def _library(self, provider: str, name: str, choice: ModelChoice) -> ModelGateway:
         from remit.adapters.models.pydantic_ai import PydanticAiGateway
 
-        return PydanticAiGateway(provider, limits=self._limits, endpoint=self._endpoint(provider))
+        return PydanticAiGateway(provider, limits=self._limits, endpoint=self._endpoint(provider), price=_prices(name, choice, provider))
 
     def _endpoint(self, name: str) -> Endpoint:
         found = self._endpoints.get(name)
@@ -121,3 +123,8 @@ def _named(choice: ModelChoice) -> tuple[str, str]:
 def _place(provider: str, choice: ModelChoice) -> str:
     """The endpoint that a model is asked at: an address, or a provider that a library knows."""
     return (choice.base_url or WIRES[provider]).rstrip("/") if provider in WIRES else provider
+
+
+def _prices(name: str, choice: ModelChoice, provider: str | None) -> Prices:
+    """What is set, or else what the list of a provider says."""
+    return Prices({name: Price(*choice.prices)} if choice.prices else {}, provider)

@@ -9,7 +9,7 @@ from typing import ClassVar, TypedDict, Unpack
 from remit.adapters.models.answer import DEFAULTS, Limits, Priced
 from remit.adapters.models.endpoint import Endpoint
 from remit.adapters.models.http import Http
-from remit.domain.message import OnPart, Pause, Request, Response
+from remit.domain.message import OnPart, Pause, Request, Response, Tokens
 from remit.domain.model import ModelFailed
 
 
@@ -41,6 +41,10 @@ class DirectGateway(ABC):
         """One answer; pieces of it go to `on_part` as they come."""
         attempt = partial(self._attempt, request, on_part, pause)
         return await self.endpoint.call(attempt, agent=request.agent, timeout_seconds=request.timeout_seconds, pause=pause)
+
+    def cost(self, model: str, tokens: Tokens) -> float | None:
+        """What a call costs by the price that is set or listed."""
+        return self._price(model, tokens) if self._price else None
 
     async def close(self) -> None:
         """Close the session."""

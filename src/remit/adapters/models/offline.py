@@ -58,6 +58,10 @@ class OfflineGateway:
             tell(answer, on_part)
         return answer
 
+    def cost(self, _model: str, _tokens: Tokens) -> float:
+        """Nothing, whatever it takes."""
+        return 0.0
+
     async def close(self) -> None:
         """Nothing to let go of."""
 

@@ -63,6 +63,10 @@ class PydanticAiGateway:
         attempt = partial(self._attempt, request, on_part)
         return await self.endpoint.call(attempt, agent=request.agent, timeout_seconds=request.timeout_seconds, pause=pause)
 
+    def cost(self, model: str, tokens: Tokens) -> float | None:
+        """What a call costs by the price that is set or listed."""
+        return self._price(model, tokens) if self._price else None
+
     async def close(self) -> None:
         """Close the connections of every model that was asked."""
         self._models.clear()
@@ -159,7 +163,7 @@ class PydanticAiGateway:
         return Response(tuple(parts), stop, used, model, self._cost(model, used, answer.usage))
 
     def _cost(self, model: str, used: Tokens, usage: Any) -> float | None:
-        cost = self._price(model, used) if self._price else None
+        cost = self.cost(model, used)
         known = getattr(usage, "cost", None)
         return float(known) if cost is None and known is not None else cost
 

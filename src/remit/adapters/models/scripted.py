@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from remit.adapters.models.answer import Priced
 from remit.domain.message import Delta, OnPart, Pause, Request, Response, TextPart, Tokens, ToolCall
 from remit.domain.model import ModelFailed
 from remit.domain.wire import dumps
@@ -13,7 +14,8 @@ Script = Iterable[Line] | Callable[[Request], Line]
 class ScriptedGateway:
     """Answers from a list, one after the other, or by a function; keeps what it was asked."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, price: Priced | None = None) -> None:
+        self._price = price
         self._next = script if callable(script) else _reader(script)
         self.requests: list[Request] = []
 
@@ -27,6 +29,10 @@ class ScriptedGateway:
         if on_part:
             tell(answer, on_part)
         return answer
+
+    def cost(self, model: str, tokens: Tokens) -> float | None:
+        """What a call costs by the price that it was given."""
+        return self._price(model, tokens) if self._price else None
 
     async def close(self) -> None:
         """Nothing to let go of."""
