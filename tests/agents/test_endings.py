@@ -274,6 +274,18 @@ async def test_the_turns_of_an_agents_own_file_hold_unless_the_task_says_otherwi
         assert task.failure_reason == f"The limit of {turns} turns is reached. Its report: Some of it."
 
 
+async def test_a_task_ends_at_its_limit_where_its_report_is_refused(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        if request.may_call:
+            return calls(("LS", {"path": "."}))
+        raise ModelFailed("context_too_long", "That is too much.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(limits={"max_turns": 2})
+        assert (task.state, task.reason, task.counts.runs, len(at.script.asked)) == (State.FAILED, "turns", 1, 3)
+        assert task.failure_reason == "The limit of 2 turns is reached. It could not report: context_too_long: That is too much."
+
+
 async def test_fifty_turns_are_enough_if_nobody_says_otherwise(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
         return calls(("LS", {"path": "."})) if request.may_call else says("Some of it.")

@@ -310,6 +310,7 @@ async def test_a_web_page_means_a_wrong_address_which_is_told_at_once(own: Rig, 
     path = "/v1/chat/completions" if own.kind == "openai" else "/v1/messages"
     assert failed.text == f"{own.server.url}{path} answered with a web page, not as a model does: Sign in, [redacted]"
     assert f"{path} answered 404: gone" in (await own.fails(Status(404, "<p>gone</p>"))).text
+    assert f"{path} answered 302; a redirect" in (await own.fails(Status(302, "", {"Location": "http://127.0.0.1:9/"}))).text
 
 
 @pytest.mark.parametrize(

@@ -290,11 +290,16 @@ class Stretch:
         return None
 
     async def _last_turn(self, limit: str) -> None:
-        """Let the agent report, and end its task."""
-        report = await self._report(limit)
-        if report is None:
+        """Let the agent report, and end its task; it ends at its limit even if the model can never be asked for a report."""
+        try:
+            report = _report_of(await self._report(limit))
+        except ModelFailed as failed:
+            if not failed.permanent:
+                raise
+            report = f" It could not report: {failed}"
+        if not report:
             return await self._abort("budget", f"The budget of the whole tree is used up: {self._purse.shown}.")
-        return await self._abort("turns" if limit.endswith("turns") else "budget", f"The limit of {limit} is reached.{_report_of(report)}")
+        return await self._abort("turns" if limit.endswith("turns") else "budget", f"The limit of {limit} is reached.{report}")
 
     async def _report(self, limit: str) -> str | None:
         """What the agent says in one more turn; tools that it calls are not used. Nothing if the tree cannot pay for it."""

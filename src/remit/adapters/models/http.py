@@ -133,7 +133,7 @@ class Http:
     async def _refusal(self, response: aiohttp.ClientResponse) -> ModelFailed:
         body = await _rest(response, MAX_REFUSAL)
         if 300 <= response.status < 400:
-            return ModelFailed("rejected_request", f"{self.name} answered {response.status}; a redirect is not followed, the key would go along")
+            return ModelFailed("rejected_request", f"{self._place} answered {response.status}; a redirect is not followed, the key would go along")
         text = body.decode("utf-8", "replace")
         try:
             kind, message = told(_decode(text.strip())[0])
