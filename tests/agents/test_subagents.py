@@ -112,6 +112,40 @@ async def test_three_levels_work_and_a_fourth_is_refused(any_url: str, tmp_path:
         assert (await at.team.task("4")).depth == 3
 
 
+async def test_a_subtask_is_given_no_depth_afterwards_that_it_could_not_have_been_given_at_first(any_url: str, tmp_path: Path) -> None:
+    """Each hands on to the next, raises the limits of that one, and only then does the next go on."""
+
+    async def rule(request: Request) -> Response:
+        level, found = int(request.messages[0].text.removeprefix("Level ")), results(request)
+        turn = sum(message.role == "assistant" for message in request.messages)
+        if turn == 0 and level:
+            await at.team.until(str(level + 1), lambda task: task.limits.max_turns == 9)
+        if turn == 0 and level < 6:
+            return calls(("task", {"objective": f"Level {level + 1}", "subagent_type": "build", "wait": False}))
+        if turn == 1 and "levels deep" not in found[0]:
+            return calls(("update_task", {"task_id": str(level + 2), "limits": {"max_depth": 32, "max_turns": 9}}))
+        return says(found[0] if found else "Deep enough.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        await at.run(owner="build", instructions="Level 0")
+        tasks = [await at.team.ended(str(number)) for number in range(1, 5)]
+        assert [(task.depth, task.state) for task in tasks] == [(depth, State.DONE) for depth in range(4)]
+        assert [task.limits.max_depth for task in tasks] == [None, 3, 3, 3]
+        assert "would be 4 levels deep; the limit is 3" in str(tasks[3].final_message)
+
+
+async def test_a_person_may_let_a_subtask_reach_deeper(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        if request.messages[0].text == "Lead" and not results(request):
+            return calls(("create_subtask", {"task_id": "1", "title": "Deep", "owner": "build", "wait": "none", "status": "draft"}))
+        return says("Done.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        await at.run(owner="build", instructions="Lead")
+        changed = (await at.call("update_task", task_id="2", limits={"max_depth": 5}))["task"]
+        assert (changed["depth"], changed["limits"]) == (1, {"max_depth": 5})
+
+
 async def test_a_storm_of_delegation_stops_at_the_limit(any_url: str, tmp_path: Path) -> None:
     works = [{"objective": f"Work {number}"} for number in range(6)]
     async with stage(any_url, tmp_path, boss(("task_parallel", {"tasks": works}), ("task", {"objective": "One more"}))) as at:

@@ -86,6 +86,30 @@ def test_a_smaller_depth_holds_for_everything_below() -> None:
         world.add(under=child)
 
 
+@pytest.mark.parametrize("started", [False, True])
+def test_an_agent_raises_no_depth_afterwards_but_a_person_may(started: bool) -> None:
+    world = World()
+    root = world.add(limits=Limits(max_depth=2))
+    child = world.add(under=root)
+    if started:
+        world.start(child)
+    world.do(cmd.UpdateTask(task_id=child, limits=Limits(max_depth=32, max_turns=7)), BUILD)
+    assert world.tasks[child].limits == Limits(max_depth=2, max_turns=7)
+    world.do(cmd.UpdateTask(task_id=child, limits=Limits(max_depth=1)), BUILD)
+    assert world.tasks[child].limits == Limits(max_depth=1)
+    world.do(cmd.UpdateTask(task_id=child, limits=Limits(max_depth=5)), ANN)
+    assert world.tasks[child].limits == Limits(max_depth=5)
+    handed = world.do(cmd.UpdateTask(task_id=child, owner="plan", limits=Limits(max_depth=32)), BUILD)
+    assert handed.limits == Limits(max_depth=2)
+
+
+def test_an_agent_that_says_nothing_of_depth_leaves_it_at_what_it_is_by_default() -> None:
+    world = World()
+    child = world.add(under=world.add())
+    world.do(cmd.UpdateTask(task_id=child, limits=Limits(max_turns=7)), BUILD)
+    assert world.tasks[child].limits == Limits(max_turns=7)
+
+
 def test_a_task_has_at_most_64_subtasks() -> None:
     world = World()
     root = world.add()

@@ -53,12 +53,19 @@ def created(command: cmd.CreateTask | cmd.CreateSubtask, ids: NewIds, actor: str
         model=command.model,
         tools=narrowed(command.tools, parent.tools) if parent else command.tools,
         priority=command.priority,
-        limits=_within(command.limits, parent.limits) if parent else command.limits,
+        limits=within(command.limits, parent.limits) if parent else command.limits,
         labels=tuple(dict.fromkeys(command.labels)),
         metadata=command.metadata,
         idempotency_key=command.idempotency_key,
         cache_key=command.cache_key if isinstance(command, cmd.CreateCached | cmd.CreateCachedSubtask) else None,
     )
+
+
+def within(asked: Limits, parent: Limits) -> Limits:
+    """The limits of a subtask: it may not reach deeper than its parent may."""
+    if parent.max_depth is None and asked.max_depth is None:
+        return asked
+    return replace(asked, max_depth=min(max_depth(asked), max_depth(parent)))
 
 
 def within_reach(command: cmd.CreateSubtask, mine: tuple[str, ...], parent: Task, theirs: tuple[str, ...] | None) -> tuple[cmd.CreateSubtask, Task]:
@@ -145,10 +152,3 @@ def _scheme_and_rest(value: str) -> tuple[str, str]:
     except ValueError:
         return "", ""
     return parts.scheme, parts.netloc or parts.path
-
-
-def _within(asked: Limits, parent: Limits) -> Limits:
-    """A subtask may not reach deeper than its parent may."""
-    if parent.max_depth is None and asked.max_depth is None:
-        return asked
-    return replace(asked, max_depth=min(max_depth(asked), max_depth(parent)))

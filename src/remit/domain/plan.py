@@ -7,13 +7,14 @@ from typing import Any, cast
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.check import sought
+from remit.domain.create import within
 from remit.domain.decide import Context, TaskCommand, decide, fold
 from remit.domain.depend import blocked_by, dependencies, early, must_be_ready, release
 from remit.domain.due import ends_at
 from remit.domain.grow import create, create_guide, delegate, hand_off, must_be_guides, rerun, the_agent
 from remit.domain.need import Answer, Asking, Changes, End, EndedChildren, Ends, Load, Plan, SeenFiles, below, planned, the_task
 from remit.domain.output import Files, gaps, handed_files, refusal
-from remit.domain.policy import must_live, waits_for_person
+from remit.domain.policy import agent_of, must_live, waits_for_person
 from remit.domain.record import replace
 from remit.domain.run import fenced
 from remit.domain.value import TASK_ID, State, Task
@@ -66,6 +67,10 @@ def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
             if asked is not None:
                 depends_on, guards = yield from dependencies(asked, task)
                 command = replace(command, depends_on=depends_on)
+            if command.limits is not None and task.parent_id is not None and agent_of(context.actor) is not None:
+                # An agent gives a subtask no more afterwards than it could have given at first; a person may.
+                parent = yield from the_task(task.parent_id, "parent_id")
+                command, guards = replace(command, limits=within(command.limits, parent.limits)), guards | {parent.id}
             if handed and task.started_at is not None:
                 return (yield from hand_off(task, command, context))
         case cmd.AttachTsg(tsg_id=guide_id):
