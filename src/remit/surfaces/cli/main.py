@@ -63,6 +63,7 @@ def _carry_out(command: Command, given: dict[str, Any], open_host: OpenHost) -> 
     fields = fields_of(command.arguments, given)
     options = {name: fields.pop(name) for name in _OPTIONS if name in fields}
     session = Session(open_host, {name: given.get(name) for name in _OPTIONS} | options)
+    fields = command.prepare(session, fields)
     answer = session.call(command.act, **fields) if isinstance(command.act, str) else command.act(session, fields)
     screen = None if given.get("json") else Screen(session.call, session.unattended)
     if not isinstance(answer, Iterator):
