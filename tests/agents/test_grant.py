@@ -52,3 +52,25 @@ async def test_who_can_only_hand_out_work_does_that(any_url: str, tmp_path: Path
     async with stage(any_url, tmp_path, [says("Done.")]) as at:
         assert (await at.run(owner="build", tools=["Task"])).state is State.DONE
         assert "task_parallel" in {tool.name for tool in at.script.asked[0].tools}
+
+
+async def test_bash_without_a_sandbox_ends_the_task_before_it_begins(any_url: str, tmp_path: Path) -> None:
+    """On a machine where nothing is installed."""
+    async with stage(any_url, tmp_path, [], unsandboxed=False, programs=False) as at:
+        found = await at.call("task", objective="Work", tools=["Read", "Bash"])
+        assert (found["data"]["status"], found["error"]["code"]) == ("failed", "INVALID_PARAM")
+        assert "Bash is refused: there is no sandbox for it on this machine (bubblewrap is not installed)" in found["error"]["message"]
+        assert "allow_unsandboxed" in found["error"]["message"]
+        task = await at.team.task("1")
+        assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "rejected", 1)
+        assert at.script.asked == []
+
+
+@pytest.mark.parametrize(
+    ("tools", "unsandboxed"), [(["Read", "Bash"], True), (["Read"], False), ({"allow": ["Read", "Bash"], "offer": ["Read"]}, False)]
+)
+async def test_who_may_run_commands_here_or_is_not_offered_to_works(any_url: str, tmp_path: Path, tools: Any, unsandboxed: bool) -> None:
+    """What is only passed on is looked at where it is used."""
+    async with stage(any_url, tmp_path, [says("Done.")], unsandboxed=unsandboxed, programs=False) as at:
+        assert (await at.run(tools=tools)).state is State.DONE
+        assert ("Bash" in {tool.name for tool in at.script.asked[0].tools}) is unsandboxed

@@ -74,3 +74,12 @@ def test_the_agents_are_those_of_the_server_that_is_named(tmp_path: Path) -> Non
         assert '"tools": {"allow": ["Read", "Edit"]}' in said.out
         banned = at.remit("run", "Work", "--agent", "lean", "--allow", "bash")
         assert (banned.code, "--allow: is for lean, but its file bans Bash; expected other tools, or another agent." in banned.err) == (2, True)
+
+
+def test_run_says_why_nobody_gets_bash_here(tmp_path: Path) -> None:
+    """On a machine without bubblewrap: nothing is on the path."""
+    refused = Shell(tmp_path, PATH="").remit("run", "List the files", "--allow", "bash")
+    assert refused.code == 1
+    assert "Bash is refused: there is no sandbox for it on this machine (bubblewrap is not installed)" in refused.out + refused.err
+    assert "allow_unsandboxed" in refused.out + refused.err
+    assert Shell(tmp_path, PATH="", REMIT_ALLOW_UNSANDBOXED="true").remit("run", "List the files", "--allow", "bash").code == 0

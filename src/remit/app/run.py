@@ -26,7 +26,7 @@ from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 from remit.domain.value import FailReason, Task, ToolCount, Usage
 from remit.domain.wire import dumps, instant
-from remit.errors import RemitError
+from remit.errors import Forbidden, RemitError
 from remit.ports import Chosen, Clock, Equipment, EventStore, Models, OperationTools, ToolHost
 
 TOOL_SECONDS = 600.0
@@ -78,9 +78,13 @@ class AgentRunner:
         found = self._sets.get((agent.id, offered))
         if found is None:
             host = self.tools()
-            specs = host.specs()
+            try:
+                specs, refusal = host.specs(), await host.refusal(offered)
+            finally:
+                await host.close()
+            if refusal:
+                raise Forbidden(refusal)  # not remembered: the machine may be helped
             files = {spec.name: spec for spec in specs if spec.name in offered}
-            await host.close()
             operations = {spec.name: spec for spec in self._operations.offered(agent, offered)}
             tools = tuple(Tool(spec.name, spec.description, spec.parameters) for spec in (*files.values(), *operations.values()))
             found = self._sets[agent.id, offered] = Toolset(files, operations, tools, (*(spec.name for spec in specs), "Task"))
