@@ -354,7 +354,7 @@ def test_a_claim_that_must_be_checked_says_who_does_it() -> None:
         assert at("doctor", "--fix").code == 0
         assert at("doctor").code == 0
         wrong = at("task", "create", "Report", "--accept", '{"text": "It is there", "check": {"output": 7}}')
-        assert (wrong.code, "acceptance[0].check.output: is a number; expected text." in wrong.err) == (2, True)
+        assert (wrong.code, "--accept, check.output: is a number; expected text." in wrong.err) == (2, True)
         assert at("task", "create", "Report", "--accept", "{no JSON").code == 2
 
 

@@ -297,7 +297,7 @@ _OTHERS = (
         "Hand several pieces of work to sub-agents at once: a JSON list, or a line for each.",
         act.parallel,
         page.delegated_all,
-        (Argument("FILE", "path", "the file, or - for standard input", read.path), _WORK[3]),
+        (Argument("FILE", "tasks", "the file, or - for standard input", read.path), _WORK[3]),
         code=act.delegated,
     ),
     Command("ready", "List tasks that could start now, the most urgent first.", "list_ready", show.tasks("Nothing could start now."), _PAGE),
