@@ -28,6 +28,15 @@ def test_what_is_allowed_comes_beside_what_the_agent_has(owner: str, typed: str,
         assert made["tools"] == {"allow": [*READING, "Task"]}
 
 
+def test_what_may_be_a_function_is_passed_on_with_a_word() -> None:
+    with shop() as at:
+        said = at("task", "create", "Work", "--owner", "general", "--allow", "WebFetch,read,\x1b[2Jlook")
+        assert "WebFetch, look: no tool of remit's own; it is there only where workers have a function of that name.\n" in said.err
+        assert "own" not in at("task", "create", "Work", "--owner", "general", "--allow", "Read,edit").err
+        shown = at("task", "show", "2").out
+        assert "\n  tools only LS, Glob, Grep, Read, TodoWrite, Edit\n" in shown
+
+
 @pytest.mark.parametrize(
     ("owner", "typed", "told"),
     [

@@ -259,7 +259,7 @@ def _outlines(found: Found) -> Iterator[str]:
         heads = [f"- {path}:{number} {line.strip()[:160]}" for number, line in lines if _DEFINITION.match(line) or _HEADING.match(line)][:MAX_SHOWN]
         if lines:
             span = f"lines {lines[0][0]} to {lines[-1][0]}"
-            yield "\n".join([f"Read {path}, {span}" + (", where these are defined:" if heads else "."), *heads])
+            yield "\n".join([f"Read {path}, {span}" + (", which has:" if heads else "."), *heads])
 
 
 def _trouble(found: Found) -> str:

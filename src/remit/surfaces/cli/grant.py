@@ -1,10 +1,12 @@
 """`--allow`: tools that an agent gets beside its own. On the wire a list of tools is exact; here it is made so."""
 
+import sys
 from typing import Any
 
 from remit.errors import InvalidParam, NotFound, invalid
 from remit.surfaces.cli.command import Prepare, Session
 from remit.surfaces.cli.host import Result
+from remit.surfaces.display import display_line
 
 ALIKE = 0.75
 """How much a name must look like a tool of ours to be taken for a slip: `Bsah` and `Reed` do, `read_page` does not."""
@@ -27,6 +29,7 @@ def added(field: str, default: str | None = None, *, anywhere: bool = False) -> 
         except (NotFound, InvalidParam):
             return fields  # the operation says itself what is wrong with the agent
         _must_be_possible(found, names)
+        _tell_unknown(found, names)
         return fields | {"tools": fields["tools"] | {"allow": list(dict.fromkeys([*found["tools"], *names]))}}
 
     return prepare
@@ -45,6 +48,14 @@ def _meant(name: str) -> str:
     if close := get_close_matches(name.lower(), ours, n=1, cutoff=ALIKE):
         raise invalid("--allow", f"names {name!r}, which is no tool", f"{ours[close[0]]}, perhaps")
     return name
+
+
+def _tell_unknown(agent: Result, names: list[str]) -> None:
+    from remit.domain.agent import TOOLS
+
+    if others := [name for name in names if name not in TOOLS and name not in agent["tools"]]:
+        told = f"{', '.join(others)}: no tool of remit's own; it is there only where workers have a function of that name."
+        sys.stderr.write(f"{display_line(told)}\n")
 
 
 def _must_be_possible(agent: Result, names: list[str]) -> None:

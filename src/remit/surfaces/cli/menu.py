@@ -273,7 +273,7 @@ _TASKS = (
 )
 
 _WORK = (
-    Argument("--agent", "subagent_type", "who does it (general)", metavar="AGENT"),
+    Argument("--agent", "subagent_type", "who does it (general); 'remit agents list' shows all", metavar="AGENT"),
     Argument("--model", "model", "main, light, or provider:name", metavar="MODEL"),
     Argument("--allow", "tools.allow", "tools it gets beside its own, between commas, such as Edit,Bash", read.names, "TOOLS"),
     Argument("--timeout", "timeout_seconds", "seconds it may work (120)", read.number, "N"),
@@ -287,7 +287,7 @@ _OTHERS = (
         "Hand a piece of work to a sub-agent and wait for what comes of it.",
         act.run,
         page.delegated,
-        (Argument("OBJECTIVE", "objective", TEXT, read.text), *_WORK),
+        (Argument("OBJECTIVE", "objective", f"what to do: {TEXT}", read.text), *_WORK),
         'remit run "Where is the retry policy defined?" --agent explore',
         code=act.delegated,
         prepare=added("subagent_type", "general", anywhere=True),
@@ -297,7 +297,11 @@ _OTHERS = (
         "Hand several pieces of work to sub-agents at once: a JSON list, or a line for each.",
         act.parallel,
         page.delegated_all,
-        (Argument("FILE", "tasks", "the file, or - for standard input", read.path), _WORK[3]),
+        (
+            Argument("FILE", "tasks", "the file, on each line an objective or a JSON object; - for standard input", read.path),
+            _WORK[3]._replace(help="seconds each may work (120)"),
+        ),
+        """echo '{"objective": "Where are errors handled?", "subagent_type": "explore"}' | remit parallel -""",
         code=act.delegated,
     ),
     Command("ready", "List tasks that could start now, the most urgent first.", "list_ready", show.tasks("Nothing could start now."), _PAGE),
