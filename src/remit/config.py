@@ -28,7 +28,10 @@ KNOWN: dict[str, tuple[Any, str]] = {
     "scheduler.cron": ("0 6-21 * * *", "When tasks that wait for their turn get it."),
     "scheduler.timezone": (None, "The time zone of cron expressions, such as Europe/Berlin; without it, this machine's."),
     "tool_calls": (64, "How many tools a model may call in one answer."),
-    "allow_unsandboxed": (False, "Let agents that are granted Bash run commands where there is no bubblewrap to contain them."),
+    "allow_unsandboxed": (
+        False,
+        "Let agents with Bash work, and run commands, where no bubblewrap contains them; without it they are refused there.",
+    ),
     "runner": (None, "What carries out runs instead of remit's own agents, as module:name."),
     "agents": ({}, "A table for each agent, such as `[agents.general]`: `tools` (a list), `model`, `disabled` (true), `concurrency` (in the fleet)."),
 }

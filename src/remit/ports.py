@@ -400,6 +400,10 @@ class ToolHost(Protocol):
         """Every tool there is, granted or not."""
         ...
 
+    async def refusal(self, tools: frozenset[str]) -> str:
+        """Why one of these can surely not be used on this machine, whoever grants it; nothing if all can."""
+        ...
+
     async def call(self, call: "ToolCallRequest") -> "ToolOutcome":
         """Do one call, if it is granted; whatever goes wrong is an outcome for the model. Nothing of it runs on afterwards."""
         ...

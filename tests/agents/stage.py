@@ -142,9 +142,18 @@ def noting(made: list[str], gate: Gate | None = None) -> Callable[[str], Awaitab
 class Stage:
     """A fleet whose workers run agents."""
 
-    def __init__(self, team: Fleet, folder: Path, script: Script, functions: Sequence[Callable[..., Any]] = (), *, unsandboxed: bool = True) -> None:
+    def __init__(
+        self,
+        team: Fleet,
+        folder: Path,
+        script: Script,
+        functions: Sequence[Callable[..., Any]] = (),
+        *,
+        unsandboxed: bool = True,
+        programs: bool = True,
+    ) -> None:
         self.team, self.folder, self.script, self._functions = team, folder, script, named(functions)
-        self._unsandboxed = unsandboxed
+        self._host = lambda: WorkspaceTools(folder, allow_unsandboxed=unsandboxed, find_programs=programs)
         team.core.equipment = self._equipment
 
     @asynccontextmanager
@@ -152,7 +161,7 @@ class Stage:
         yield Equipment(self.script, self._tools)
 
     def _tools(self) -> ToolHost:
-        return WithFunctions(lambda: WorkspaceTools(self.folder, allow_unsandboxed=self._unsandboxed), self._functions)
+        return WithFunctions(self._host, self._functions)
 
     async def hire(self, models: Models | None = None, **options: Any) -> Any:
         """One more worker for agents."""
@@ -194,15 +203,17 @@ async def stage(
     unsandboxed: bool = True,
     price: Price | None = None,
     unpriced: str = "",
+    programs: bool = True,
     **options: Any,
 ) -> AsyncIterator[Stage]:
     """A stage with a worker on the store that a URL names; agents and functions are there beside the built-in ones.
 
-    Commands run without a sandbox where there is none, unless that is not allowed.
+    Commands run without a sandbox where there is none, unless that is not allowed. Without `programs`, nothing that is installed is used.
     """
     async with Line().opened() as line, fleet(url, agents) as team:
         team.core.folder = str(folder)
-        play = Stage(team, folder, Script(rule if callable(rule) else in_turn(*rule), price, unpriced), functions, unsandboxed=unsandboxed)
+        script = Script(rule if callable(rule) else in_turn(*rule), price, unpriced)
+        play = Stage(team, folder, script, functions, unsandboxed=unsandboxed, programs=programs)
         play.script.line = line
         for _ in range(workers):
             await play.hire(**options)

@@ -131,6 +131,11 @@ async def test_without_a_model_the_workspace_is_really_searched_and_nothing_is_p
         assert "No language model was used" in found["data"]["result"]
         assert sum(item["count"] for item in found["data"]["tool_summary"]) > 0
         assert (await at.team.task("1")).state is State.DONE
+        blind = await at.call("task", objective="Where is the `kiln` fired?", tools=["Edit"])
+        assert blind["stats"]["tool_calls"] == 0
+        said = blind["data"]["result"]
+        assert "Could not search for `kiln`, `fired`: that takes Grep, and the tools it was given for the workspace are Edit." in said
+        assert "Nothing was found" not in said
 
 
 FILES_OF_OTHERS = {

@@ -363,7 +363,7 @@ def test_each_attack_on_a_checkout_is_one(tmp_path: Path, number: int) -> None:
 
 
 async def test_no_agent_in_a_linked_worktree_touches_the_main_checkout(any_url: str, tmp_path: Path) -> None:
-    """In a sandbox commands cannot reach it, and without one they are refused; the tools for files never leave the workspace."""
+    """In a sandbox commands cannot reach it, and without one nobody is given Bash; the tools for files never leave the workspace."""
     main, workspace = linked(tmp_path)
     before, target = everything(main), str(main / "kept.txt")
     edit = {"old_string": "version", "new_string": "stolen"}
@@ -377,14 +377,14 @@ async def test_no_agent_in_a_linked_worktree_touches_the_main_checkout(any_url: 
     (workspace / "away").symlink_to(main)
     own = calls(("Bash", {"command": "echo mine > mine.txt"}), ("Write", {"file_path": "too.txt", "content": "x"}))
     async with stage(any_url, workspace, [calls(*wanted), own, says("Done.")], unsandboxed=False) as at:
-        task = await at.run(tools=["Bash", "Write", "Edit", "MultiEdit", "Read"])
+        task = await at.run(tools=[*(["Bash"] if BWRAP else []), "Write", "Edit", "MultiEdit", "Read"])
         assert task.state is State.DONE
         assert everything(main) == before
         told = results(at.script.asked[1])
         assert all("outside of the workspace" in text or "inside .git" in text for text in told[len(attacks(main)) :])
         assert (workspace / "mine.txt").exists() is bool(BWRAP), "what is theirs they can change, where commands run at all"
         assert (workspace / "too.txt").exists()
-        assert BWRAP or all("Bash is refused" in text for text in told[: len(attacks(main))])
+        assert BWRAP or all("is not a tool that this task may use" in text for text in told[: len(attacks(main))])
 
 
 async def test_no_run_and_no_child_sees_a_stale_copy_of_the_workspace(any_url: str, tmp_path: Path) -> None:

@@ -402,6 +402,23 @@ async def test_a_sandbox_that_does_not_work_is_no_sandbox(workspace: Path) -> No
     assert outcome.is_error
     assert "bubblewrap does not work" in outcome.text
     assert not (workspace / "done").exists()
+    assert "bubblewrap does not work" in await host.refusal(ALL)
+    assert await host.refusal(ALL - {"Bash"}) == ""
+    await host.close()
+
+
+async def test_a_sandbox_that_could_not_be_tried_out_is_no_reason_to_give_up(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine may be busy: commands are refused then, but the task can go on."""
+    monkeypatch.setattr("remit.adapters.tools.shell.PROBE_SECONDS", 0.01)
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    host = WorkspaceTools(workspace, bwrap=str(slow), find_programs=False)
+    assert await host.refusal(ALL) == ""
+    outcome = await host.call(ToolCallRequest("Bash", {"command": "touch done"}, ALL, 10, asyncio.Event()))
+    assert (outcome.is_error, (workspace / "done").exists()) == (True, False)
     await host.close()
 
 

@@ -98,6 +98,9 @@ class StoreHost:
     def init(self) -> Result:
         return {"workspace": self.options["workspace"] or "/somewhere", "created": True}
 
+    def make_workspace(self) -> None:
+        """There is one."""
+
     def serve(self, *, insecure: bool, worker: bool) -> None:
         self.served.append(("serve", (insecure, worker)))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from remit.domain.agent import READING
 from remit.ports import Unit
 from remit.surfaces.cli.menu import COMMANDS
 from remit.surfaces.cli.when import ago, since, span
@@ -34,7 +35,7 @@ def test_a_task_is_created_with_all_that_a_person_can_say() -> None:
                 "--model",
                 "light",
                 "--allow",
-                "Read, Grep",
+                "Edit, bash",
                 "--deny",
                 "LS",
             ),
@@ -53,7 +54,7 @@ def test_a_task_is_created_with_all_that_a_person_can_say() -> None:
         assert task["depends_on"] == [{"task_id": first, "on": "done"}]
         assert task["metadata"] == {"team": "core", "size": {"n": 3}, "round": 2}
         assert (task["limits"], task["model"]) == ({"max_turns": 20, "max_cost": 1.5}, "light")
-        assert task["tools"] == {"allow": ["Read", "Grep"], "deny": ["LS"]}
+        assert task["tools"] == {"allow": [*READING, "Edit", "Bash"], "deny": ["LS"]}
         assert (task["completion"], task["status"], task["channel"]) == ("explicit", "draft", "board")
         assert (task["session_id"], task["parent_session_id"], task["idempotency_key"]) == ("s1", "s0", "k1")
         assert task["schedule"]["cron"] == "0 6 * * *"
@@ -353,7 +354,7 @@ def test_a_claim_that_must_be_checked_says_who_does_it() -> None:
         assert at("doctor", "--fix").code == 0
         assert at("doctor").code == 0
         wrong = at("task", "create", "Report", "--accept", '{"text": "It is there", "check": {"output": 7}}')
-        assert (wrong.code, "acceptance[0].check.output: is a number; expected text." in wrong.err) == (2, True)
+        assert (wrong.code, "--accept, check.output: is a number; expected text." in wrong.err) == (2, True)
         assert at("task", "create", "Report", "--accept", "{no JSON").code == 2
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +13,37 @@ from remit.adapters.memory import MemoryEventStore
 from remit.errors import Busy, Forbidden, Internal, LimitExceeded, RemitError, TimedOut, Unauthenticated
 from remit.surfaces.cli.main import main
 from tests.surfaces.cli_host import shop
+from tests.surfaces.test_command import Shell, serving
 
 
 @pytest.mark.parametrize(
     ("argv", "code", "first"),
     [
         (("task", "show", "9"), 3, "error: There is no task 9."),
-        (("task", "create", ""), 2, "error: title: is blank; expected 1 to 256 characters."),
-        (("task", "create", "T", "--owner", "nobody-known"), 2, "error: owner: "),
+        (("task", "create", ""), 2, "error: TITLE: is blank; expected 1 to 256 characters."),
+        (("task", "create", "T", "--owner", "nobody-known"), 2, "error: --owner: is 'nobody-known', which is no known agent"),
         (("task", "create", "T", "--priority", "hgh"), 2, "error: --priority: is 'hgh'; expected one of urgent, high"),
         (("task", "create", "T", "--limits", "max_turns"), 2, "error: --limits: is 'max_turns'; expected NAME=NUMBER"),
         (("task", "create", "T", "--limits", "max_turns=x"), 2, "error: --limits: is 'max_turns=x'; expected NAME=NUMBER"),
         (("task", "create", "T", "--set", 'a={"b"'), 2, "error: --set: is no JSON"),
         (("task", "create", "T", "--set", "=1"), 2, "error: --set: is '=1'; expected KEY=VALUE."),
         (("task", "create", "T", "--output", "a:b"), 2, "error: --output: has the kind 'b'"),
-        (("task", "create", "T", "--depends-on", "1:sometime"), 2, "error: depends_on[0].on: is 'sometime'"),
+        (("task", "create", "T", "--depends-on", "1:sometime"), 2, "error: --depends-on, on: is 'sometime'"),
+        (("task", "create", "T", "--depends-on", "1", "--depends-on", "99"), 2, "error: --depends-on (no. 2): is 99, which is no task"),
+        (("task", "create", "T", "--limits", "max_turn=3"), 2, "error: --limits, max_turn: is not a field here; expected max_turns, perhaps."),
+        (("task", "create", "T", "--cron", "daily"), 2, "error: --cron: is 'daily'; expected five cron fields"),
+        (("task", "create", "T", "--model", "gpt"), 2, "error: --model: is 'gpt'; expected main, light, or provider:name."),
+        (("task", "create", "T", "--owner", "build", "--allow", "x" * 200), 2, "error: --allow: is 200 characters long"),
+        (("task", "create", "T", "--output", "a", "--output", ""), 2, "error: --output (no. 2), name: is blank"),
+        (("task", "show", "x"), 2, "error: TASK: is 'x'; expected a task id such as 42"),
         (("task", "create", "T", "--instructions", "@/no/such/file"), 2, "error: --instructions: names /no/such/file, which cannot be used"),
-        (("task", "create", "T\ud800"), 2, "error: title: contains a lone surrogate"),
+        (("task", "create", "T\ud800"), 2, "error: TITLE: contains a lone surrogate"),
         (("task", "resume", "1"), 4, "error: "),
         (("task", "waive", "1", "c9", "No."), 3, "error: "),
         (("guide", "show", "none"), 3, "error: There is no guide none."),
         (("agents", "show", "none"), 3, "error: There is no agent none."),
         (("task", "list", "--limit", "many"), 2, "error: --limit: is 'many'; expected a whole number."),
-        (("task", "list", "--cursor", "x"), 2, "error: cursor: is not one that this list gave"),
+        (("task", "list", "--cursor", "x"), 2, "error: --cursor: is not one that this list gave"),
     ],
 )
 def test_an_error_is_one_line_with_its_exit_code(argv: tuple[str, ...], code: int, first: str) -> None:
@@ -47,6 +56,21 @@ def test_an_error_is_one_line_with_its_exit_code(argv: tuple[str, ...], code: in
         as_json = at(*argv, "--json")
         assert (as_json.code, as_json.err) == (code, "")
         assert as_json.json["error"]["code"] in ("INVALID_PARAM", "NOT_FOUND", "CONFLICT")
+
+
+@pytest.mark.parametrize("through_a_server", [False, True])
+def test_work_that_is_refused_is_told_in_what_was_typed(tmp_path: Path, through_a_server: bool) -> None:
+    """Programs that read JSON get the names of the wire."""
+    at = Shell(tmp_path)
+    assert at.remit("init").code == 0
+    with serving(at) if through_a_server else nullcontext() as url:
+        at = Shell(tmp_path, REMIT_URL=url or "")
+        unknown = at.remit("run", "Work", "--agent", "nonsense")
+        assert (unknown.code, unknown.err.splitlines()[0][:57]) == (2, "error: --agent: is 'nonsense', which is no known agent; e")
+        assert at.remit("run", "Work", "--agent", "nonsense", "--json").json["error"]["details"]["fields"][0]["field"] == "subagent_type"
+        assert at.remit("run", "Work", "--timeout", "0").err == "error: --timeout: is 0.0; expected 0.001 to 31,536,000.\n"
+        (tmp_path / "work.json").write_text('["One", 2]')
+        assert at.remit("parallel", "work.json").err == "error: FILE (no. 2): is a number; expected an object.\n"
 
 
 def test_a_hint_stands_on_its_own_line_in_the_words_of_the_command_line() -> None:

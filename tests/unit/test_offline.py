@@ -85,6 +85,46 @@ def test_what_did_not_work_is_told() -> None:
     assert "What did not work:\n- Read There is no such file." in run("Look at missing.py")[0].text
 
 
+@pytest.mark.parametrize(
+    ("agent", "told"),
+    [("general", "What is in the workspace is not known"), ("plan", "There is no plan"), ("summary", "An extract of what was given")],
+)
+def test_who_has_nothing_to_search_with_says_so_and_not_that_nothing_is_there(agent: str, told: str) -> None:
+    tools = tuple(Tool(name, "", {}) for name in ("Edit", "Bash", "get_task"))
+    answer, used = run("How does `check_token` in src/door.py work?", agent, tools)
+    assert used == []
+    assert told in answer.text
+    assert "Could not read src/door.py: that takes Read, and the tools it was given for the workspace are Edit, Bash." in answer.text
+    assert ("Could not search for `check_token`: that takes Grep, and" in answer.text) == (agent != "summary")
+    assert "Searched for" not in answer.text
+    assert "Nothing was found" not in answer.text
+    assert "Could not list the workspace: that takes LS or Glob, and the tools it was given" in run("Do it", tools=())[0].text
+
+
+@pytest.mark.parametrize("agent", ["explore", "plan"])
+def test_a_search_that_failed_found_nothing_out(agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = ToolResult("", "Grep", "Grep was stopped after 20 seconds.", is_error=True)
+    monkeypatch.setattr(f"{__name__}.use", lambda name, _: failed._replace(name=name))
+    answer, used = run("Find `check_token`", agent)
+    assert set(used) == {"Grep", "LS", "Glob"}
+    assert "Not searched for: `check_token`." in answer.text
+    assert "- Grep Grep was stopped after 20 seconds." in answer.text
+    assert "Searched for" not in answer.text
+    assert "Nothing was found" not in answer.text
+
+
+def test_without_a_search_what_can_be_listed_is_listed() -> None:
+    answer, used = run("Find `check_token`", tools=TOOLS[2:])
+    assert set(used) == {"LS", "Glob"}
+    assert "Could not search for `check_token`" in answer.text
+    assert "In the workspace:\n- src/door.py" in answer.text
+
+
+def test_more_lines_than_were_asked_for_are_not_counted_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FILES, "many.txt", ["needle"] * 200)
+    assert "Searched for: `needle` (at least 100 lines), in 1 file together." in run("Find `needle`")[0].text
+
+
 def test_only_tools_that_are_offered_are_used() -> None:
     assert set(run("Find `check_token`", tools=(TOOLS[0],))[1]) == {"Grep"}
 

@@ -21,12 +21,12 @@ from remit.domain import command as cmd
 from remit.domain.due import report_seconds, time_left
 from remit.domain.message import Effort, ModelSettings, Request, Response, Tool, ToolCall, user
 from remit.domain.model import ModelFailed, excerpt
-from remit.domain.policy import MAX_TURNS, max_attempts
+from remit.domain.policy import MAX_TURNS, max_attempts, must_come_to_something
 from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 from remit.domain.value import FailReason, Task, ToolCount, Usage
 from remit.domain.wire import dumps, instant
-from remit.errors import RemitError
+from remit.errors import Forbidden, RemitError
 from remit.ports import Chosen, Clock, Equipment, EventStore, Models, OperationTools, ToolHost
 
 TOOL_SECONDS = 600.0
@@ -61,7 +61,12 @@ class AgentRunner:
         talk = await Conversation.load(self._store, task.id) if task.counts.runs > 1 else Conversation(task.id, [], {})
         granted = frozenset(self._agents.grant(agent.id, task.tools))
         offered = granted if task.tools.offer is None else granted & frozenset(task.tools.offer)
-        stretch = Stretch(self, activation, agent, chosen, talk, offered, await self._toolset(agent, offered))
+        try:
+            tools = await self._toolset(agent, offered)
+            must_come_to_something(task, offered, tools.known)
+        except RemitError as refused:
+            return await _reject(activation, str(refused))
+        stretch = Stretch(self, activation, agent, chosen, talk, offered, tools)
         try:
             await stretch.within_time()
         finally:
@@ -73,11 +78,16 @@ class AgentRunner:
         found = self._sets.get((agent.id, offered))
         if found is None:
             host = self.tools()
-            files = {spec.name: spec for spec in host.specs() if spec.name in offered}
-            await host.close()
+            try:
+                specs, refusal = host.specs(), await host.refusal(offered)
+            finally:
+                await host.close()
+            if refusal:
+                raise Forbidden(refusal)  # not remembered: the machine may be helped
+            files = {spec.name: spec for spec in specs if spec.name in offered}
             operations = {spec.name: spec for spec in self._operations.offered(agent, offered)}
             tools = tuple(Tool(spec.name, spec.description, spec.parameters) for spec in (*files.values(), *operations.values()))
-            found = self._sets[agent.id, offered] = Toolset(files, operations, tools)
+            found = self._sets[agent.id, offered] = Toolset(files, operations, tools, (*(spec.name for spec in specs), "Task"))
         return found
 
     def trouble(self) -> str:
@@ -120,11 +130,14 @@ class AgentRunner:
 
 
 class Toolset(NamedTuple):
-    """The tools of the host and of the catalogue that an agent is offered, by name, and all of them as a model reads them."""
+    """The tools of the host and of the catalogue that an agent is offered, by name, all of them as a model reads them, and the names that a
+    grant can hold here.
+    """
 
     files: Mapping[str, ToolSpec]
     operations: Mapping[str, ToolSpec]
     tools: tuple[Tool, ...]
+    known: tuple[str, ...]
 
 
 class _Halted(Exception):
@@ -140,7 +153,7 @@ class Stretch:
         self._runner, self._activation, self._agent, self._chosen, self._talk = runner, activation, agent, chosen, talk
         task = activation.task
         self._offered = offered
-        self._host_specs, self._operation_specs, self._tools = tools
+        self._host_specs, self._operation_specs, self._tools, _ = tools
         self._host: ToolHost | None = None
         self._handover = self._hands(talk)
         self._counts: Counter[str] = Counter()
@@ -504,6 +517,11 @@ class Stretch:
 
 async def _fail(activation: Activation, error: str, *, permanent: bool) -> None:
     await activation.do(cmd.FailRun(task_id=activation.task.id, error=error, permanent=permanent))
+
+
+async def _reject(activation: Activation, why: str) -> None:
+    """End a task that cannot be carried out as it was asked for; another try would change nothing."""
+    await activation.do(cmd.AbortTask(task_id=activation.task.id, reason="rejected", message=why))
 
 
 def _report_of(text: str | None) -> str:

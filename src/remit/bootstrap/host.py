@@ -35,7 +35,7 @@ class WorkspaceHost:
         """Hand out work and wait; a workspace is made where there is none."""
         from remit.bootstrap.delegation import delegate_now
 
-        self._make_workspace()
+        self.make_workspace()
         return delegate_now(self._settings, operation, _given(fields))
 
     def attend(self, task_id: str) -> Generator[Result]:
@@ -53,18 +53,24 @@ class WorkspaceHost:
         root = Path(self._options.get("workspace") or Path.cwd()).absolute()
         return {"workspace": str(root), "created": config.make_workspace(root)}
 
+    def make_workspace(self) -> None:
+        """Make the workspace where there is none."""
+        if self._settings.workspace is None or not self._settings.folder.is_dir():
+            config.make_workspace(self._settings.workspace or Path.cwd())
+            self._settings = config.load(self._options.get("workspace"), self._options)
+
     def serve(self, *, insecure: bool, worker: bool) -> None:
         """Serve REST and MCP until stopped, and work on tasks; a workspace is made where there is none."""
         from remit.bootstrap.server import serve
 
-        self._make_workspace()
+        self.make_workspace()
         serve(self._settings, insecure=insecure, worker=worker)
 
     def worker(self, agents: Sequence[str] | None) -> None:
         """Work on tasks until stopped."""
         from remit.bootstrap.server import serve_worker
 
-        self._make_workspace()
+        self.make_workspace()
         serve_worker(self._settings, agents)
 
     def schedule(self) -> Result:
@@ -89,7 +95,7 @@ class WorkspaceHost:
         """Speak MCP on standard input and output."""
         from remit.bootstrap.server import serve_stdio
 
-        self._make_workspace()
+        self.make_workspace()
         serve_stdio(self._settings)
 
     def doctor(self, *, verify: bool, fix: bool) -> Result:
@@ -131,11 +137,6 @@ class WorkspaceHost:
         if (url := self._settings.get("url")) and self._settings.values["database_url"].origin == "default":
             raise invalid("url", f"is {url}, and this is not done through a server", "none, or the database as well (REMIT_DATABASE_URL)")
         return self._settings
-
-    def _make_workspace(self) -> None:
-        if self._settings.workspace is None or not self._settings.folder.is_dir():
-            config.make_workspace(self._settings.workspace or Path.cwd())
-            self._settings = config.load(self._options.get("workspace"), self._options)
 
     def _quick(self, operation: str, fields: Mapping[str, Any]) -> Result | None:
         from datetime import UTC, datetime

@@ -499,7 +499,7 @@ class CheckCriteria:
 
 @record
 class AbortTask:
-    """End a task because of a limit or a dependency."""
+    """End a task because of a limit or a dependency, or because it cannot be carried out as it was asked for."""
 
     task_id: TaskId
     reason: FailReason

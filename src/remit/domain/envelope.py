@@ -7,7 +7,7 @@ from remit.domain.value import Task
 from remit.domain.wire import instant, plain
 
 STATUS = {"done": "completed", "failed": "failed", "canceled": "cancelled"}
-CODES = {"timeout": "TIMEOUT", "budget": "LIMIT_EXCEEDED", "turns": "LIMIT_EXCEEDED"}
+CODES = {"timeout": "TIMEOUT", "budget": "LIMIT_EXCEEDED", "turns": "LIMIT_EXCEEDED", "rejected": "INVALID_PARAM"}
 
 
 def status_of(task: Task) -> str:

@@ -1,9 +1,9 @@
 """Rules that several decisions share: defaults, grants, who is who."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from remit.domain.value import Limits, Output, State, Task, Tools
-from remit.errors import Conflict, Forbidden
+from remit.errors import Conflict, Forbidden, invalid
 
 MAX_ATTEMPTS = 3
 MAX_TURNS = 50
@@ -58,6 +58,21 @@ def narrowed(asked: Tools, parent: Tools) -> Tools:
     if parent.allow is not None:
         allow = tuple(tool for tool in (parent.allow if allow is None else allow) if tool in parent.allow)
     return Tools(allow=allow, deny=tuple(dict.fromkeys((*parent.deny, *asked.deny))), offer=asked.offer)
+
+
+def must_come_to_something(task: Task, offered: frozenset[str], known: Sequence[str]) -> None:
+    """Refuse a list of tools that leaves its agent none that the worker knows.
+
+    An empty list asks for none; what is named only to be passed on is for the workers of others to know.
+    """
+    tools = task.tools
+    named = [tool for tool in tools.allow or () if tools.offer is None or tool in tools.offer]
+    if not named or not offered.isdisjoint(known):
+        return
+    unknown, beyond = (", ".join(tool for tool in named if (tool in known) is there) for there in (False, True))
+    why = [f"{unknown}, which this worker does not know"] if unknown else []
+    why += [f"{beyond}, which {task.owner} may not use"] if beyond else []
+    raise invalid("tools.allow", f"comes to nothing: it names {', and '.join(why)}", f"at least one of {', '.join(known)}")
 
 
 def max_depth(limits: Limits) -> int:

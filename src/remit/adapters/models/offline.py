@@ -10,6 +10,7 @@ from math import log2
 from typing import Any, NamedTuple
 
 from remit.adapters.models.scripted import tell
+from remit.domain.agent import TOOLS
 from remit.domain.message import OnPart, Part, Pause, Request, Response, TextPart, Tokens, ToolCall, ToolResult
 
 MODEL = "offline"
@@ -76,12 +77,18 @@ class Hit(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What the tools have said so far."""
+    """What the tools have said so far; what is searched for and not in `searched` is not known to be nowhere."""
 
+    searched: tuple[str, ...]
     hits: tuple[Hit, ...]
     read: tuple[tuple[str, str], ...]
     listed: tuple[str, ...]
     failed: tuple[str, ...]
+
+    @property
+    def looked(self) -> bool:
+        """True if any look at the workspace worked, so that finding nothing means something."""
+        return bool(self.searched or self.read or self.listed)
 
 
 Wanted = tuple[str, dict[str, Any]]
@@ -122,6 +129,7 @@ def search_terms(text: str) -> tuple[str, ...]:
 
 def gathered(made: Iterable[tuple[ToolCall, ToolResult | None]], terms: tuple[str, ...]) -> Found:
     """The results of tools, taken apart; what cannot be read as a result of its tool counts for nothing."""
+    searched: list[str] = []
     hits: dict[tuple[str, int, str], Hit] = {}
     read: list[tuple[str, str]] = []
     listed: list[str] = []
@@ -134,6 +142,7 @@ def gathered(made: Iterable[tuple[ToolCall, ToolResult | None]], terms: tuple[st
             failed.append(f"{call.name} {_first_line(result.text)}")
         elif call.name == "Grep":
             term = patterns.get(str(call.arguments.get("pattern")), str(call.arguments.get("pattern")))
+            searched.append(term)
             for match in _HIT.finditer(result.text):
                 hit = Hit(match["path"].removeprefix("./"), int(match["line"]), match["text"].strip(), term)
                 hits.setdefault((hit.path, hit.line, term), hit)
@@ -141,7 +150,7 @@ def gathered(made: Iterable[tuple[ToolCall, ToolResult | None]], terms: tuple[st
             read.append((str(call.arguments.get("file_path")), result.text))
         elif call.name in ("LS", "Glob"):
             listed.extend(line.strip() for line in result.text.splitlines() if line.strip())
-    return Found(tuple(hits.values()), tuple(read), tuple(dict.fromkeys(listed)), tuple(failed))
+    return Found(tuple(searched), tuple(hits.values()), tuple(read), tuple(dict.fromkeys(listed)), tuple(failed))
 
 
 def ranked(hits: Iterable[Hit]) -> list[tuple[str, list[Hit]]]:
@@ -168,18 +177,45 @@ def report(request: Request, asked: str, terms: tuple[str, ...], found: Found) -
         body = _summary(asked, found)
     else:
         body = _evidence(found)
-    return "\n\n".join(part for part in (NOTICE, _searched(terms, found), *body, _trouble(found), HOW_TO) if part)
+    told = (NOTICE, _searched(found), *_not_done(request, asked, terms, found), *body, _trouble(found), HOW_TO)
+    return "\n\n".join(part for part in told if part)
 
 
 # The parts of a report.
 
 
-def _searched(terms: tuple[str, ...], found: Found) -> str:
-    if not terms:
+def _searched(found: Found) -> str:
+    if not found.searched:
         return ""
     seen = Counter(hit.term for hit in found.hits)
-    told = ", ".join(f"`{term}` ({_count(seen[term], 'line')})" for term in terms)
+    told = ", ".join(f"`{term}` ({_counted(seen[term])})" for term in dict.fromkeys(found.searched))
     return f"Searched for: {told}, in {_count(len({hit.path for hit in found.hits}), 'file')} together."
+
+
+def _counted(lines: int) -> str:
+    return f"{'at least ' if lines >= HITS_A_TERM else ''}{_count(lines, 'line')}"
+
+
+def _not_done(request: Request, asked: str, terms: tuple[str, ...], found: Found) -> Iterator[str]:
+    """What was to be looked at and was not, and why."""
+    offered = {tool.name for tool in request.tools}
+    wanted = {name for name, _ in _searches(request.agent, asked, terms)}
+    left = ", ".join(f"`{term}`" for term in terms if term not in found.searched)
+    read = {path for path, _ in found.read}
+    unread = ", ".join(path for path in _named(asked) if path not in read)
+    if left and "Grep" not in offered:
+        yield _without(request, f"Could not search for {left}", "Grep")
+    elif left:
+        yield f"Not searched for: {left}."
+    if unread and "Read" not in offered:
+        yield _without(request, f"Could not read {unread}", "Read")
+    if "LS" in wanted and not offered & {"LS", "Glob"}:
+        yield _without(request, "Could not list the workspace", "LS or Glob")
+
+
+def _without(request: Request, what: str, needed: str) -> str:
+    given = ", ".join(tool.name for tool in request.tools if tool.name in TOOLS)
+    return f"{what}: that takes {needed}, and the tools it was given for the workspace are {given or 'none'}."
 
 
 def _evidence(found: Found) -> Iterator[str]:
@@ -193,7 +229,7 @@ def _evidence(found: Found) -> Iterator[str]:
         shown = "\n".join(f"- {name}" for name in found.listed[:50])
         yield f"In the workspace:\n{shown}"
     if not (files or found.read or found.listed):
-        yield "Nothing was found."
+        yield "Nothing was found." if found.looked else "What is in the workspace is not known: nothing of it was looked at."
 
 
 def _plan(found: Found) -> Iterator[str]:
@@ -202,11 +238,10 @@ def _plan(found: Found) -> Iterator[str]:
     tests = [path for path, _ in ranked(found.hits) if re.search(r"(^|[/_.])tests?([/_.]|$)", path)]
     if tests:
         steps.append(f"{len(steps) + 1}. Run what covers it: {', '.join(tests[:5])}")
-    yield (
-        ("A plan by structure alone, the places that match in the order of their rank:\n" + "\n".join(steps))
-        if steps
-        else "Nothing was found to plan with."
-    )
+    if steps:
+        yield "A plan by structure alone, the places that match in the order of their rank:\n" + "\n".join(steps)
+    else:
+        yield "Nothing was found to plan with." if found.looked else "There is no plan: nothing of the workspace was looked at."
     yield from _outlines(found)
 
 
@@ -216,8 +251,8 @@ def _summary(asked: str, found: Found) -> Iterator[str]:
         lines = [line for _, line in _lines(text)]
         heads = [line.strip() for line in lines if _HEADING.match(line) or _DEFINITION.match(line)][:20]
         firsts = [sentence for block in "\n".join(lines).split("\n\n") if (sentence := _first_sentence(block))][:10]
-        shown = "\n".join(f"- {line[:200]}" for line in heads or firsts)
-        yield f"An extract of {name} ({len(lines)} lines, {sum(len(line.split()) for line in lines)} words):\n{shown}"
+        shown = "\n".join(f"- {line[:200]}" for line in heads or firsts) or "(It has no headings, definitions or long sentences to show.)"
+        yield f"An extract of {name} ({_count(len(lines), 'line')}, {_count(sum(len(line.split()) for line in lines), 'word')}):\n{shown}"
     if found.hits:
         yield from _evidence(found._replace(read=()))
 
@@ -228,7 +263,7 @@ def _outlines(found: Found) -> Iterator[str]:
         heads = [f"- {path}:{number} {line.strip()[:160]}" for number, line in lines if _DEFINITION.match(line) or _HEADING.match(line)][:MAX_SHOWN]
         if lines:
             span = f"lines {lines[0][0]} to {lines[-1][0]}"
-            yield "\n".join([f"Read {path}, {span}" + (", where these are defined:" if heads else "."), *heads])
+            yield "\n".join([f"Read {path}, {span}" + (", which has:" if heads else "."), *heads])
 
 
 def _trouble(found: Found) -> str:
@@ -269,13 +304,16 @@ def _first_line(text: str) -> str:
 
 
 def _searches(agent: str, asked: str, terms: tuple[str, ...]) -> list[Wanted]:
-    named = list(dict.fromkeys(path for path in _PATH.findall(asked) if "/" in path or "." in path[1:]))[:MAX_NAMED]
-    wanted: list[Wanted] = [("Read", {"file_path": path}) for path in named]
+    wanted: list[Wanted] = [("Read", {"file_path": path}) for path in _named(asked)]
     if agent == "summary":
         return wanted
     search = {"output_mode": "content", "-n": True, "-i": True, "head_limit": HITS_A_TERM}
     wanted += [("Grep", {"pattern": _escaped(term), **search}) for term in terms]
     return wanted or [("LS", {"path": "."})]
+
+
+def _named(asked: str) -> list[str]:
+    return list(dict.fromkeys(path for path in _PATH.findall(asked) if "/" in path or "." in path[1:]))[:MAX_NAMED]
 
 
 def _readings(found: Found) -> list[Wanted]:

@@ -68,6 +68,10 @@ class WithFunctions:
         """Every tool there is, granted or not."""
         return (*self._host.specs(), *(spec for _, spec in self._functions.values()))
 
+    async def refusal(self, tools: frozenset[str]) -> str:
+        """Why one of the host's tools cannot be used here."""
+        return await self._host.refusal(tools)
+
     async def call(self, call: ToolCallRequest) -> ToolOutcome:
         """Do one call, if it is granted."""
         if call.tool not in self._functions or call.tool not in call.granted:

@@ -58,7 +58,7 @@ class WorkspaceTools:
         self._workspace = Workspace(workspace)
         self._runner = Runner()
         files = Files(self._workspace)
-        shell = Shell(self._workspace, self._runner, bwrap, allow_unsandboxed=allow_unsandboxed)
+        self._shell = shell = Shell(self._workspace, self._runner, bwrap, allow_unsandboxed=allow_unsandboxed)
         search = Search(self._workspace, self._runner, shell, rg)
         tools = (
             _Tool(t.LS, _blocking(files.ls)),
@@ -76,6 +76,10 @@ class WorkspaceTools:
     def specs(self) -> tuple[ToolSpec, ...]:
         """Every tool there is, granted or not."""
         return tuple(tool.spec for tool in self._tools.values())
+
+    async def refusal(self, tools: frozenset[str]) -> str:
+        """Why one of these cannot be used on this machine; nothing if all can, or if that is only seen when one is used."""
+        return await self._shell.refusal(asyncio.Event(), in_doubt=False) if "Bash" in tools else ""
 
     async def call(self, call: ToolCallRequest) -> ToolOutcome:
         """Do one call, if it is granted; whatever goes wrong is an outcome for the model. Nothing of it runs on afterwards."""

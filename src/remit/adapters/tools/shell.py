@@ -15,7 +15,8 @@ from remit.domain.tool import MAX_OUTPUT, Bash, Signal, ToolOutcome
 PROBE_SECONDS = 5.0
 NO_SANDBOX = (
     "Bash is refused: there is no sandbox for it on this machine ({why}). "
-    "Ask the operator to install bubblewrap (`apt-get install bubblewrap`), or to allow commands without a sandbox in the settings."
+    "Ask the operator to install bubblewrap (`apt-get install bubblewrap`), or to allow commands without a sandbox in the settings "
+    "(allow_unsandboxed, REMIT_ALLOW_UNSANDBOXED=true)."
 )
 
 
@@ -25,6 +26,8 @@ class Box(NamedTuple):
     bwrap: str | None
     nested: bool = False
     why_not: str = ""
+    sure: bool = True
+    """False if it could not be tried out: the machine was too busy, or the trial was ended from outside."""
 
 
 class Shell:
@@ -36,11 +39,9 @@ class Shell:
 
     async def bash(self, call: Bash, stop: Stop) -> ToolOutcome:
         """What a command wrote, and how it ended."""
-        if not sys.platform.startswith("linux"):
-            return ToolOutcome("Bash is refused: it is only there on Linux.", is_error=True)
+        if refusal := await self.refusal(stop.cancel):
+            return ToolOutcome(refusal, is_error=True)
         box = await self.box(stop.cancel)
-        if not box.bwrap and not self._allow:
-            return ToolOutcome(NO_SANDBOX.format(why=box.why_not), is_error=True)
         argv = [_program(), "-c", call.command]
         seconds = min(call.timeout / 1000, stop.left())
         if box.bwrap:
@@ -48,6 +49,15 @@ class Shell:
         # A bubblewrap that is installed setuid could not start without privileges; it drops them itself.
         command = Command(argv, self._workspace.fd, ENVIRONMENT, seconds, no_new_privileges=not box.bwrap)
         return _outcome(await self._runner.run(command, stop.cancel), seconds)
+
+    async def refusal(self, cancel: Signal, *, in_doubt: bool = True) -> str:
+        """Why no command may run here; nothing if commands may. Also, unless `in_doubt` is off, where the sandbox could not be tried out."""
+        if not sys.platform.startswith("linux"):
+            return "Bash is refused: it is only there on Linux."
+        if self._allow:
+            return ""
+        box = await self.box(cancel)
+        return "" if box.bwrap or not (box.sure or in_doubt) else NO_SANDBOX.format(why=box.why_not)
 
     async def box(self, cancel: Signal) -> Box:
         """The sandbox that works here, tried once; one that is installed and does not work is none."""
@@ -60,7 +70,7 @@ class Shell:
             return Box(None, why_not="bubblewrap is not installed")
         if str(self._workspace.root) == "/":
             return Box(None, why_not="the workspace is the whole machine")
-        said = ""
+        said, sure = "", True
         for nested in (False, True):
             argv = sandboxed(self._bwrap, self._workspace.root, ["/bin/sh", "-c", ":"], nested=nested)
             done = await self._runner.run(Command(argv, self._workspace.fd, ENVIRONMENT, PROBE_SECONDS, no_new_privileges=False), cancel)
@@ -68,8 +78,8 @@ class Shell:
                 raise Halted("canceled")  # it says nothing about the sandbox
             if done.code == 0:
                 return Box(self._bwrap, nested)
-            said = said or decoded(done.head).strip()[:200]
-        return Box(None, why_not=f"bubblewrap does not work: {said or 'it did not start'}")
+            said, sure = said or decoded(done.head).strip()[:200], sure and done.why == "ended"
+        return Box(None, why_not=f"bubblewrap does not work: {said or 'it did not start'}", sure=sure)
 
 
 def _program() -> str:

@@ -65,7 +65,7 @@ def run_task(session: Session, fields: dict[str, Any]) -> Result:
 
 def parallel(session: Session, fields: dict[str, Any]) -> Result:
     """Hand all pieces of work in a file to sub-agents."""
-    return _delegated(session, "task_parallel", {"tasks": _works(fields.pop("path")), **fields})
+    return _delegated(session, "task_parallel", fields | {"tasks": _works(fields["tasks"])})
 
 
 def _works(path: Any) -> list[Any]:

@@ -72,6 +72,7 @@ class Argument(NamedTuple):
 
 
 Act = Callable[[Session, dict[str, Any]], Result | Iterator[Result]]
+Prepare = Callable[[Session, dict[str, Any]], dict[str, Any]]
 Show = Callable[[Result, Screen], None]
 
 
@@ -80,8 +81,13 @@ def fine(_answer: Result) -> int:
     return 0
 
 
+def as_given(_session: Session, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of what needs no preparation."""
+    return fields
+
+
 class Command(NamedTuple):
-    """One command: `act` is an operation of the catalogue, or what is done instead."""
+    """One command: `act` is an operation of the catalogue, or what is done instead; `prepare` makes of the fields what it takes."""
 
     path: str
     summary: str
@@ -91,3 +97,4 @@ class Command(NamedTuple):
     example: str = ""
     data: bool = True
     code: Callable[[Result], int] = fine
+    prepare: Prepare = as_given

@@ -37,6 +37,10 @@ class Host(Protocol):
         """Make the workspace: `{workspace, created}`."""
         ...
 
+    def make_workspace(self) -> None:
+        """Make the workspace where there is none, as handing out work does."""
+        ...
+
     def serve(self, *, insecure: bool, worker: bool) -> None:
         """Serve REST and MCP until stopped, on the host and port in force, and work on tasks unless told otherwise."""
         ...

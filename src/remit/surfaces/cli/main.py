@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from remit.errors import Internal, RemitError
+from remit.errors import Internal, InvalidParam, RemitError
 from remit.surfaces.cli.command import Command, OpenHost, Session, WrongUse
 from remit.surfaces.cli.host import Result
 from remit.surfaces.cli.menu import COMMANDS
 from remit.surfaces.cli.parser import Printed, parse
-from remit.surfaces.cli.read import fields_of
+from remit.surfaces.cli.read import as_typed, fields_of
 from remit.surfaces.cli.screen import Screen
 from remit.surfaces.display import display, display_line
 
@@ -63,7 +63,11 @@ def _carry_out(command: Command, given: dict[str, Any], open_host: OpenHost) -> 
     fields = fields_of(command.arguments, given)
     options = {name: fields.pop(name) for name in _OPTIONS if name in fields}
     session = Session(open_host, {name: given.get(name) for name in _OPTIONS} | options)
-    answer = session.call(command.act, **fields) if isinstance(command.act, str) else command.act(session, fields)
+    try:
+        fields = command.prepare(session, fields)
+        answer = session.call(command.act, **fields) if isinstance(command.act, str) else command.act(session, fields)
+    except InvalidParam as error:
+        raise error if given.get("json") else as_typed(error, command.arguments, given) from None
     screen = None if given.get("json") else Screen(session.call, session.unattended)
     if not isinstance(answer, Iterator):
         _tell(command, answer, screen, 2 if sys.stdout.isatty() else None)

@@ -2,6 +2,7 @@
 
 from remit.surfaces.cli import act, page, read, show
 from remit.surfaces.cli.command import Argument, Command
+from remit.surfaces.cli.grant import added
 from remit.surfaces.cli.hook import hook
 
 Arguments = tuple[Argument, ...]
@@ -60,7 +61,7 @@ _BRIEF = (
     Argument("--guide", "tsgs", "a guide to link; repeatable", metavar="GUIDE", many="list"),
     *_TRAITS,
     Argument("--model", "model", "main, light, or provider:name", metavar="MODEL"),
-    Argument("--allow", "tools.allow", "tools it may use, between commas", read.names, "TOOLS"),
+    Argument("--allow", "tools.allow", "tools it gets beside those of its agent, between commas, such as Edit,Bash", read.names, "TOOLS"),
     Argument("--deny", "tools.deny", "tools it may not use, between commas", read.names, "TOOLS"),
     Argument("--explicit", "completion", "only complete ends it, not a run's last message", switch="explicit"),
     Argument("--draft", "status", "keep it from being worked on", switch="draft"),
@@ -80,6 +81,7 @@ _TASKS = (
         show.changed("Created"),
         (Argument("TITLE", "title", "a clear, actionable label"), Argument("--owner", "owner", "the agent that does it", metavar="AGENT"), *_BRIEF),
         'remit task create "Write the report" --owner general --instructions @brief.md --accept "It is short." --output report',
+        prepare=added("owner"),
     ),
     Command(
         "task list",
@@ -190,6 +192,7 @@ _TASKS = (
             *_BRIEF,
         ),
         'remit task subtask 3 "Look around" explore --for-step 0',
+        prepare=added("owner"),
     ),
     Command(
         "task resource add",
@@ -270,9 +273,9 @@ _TASKS = (
 )
 
 _WORK = (
-    Argument("--agent", "subagent_type", "who does it (general)", metavar="AGENT"),
+    Argument("--agent", "subagent_type", "who does it (general); 'remit agents list' shows all", metavar="AGENT"),
     Argument("--model", "model", "main, light, or provider:name", metavar="MODEL"),
-    Argument("--allow", "tools.allow", "tools it may use instead of its own, separated by commas", read.names, "TOOLS"),
+    Argument("--allow", "tools.allow", "tools it gets beside its own, between commas, such as Edit,Bash", read.names, "TOOLS"),
     Argument("--timeout", "timeout_seconds", "seconds it may work (120)", read.number, "N"),
     Argument("--cache", "cache", "take the result of an identical read-only task if there is one", switch=True),
 )
@@ -284,16 +287,21 @@ _OTHERS = (
         "Hand a piece of work to a sub-agent and wait for what comes of it.",
         act.run,
         page.delegated,
-        (Argument("OBJECTIVE", "objective", TEXT, read.text), *_WORK),
+        (Argument("OBJECTIVE", "objective", f"what to do: {TEXT}", read.text), *_WORK),
         'remit run "Where is the retry policy defined?" --agent explore',
         code=act.delegated,
+        prepare=added("subagent_type", "general", anywhere=True),
     ),
     Command(
         "parallel",
         "Hand several pieces of work to sub-agents at once: a JSON list, or a line for each.",
         act.parallel,
         page.delegated_all,
-        (Argument("FILE", "path", "the file, or - for standard input", read.path), _WORK[3]),
+        (
+            Argument("FILE", "tasks", "the file, on each line an objective or a JSON object; - for standard input", read.path),
+            _WORK[3]._replace(help="seconds each may work (120)"),
+        ),
+        """echo '{"objective": "Where are errors handled?", "subagent_type": "explore"}' | remit parallel -""",
         code=act.delegated,
     ),
     Command("ready", "List tasks that could start now, the most urgent first.", "list_ready", show.tasks("Nothing could start now."), _PAGE),

@@ -153,7 +153,7 @@ def _details(answer: Result, screen: Screen) -> None:
         "session": answer["session_id"],
         "created by session": answer["parent_session_id"],
         "model": answer["model"],
-        "tools": _value(answer["tools"]) if answer["tools"] else "",
+        "tools": _tools(answer["tools"]),
         "limits": ", ".join(f"{name} {value:g}" for name, value in answer["limits"].items()),
         "schedule": ", ".join(f"{name} {value}" for name, value in schedule.items()),
         "completion": answer["completion"] if answer["completion"] != "auto" else "",
@@ -437,6 +437,12 @@ def _rows(facts: dict[str, str], screen: Screen) -> None:
 
 def _ids(ids: list[str]) -> str:
     return ", ".join(f"#{task_id}" for task_id in ids)
+
+
+def _tools(grant: Result) -> str:
+    """A grant in words; without a list, the agent's own tools are not repeated."""
+    parts = {"only": grant.get("allow"), "shown only": grant.get("offer"), "not": grant.get("deny")}
+    return "; ".join(f"{word} {', '.join(names) or 'none'}" for word, names in parts.items() if names is not None)
 
 
 def _value(value: Any) -> str:

@@ -147,10 +147,12 @@ def help_of(group: str) -> str:
     found = members(group)
     size = max(len(name) for name, _ in found)
     commands = "".join(f"  {name:<{size}}  {text}\n" for name, text in found)
-    more = "  --version  print the version and leave\n" if not group else ""
-    common = "".join(f"  {argument.name} {argument.metavar}  {argument.help}\n" for argument in COMMON)
+    common = {f"{argument.name} {argument.metavar}": argument.help for argument in COMMON}
+    taken = common | ({} if group else {"--version": "print the version and leave"})
+    room = max(map(len, taken))
+    options = "".join(f"  {name:<{room}}  {text}\n" for name, text in taken.items())
     return (
-        f"{_usage(group)}\n{GROUPS[group]}\n\ncommands:\n{commands}\noptions of every command:\n{common}{more}\n"
+        f"{_usage(group)}\n{GROUPS[group]}\n\ncommands:\n{commands}\noptions of every command:\n{options}\n"
         f"More on a command: {_called(group)} COMMAND --help\n"
     )
 

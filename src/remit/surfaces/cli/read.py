@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from remit.errors import invalid
+from remit.errors import InvalidParam, Problem, invalid
 from remit.surfaces.cli.command import Argument
 
 _KINDS = ("text", "json", "file", "url")
@@ -24,6 +24,30 @@ def fields_of(arguments: tuple[Argument, ...], given: dict[str, Any]) -> dict[st
         if raw is not None:
             _put(fields, argument.field, _value(argument, raw))
     return fields
+
+
+def as_typed(error: InvalidParam, arguments: tuple[Argument, ...], given: dict[str, Any]) -> InvalidParam:
+    """An error about fields of an operation, in the names of the arguments that filled them."""
+    told = [Problem(**field) for field in error.details.get("fields", ())]
+    typed = InvalidParam([problem._replace(field=_typed(problem.field, arguments, given)) for problem in told], hint=error.hint)
+    before = " ".join(map(str, told))
+    if not told or not error.message.startswith(before):
+        return error
+    typed.message += error.message[len(before) :]  # what a server says has its hint in it
+    return typed
+
+
+def _typed(field: str, arguments: tuple[Argument, ...], given: dict[str, Any]) -> str:
+    """`--limits, max_turn` for limits.max_turn; of several values `--depends-on (no. 2)` for depends_on[1]."""
+    for argument in arguments:
+        rest = field.removeprefix(argument.field)
+        if not argument.field or given.get(argument.key) is None or not re.match(r"[.\[]|$", rest) or rest == field:
+            continue
+        number, inner = re.match(r"(?:\[(\d+)\])?\.?(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]  # it matches anything
+        single = argument.read is names or (argument.many and len(given[argument.key]) == 1)
+        place = "" if number is None or single else f" (no. {int(number) + 1})"
+        return f"{argument.name}{place}{', ' if inner else ''}{inner}"
+    return field
 
 
 def _value(argument: Argument, raw: Any) -> Any:

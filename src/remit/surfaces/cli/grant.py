@@ -1,0 +1,71 @@
+"""`--allow`: tools that an agent gets beside its own. On the wire a list of tools is exact; here it is made so."""
+
+import sys
+from typing import Any
+
+from remit.errors import InvalidParam, NotFound, invalid
+from remit.surfaces.cli.command import Prepare, Session
+from remit.surfaces.cli.host import Result
+from remit.surfaces.display import display_line
+
+ALIKE = 0.75
+"""How much a name must look like a tool of ours to be taken for a slip: `Bsah` and `Reed` do, `read_page` does not."""
+
+
+def added(field: str, default: str | None = None, *, anywhere: bool = False) -> Prepare:
+    """What was allowed, added to the tools of the agent that a field names; `anywhere` a workspace is made for it where there is none."""
+
+    def prepare(session: Session, fields: dict[str, Any]) -> dict[str, Any]:
+        if "allow" not in fields.get("tools", {}):
+            return fields
+        names = [_meant(name) for name in fields["tools"]["allow"]]
+        agent = fields.get(field, default)
+        if agent is None:
+            raise invalid("--allow", "is given without an agent whose tools it adds to", f"--{field} as well")
+        if anywhere:
+            session.host.make_workspace()
+        try:
+            found = session.call("get_agent", agent_id=agent)
+        except (NotFound, InvalidParam):
+            return fields  # the operation says itself what is wrong with the agent
+        _must_be_possible(found, names)
+        _tell_unknown(found, names)
+        return fields | {"tools": fields["tools"] | {"allow": list(dict.fromkeys([*found["tools"], *names]))}}
+
+    return prepare
+
+
+def _meant(name: str) -> str:
+    """The tool of ours that a name means; another name may be a function that workers have, unless it looks like a slip."""
+    from difflib import get_close_matches
+
+    from remit.app.toolname import tool_of
+    from remit.domain.agent import TOOLS
+
+    if found := tool_of(name, frozenset(TOOLS)):
+        return found
+    ours = {tool.lower(): tool for tool in TOOLS}
+    if close := get_close_matches(name.lower(), ours, n=1, cutoff=ALIKE):
+        raise invalid("--allow", f"names {name!r}, which is no tool", f"{ours[close[0]]}, perhaps")
+    return name
+
+
+def _tell_unknown(agent: Result, names: list[str]) -> None:
+    from remit.domain.agent import TOOLS
+
+    if others := [name for name in names if name not in TOOLS and name not in agent["tools"]]:
+        told = f"{', '.join(others)}: no tool of remit's own; it is there only where workers have a function of that name."
+        sys.stderr.write(f"{display_line(told)}\n")
+
+
+def _must_be_possible(agent: Result, names: list[str]) -> None:
+    """Refuse what would be left out without a word: an agent's own bans, and being read-only, stand above every grant."""
+    from remit.domain.agent import READING, Agent, may_use
+
+    who = Agent(id=agent["id"], description="", read_only=agent["read_only"], disallowed_tools=tuple(agent["disallowed_tools"]))
+    possible = may_use(who, names)
+    if beyond := [name for name in names if name not in possible]:
+        banned = set(beyond) <= set(who.disallowed_tools)
+        why = "its file bans" if banned else "it is read-only, whatever anybody grants, and cannot have"
+        expected = "other tools, or another agent" if banned else f"some of {', '.join(READING)}, or another agent"
+        raise invalid("--allow", f"is for {who.id}, but {why} {', '.join(beyond)}", expected)

@@ -1,0 +1,76 @@
+"""A grant that cannot be honoured ends its task before any model is asked, and says what would be right."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.domain.value import State
+from tests.agents.stage import noting, says, stage
+
+KNOWN = "LS, Glob, Grep, Read, TodoWrite, Write, Edit, MultiEdit, Bash, note, Task"
+NEITHER = "it names Nonsense, which this worker does not know, and Bash, which explore may not use; expected at least one of LS"
+
+
+@pytest.mark.parametrize(
+    ("owner", "tools", "told"),
+    [
+        ("general", ["Nonsense", "read"], f"it names Nonsense, read, which this worker does not know; expected at least one of {KNOWN}."),
+        ("explore", ["Bash", "Nonsense"], NEITHER),
+        ("general", {"allow": ["Read"], "deny": ["Read"]}, "it names Read, which general may not use; expected at least one of LS"),
+        ("general", {"allow": ["Nonsense", "Read"], "offer": ["Nonsense"]}, "it names Nonsense, which this worker does not know; expected"),
+        ("build", ["get_task"], "it names get_task, which this worker does not know; expected"),
+    ],
+)
+async def test_tools_that_come_to_nothing_end_the_task(any_url: str, tmp_path: Path, owner: str, tools: Any, told: str) -> None:
+    async with stage(any_url, tmp_path, [], functions=[noting([])]) as at:
+        found = await at.call("task", objective="Work", subagent_type=owner, tools=tools)
+        assert (found["data"]["status"], found["error"]["code"]) == ("failed", "INVALID_PARAM")
+        assert found["error"]["message"].startswith(f"tools.allow: comes to nothing: {told}")
+        task = await at.team.task("1")
+        assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "rejected", 1)
+        assert at.script.asked == []
+
+
+@pytest.mark.parametrize(
+    ("tools", "offered"),
+    [
+        ([], set[str]()),
+        (["Nonsense", "Read"], {"Read"}),
+        (["note"], {"note"}),
+        ({"allow": ["elsewhere"], "offer": []}, set[str]()),
+        ({"allow": ["elsewhere", "Read"], "offer": ["Read"]}, {"Read"}),
+    ],
+)
+async def test_whoever_has_a_tool_or_asks_for_none_works(any_url: str, tmp_path: Path, tools: Any, offered: set[str]) -> None:
+    async with stage(any_url, tmp_path, [says("Done.")], functions=[noting([])]) as at:
+        assert (await at.run(tools=tools)).state is State.DONE
+        assert {tool.name for tool in at.script.asked[0].tools} & {"LS", "Read", "note", "elsewhere", "Nonsense"} == offered
+
+
+async def test_who_can_only_hand_out_work_does_that(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [says("Done.")]) as at:
+        assert (await at.run(owner="build", tools=["Task"])).state is State.DONE
+        assert "task_parallel" in {tool.name for tool in at.script.asked[0].tools}
+
+
+async def test_bash_without_a_sandbox_ends_the_task_before_it_begins(any_url: str, tmp_path: Path) -> None:
+    """On a machine where nothing is installed."""
+    async with stage(any_url, tmp_path, [], unsandboxed=False, programs=False) as at:
+        found = await at.call("task", objective="Work", tools=["Read", "Bash"])
+        assert (found["data"]["status"], found["error"]["code"]) == ("failed", "INVALID_PARAM")
+        assert "Bash is refused: there is no sandbox for it on this machine (bubblewrap is not installed)" in found["error"]["message"]
+        assert "allow_unsandboxed" in found["error"]["message"]
+        task = await at.team.task("1")
+        assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "rejected", 1)
+        assert at.script.asked == []
+
+
+@pytest.mark.parametrize(
+    ("tools", "unsandboxed"), [(["Read", "Bash"], True), (["Read"], False), ({"allow": ["Read", "Bash"], "offer": ["Read"]}, False)]
+)
+async def test_who_may_run_commands_here_or_is_not_offered_to_works(any_url: str, tmp_path: Path, tools: Any, unsandboxed: bool) -> None:
+    """What is only passed on is looked at where it is used."""
+    async with stage(any_url, tmp_path, [says("Done.")], unsandboxed=unsandboxed, programs=False) as at:
+        assert (await at.run(tools=tools)).state is State.DONE
+        assert ("Bash" in {tool.name for tool in at.script.asked[0].tools}) is unsandboxed

@@ -1,0 +1,94 @@
+"""`--allow` adds to what an agent has, and says so where it cannot."""
+
+from pathlib import Path
+
+import pytest
+
+from remit.domain.agent import READING
+from tests.surfaces.cli_host import shop
+from tests.surfaces.test_command import Shell, serving
+
+FILE = "---\nname: lean\ndescription: Little.\ntools: Read\ndisallowedTools: Bash\n---\nYou are lean.\n"
+
+
+@pytest.mark.parametrize(
+    ("owner", "typed", "allowed"),
+    [
+        ("general", "Edit,Bash", [*READING, "Edit", "Bash"]),
+        ("general", "bash, READ,todo_write", [*READING, "Bash"]),
+        ("build", "lookup,read_page", [*READING, "Task", "lookup", "read_page"]),
+        ("explore", "Read,grep", [*READING]),
+    ],
+)
+def test_what_is_allowed_comes_beside_what_the_agent_has(owner: str, typed: str, allowed: list[str]) -> None:
+    with shop() as at:
+        assert at("task", "create", "Work", "--owner", owner, "--allow", typed, "--json").json["task"]["tools"] == {"allow": allowed}
+        at("task", "create", "Part", "--owner", "build")
+        made = at("task", "subtask", "2", "Piece", "general", "--allow", "task", "--json").json["task"]
+        assert made["tools"] == {"allow": [*READING, "Task"]}
+
+
+def test_what_may_be_a_function_is_passed_on_with_a_word() -> None:
+    with shop() as at:
+        said = at("task", "create", "Work", "--owner", "general", "--allow", "WebFetch,read,\x1b[2Jlook")
+        assert "WebFetch, look: no tool of remit's own; it is there only where workers have a function of that name.\n" in said.err
+        assert "own" not in at("task", "create", "Work", "--owner", "general", "--allow", "Read,edit").err
+        shown = at("task", "show", "2").out
+        assert "\n  tools only LS, Glob, Grep, Read, TodoWrite, Edit\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("owner", "typed", "told"),
+    [
+        ("general", "Read,Bsah", "--allow: names 'Bsah', which is no tool; expected Bash, perhaps."),
+        ("general", "multiedits", "--allow: names 'multiedits', which is no tool; expected MultiEdit, perhaps."),
+        (
+            "explore",
+            "bash,Read",
+            "--allow: is for explore, but it is read-only, whatever anybody grants, and cannot have Bash; expected some of LS, ",
+        ),
+        ("Plan", "lookup", "--allow: is for plan, but it is read-only, whatever anybody grants, and cannot have lookup; expected some of LS, "),
+        (None, "Bash", "--allow: is given without an agent whose tools it adds to; expected --owner as well."),
+    ],
+)
+def test_what_cannot_be_allowed_is_refused_and_named(owner: str | None, typed: str, told: str) -> None:
+    with shop() as at:
+        typed_owner = ("--owner", owner) if owner else ()
+        said = at("task", "create", "Work", *typed_owner, "--allow", typed)
+        assert (said.code, said.out) == (2, "")
+        assert said.err.startswith(f"error: {told}")
+        assert at("task", "list", "--json").json["tasks"] == []
+        if owner:
+            assert at("run", "Work", "--agent", owner, "--allow", typed) == said
+
+
+def test_run_adds_tools_in_a_folder_that_is_no_workspace_yet(tmp_path: Path) -> None:
+    (tmp_path / "kiln.py").write_text("def fire(kiln):\n    return 'hot'\n")
+    at = Shell(tmp_path)
+    said = at.remit("run", "Where is fire defined?", "--allow", "edit,write")
+    assert said.code == 0
+    assert "kiln.py:1 def fire(kiln):" in said.out
+    assert '"tools": {"allow": ["LS", "Glob", "Grep", "Read", "TodoWrite", "Edit", "Write"]}' in at.remit("task", "show", "1", "--json").out
+
+
+def test_the_agents_are_those_of_the_server_that_is_named(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    (there / ".remit" / "agents").mkdir(parents=True)
+    (there / ".remit" / "agents" / "lean.md").write_text(FILE)
+    token = Shell(there).remit("token", "show").out.strip()
+    with serving(Shell(there)) as url:
+        (tmp_path / "here").mkdir()
+        at = Shell(tmp_path / "here", REMIT_URL=url, REMIT_TOKEN=token)
+        said = at.remit("task", "create", "Work", "--owner", "lean", "--allow", "edit", "--json")
+        assert '"tools": {"allow": ["Read", "Edit"]}' in said.out
+        banned = at.remit("run", "Work", "--agent", "lean", "--allow", "bash")
+        assert (banned.code, "--allow: is for lean, but its file bans Bash; expected other tools, or another agent." in banned.err) == (2, True)
+
+
+def test_run_says_why_nobody_gets_bash_here(tmp_path: Path) -> None:
+    """On a machine without bubblewrap: nothing is on the path."""
+    refused = Shell(tmp_path, PATH="").remit("run", "List the files", "--allow", "bash")
+    assert refused.code == 1
+    assert "Bash is refused: there is no sandbox for it on this machine (bubblewrap is not installed)" in refused.out + refused.err
+    assert "allow_unsandboxed" in refused.out + refused.err
+    assert Shell(tmp_path, PATH="", REMIT_ALLOW_UNSANDBOXED="true").remit("run", "List the files", "--allow", "bash").code == 0
