@@ -41,12 +41,15 @@ def _meant(name: str) -> str:
 
     from remit.app.toolname import tool_of
     from remit.domain.agent import TOOLS
+    from remit.domain.shape import check
+    from remit.domain.value import ToolName
 
     if found := tool_of(name, frozenset(TOOLS)):
         return found
     ours = {tool.lower(): tool for tool in TOOLS}
     if close := get_close_matches(name.lower(), ours, n=1, cutoff=ALIKE):
         raise invalid("--allow", f"names {name!r}, which is no tool", f"{ours[close[0]]}, perhaps")
+    check(ToolName, name, "--allow")
     return name
 
 
