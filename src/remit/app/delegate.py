@@ -88,7 +88,7 @@ async def output(core: Core, request: ask.TaskOutput, _: Caller, progress: bool)
         async with aclosing(_waited(core, task.id, progress, until)) as items:
             async for item in items:
                 yield item
-    yield _end(await shown(core, task.id, request.format, plain(request)))
+    yield _end(await shown(core, task.id, request.format, plain(request), request.offset))
 
 
 async def subtask(core: Core, command: cmd.CreateSubtask, caller: Caller, progress: bool) -> Items:
@@ -212,12 +212,12 @@ async def must_have_worker(core: Core, task_id: str) -> None:
         raise Unavailable(f"No worker is running, so task {task_id} would wait for ever.", hint=hint, details={"task_id": task_id})
 
 
-async def shown(core: Core, task_id: str, form: str, params: Mapping[str, Any]) -> Result:
+async def shown(core: Core, task_id: str, form: str, params: Mapping[str, Any], offset: int = 0) -> Result:
     """A task in the form of a delegation's result."""
     task = await core.service.load(task_id)
     if form == "flat":
-        return flat(task)
-    return envelope(task, model=await _model_of(core, task_id), tier=_tier(core, task), cwd=core.folder, params=params)
+        return flat(task, offset)
+    return envelope(task, model=await _model_of(core, task_id), tier=_tier(core, task), cwd=core.folder, params=params, offset=offset)
 
 
 def refusal(error: RemitError, params: Mapping[str, Any]) -> Result:

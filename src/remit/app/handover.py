@@ -11,11 +11,10 @@ from remit.app.agents import Agent, AgentRegistry
 from remit.app.cache import ResultCache
 from remit.app.order import SECONDS, blocks, brief_of, count, flag, resource_of, wait_of
 from remit.codec import opened
-from remit.domain import brief
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.delegation import LaunchSubtask, TaskOutput
-from remit.domain.envelope import result_of, status_of
+from remit.domain.envelope import envelope, in_json, passage, result_of, words
 from remit.domain.grow import CALL
 from remit.domain.message import ToolCall
 from remit.domain.record import replace
@@ -225,8 +224,7 @@ class Handover:
     def _result(self, task: Task, remark: str, unended: str) -> str:
         agent = self._agents.get(task.owner or "")
         tier = task.model or (agent.model if agent else "main")
-        said = brief.cut(result_of(task), task.id) if task.state.terminal else unended
-        return f"Subagent ({task.owner}, {tier}) {status_of(task)}. Task {task.id}.{remark}\n\n{said}"
+        return words(envelope(task, model=None, tier=tier, cwd="", params={}), remark=remark, unended=unended)
 
     async def _wanted(self, wanted: Wanted, cache: ResultCache) -> Wanted:
         """A call with the subtasks that must be made for it now; of several, one that is wrong does not fail the others."""
@@ -371,12 +369,11 @@ def _error(text: str) -> ToolOutcome:
 
 def _subtask_result(task: Task) -> str:
     status = {"done": "Success", "failed": "Error"}.get(task.state.value, "Cancel") if task.state.terminal else None
-    found = {
-        "taskId": task.id,
-        "agentId": task.owner,
-        "subTaskStatus": status,
-        "summary": task.summary,
-        "failureReason": task.failure_reason,
-        "finalAssistantMessage": brief.cut(task.final_message, task.id) if task.final_message else None,
-    }
+    result = result_of(task)
+    part = passage(result, task.completion_outputs, task.id, size=in_json)
+    texts = {"summary": task.summary, "failureReason": task.failure_reason, "finalAssistantMessage": task.final_message}
+    if part.note:  # told once, in the first place that has it
+        place = next(name for name, text in texts.items() if text == result)
+        texts = {name: text for name, text in texts.items() if text != result} | {place: part.text}
+    found = {"taskId": task.id, "agentId": task.owner, "subTaskStatus": status, **texts, "outputs": part.outputs, "note": part.note or None}
     return dumps({name: value for name, value in found.items() if value is not None})

@@ -70,6 +70,7 @@ class TaskOutput:
 
     task_id: Annotated[TaskId, "The task."]
     wait_seconds: Annotated[Annotated[float, Range(0, 86_400)], "Wait so long for its end."] = 0.0
+    offset: Annotated[Annotated[int, Range(0, 2**53)], "Leave out so many characters of the result: where to go on with one that was cut."] = 0
     format: Annotated[Literal["envelope", "flat"], "The shape of the result."] = "envelope"
 
 
