@@ -135,6 +135,22 @@ async def test_one_that_fails_one_that_is_wrong_and_one_that_hangs_fail_alone(an
         assert [result["context"]["params_input"].get("objective") for result in results[:2]] == ["fail", "No such agent"]
 
 
+async def test_what_is_no_work_is_told_in_its_place_and_the_others_are_done(any_url: str, tmp_path: Path) -> None:
+    odd: list[Any] = [5, None, [], True, {"objective": ["x"]}, {"objective": "x", "colour": "red"}, {"objective": "x", "timeout_seconds": "long"}]
+    async with stage(any_url, tmp_path, echo) as at:
+        first, *refused, last = (await at.call("task_parallel", tasks=["First", *odd, {"objective": "Last"}]))["results"]
+        assert [first["data"]["result"], last["data"]["result"]] == ["Did: First", "Did: Last"]
+        assert {(one["status"], one["data"]["status"], one["data"]["task_id"], one["error"]["code"]) for one in refused} == {
+            ("error", "failed", None, "INVALID_PARAM")
+        }
+        said = ("objective: is a number", "objective: is missing", "objective: is a list", "objective: is true or false")
+        more = ("objective: is a list", "colour: is not a field", "timeout_seconds: is 'long'")
+        for place, (one, why) in enumerate(zip(refused, said + more, strict=True), 1):
+            assert one["error"]["message"].startswith(f"tasks[{place}]")
+            assert why in one["error"]["message"]
+        assert len((await at.call("list_history"))["tasks"]) == 2
+
+
 async def test_results_come_as_they_settle(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
 

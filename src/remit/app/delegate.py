@@ -20,7 +20,7 @@ from remit.domain.envelope import envelope, flat
 from remit.domain.shape import parse
 from remit.domain.value import TERMINAL, Task
 from remit.domain.wire import plain
-from remit.errors import Conflict, RemitError, Unavailable, invalid
+from remit.errors import Conflict, InvalidParam, Problem, RemitError, Unavailable, invalid
 
 Result = dict[str, Any]
 Items = AsyncGenerator[Item, None]
@@ -119,7 +119,7 @@ class _Group:
         except Unavailable:
             raise
         except RemitError as refused:
-            return _result(index, None, refusal(refused, plain(item) if isinstance(item, ask.DelegateTask) else dict(item)))
+            return _result(index, None, refusal(_at(index, refused), plain(item) if isinstance(item, ask.DelegateTask) else dict(item)))
         if piece.cached:
             return await _result_of(self._core, piece)
         self.waiting.setdefault(piece.task_id, []).append(piece)
@@ -229,7 +229,7 @@ def refusal(error: RemitError, params: Mapping[str, Any]) -> Result:
         "result": "",
         "tool_summary": [],
         "model_used": None,
-        "subagent_type": params.get("subagent_type"),
+        "subagent_type": agent if isinstance(agent := params.get("subagent_type"), str) else None,
     }
     stats = {"time_ms": 0, "tool_calls": 0, "model": None, "tokens": 0}
     return {"status": "error", "data": data, "text": error.message, "stats": stats, "context": {"params_input": dict(params)}, "error": told}
@@ -276,6 +276,14 @@ def _command(work: ask.DelegateTask) -> cmd.CreateTask:
     brief = brief_of(item, seconds=work.timeout_seconds)
     asked = {**brief, "parent_session": work.session_id, "idempotency_key": work.idempotency_key}
     return parse(cmd.CreateTask, {name: value for name, value in asked.items() if value is not None})
+
+
+def _at(place: int, error: RemitError) -> RemitError:
+    """The same error, in which fields are named by the item they are in."""
+    if not isinstance(error, InvalidParam):
+        return error
+    problems = [Problem(**field) for field in error.details["fields"]]
+    return InvalidParam([it if it.field.startswith("tasks[") else it._replace(field=f"tasks[{place}].{it.field}") for it in problems])
 
 
 def _item(item: Mapping[str, Any], number: int, request: ask.DelegateParallel) -> ask.DelegateTask:

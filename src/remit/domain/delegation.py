@@ -1,7 +1,7 @@
 """What can be asked of sub-agents: each docstring is the operation's description, each field's text its parameter's."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from remit.domain.command import Acceptance, Dependencies, Grant, IdempotencyKey, Outputs
 from remit.domain.record import Coerce, Items, Range, record
@@ -41,14 +41,15 @@ class DelegateTask(Work):
 
 
 def _work(value: Any) -> Any:
-    return {"objective": value} if isinstance(value, str) else value
+    """A piece of work in a word is its objective; whether that can be one, is found out with the others of its kind, each by itself."""
+    return cast("Any", value) if isinstance(value, Mapping) else {"objective": value}
 
 
 @record
 class DelegateParallel:
     """Hand out complex work in parallel pieces: results in the order of the list, failures alone; `light` for simple ones, `main` for reasoning."""
 
-    tasks: Annotated[tuple[Annotated[Mapping[str, Any], Coerce(_work, '{"type": "string"}')], ...], Items(1000), "The pieces of work."]
+    tasks: Annotated[tuple[Annotated[Mapping[str, Any], Coerce(_work, '{"type": "string"}')], ...], Items(1000, low=1), "The pieces of work."]
     timeout_seconds: Annotated[Seconds, "How long each may work, unless it says so itself."] | None = None
     session_id: Annotated[SessionId, "The caller's own session."] | None = None
     format: Annotated[Literal["envelope", "flat"], "The shape of the results."] = "envelope"
