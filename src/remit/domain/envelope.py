@@ -7,6 +7,7 @@ from remit.domain.value import Task
 from remit.domain.wire import dumps, instant, plain
 
 STATUS = {"done": "completed", "failed": "failed", "canceled": "cancelled"}
+FLAT = ("task_id", "objective", "agent_type", "status", "result", "error", "duration", "started_at", "completed_at")
 LIMIT = 200_000
 """How many bytes of a result another agent is shown at once."""
 CODES = {"timeout": "TIMEOUT", "budget": "LIMIT_EXCEEDED", "turns": "LIMIT_EXCEEDED"}
@@ -57,17 +58,40 @@ def envelope(task: Task, *, model: str | None, tier: str, cwd: str, params: Mapp
     return found
 
 
-def flat(task: Task, offset: int = 0) -> dict[str, Any]:
-    """The same in one level."""
-    status = status_of(task)
+class TaskResult(dict[str, Any]):
+    """What came of a delegation, in the form that was asked for: the envelope unless it is flat. `to_dict()` is always flat."""
+
+    def __init__(self, found: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> None:
+        super().__init__(found)
+        self.about: dict[str, Any] = dict(about or {})
+        """What an envelope does not say of its task: `objective`, `started_at` and `completed_at`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same in one level: `task_id, objective, agent_type, status, result, error, duration, started_at, completed_at`."""
+        if "data" not in self:
+            return {name: self[name] for name in FLAT}
+        data, error = self["data"], self.get("error")
+        return {
+            "task_id": data["task_id"],
+            "objective": self.about.get("objective"),
+            "agent_type": data["subagent_type"],
+            "status": data["status"],
+            "result": data["result"] if data["status"] == "completed" else None,
+            "error": error["message"] if error else None,
+            "duration": self["stats"]["time_ms"] / 1000,
+            "started_at": self.about.get("started_at"),
+            "completed_at": self.about.get("completed_at"),
+        }
+
+    def shown(self, form: str) -> "TaskResult":
+        """The same in the form that is asked for."""
+        return TaskResult(self.to_dict(), self.about) if form == "flat" else self
+
+
+def about(task: Task) -> dict[str, Any]:
+    """What an envelope does not say of its task."""
     return {
-        "task_id": task.id,
         "objective": task.instructions,
-        "agent_type": task.owner,
-        "status": status,
-        "result": result_of(task)[offset:] if status == "completed" else None,
-        "error": None if status in ("completed", "running") else task.failure_reason or f"Task {task.id} was {task.state.value}.",
-        "duration": round(task.duration, 3),
         "started_at": instant(task.started_at) if task.started_at else None,
         "completed_at": instant(task.archived_at) if task.archived_at else None,
     }

@@ -22,7 +22,7 @@ from remit.domain.schema import field_schema
 from remit.domain.shape import describe
 from remit.domain.wire import dumps
 from remit.errors import Internal, InvalidParam, NotFound, RemitError, Unavailable, invalid
-from remit.surfaces.openapi import SHORTER, document
+from remit.surfaces.openapi import IN_QUERY, SHORTER, document
 from remit.surfaces.sse import HEARTBEAT, EventStream, attended, followed, position
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
@@ -106,16 +106,19 @@ class _Call:
         """What was sent: in the path, and in the query or the body."""
         query = _query(request)
         if self._has_body:
+            shaped = {name: query.pop(name) for name in IN_QUERY if name in query and name in self._types}
             if query:
                 raise invalid(next(iter(query)), "is in the query", "it in the JSON body")
             sent = _body(await request.body())
+            for name, text in shaped.items():
+                _must_agree(name, sent.get(name), text, "the query")
+            sent |= shaped
         else:
             _must_have_no_body(request)
             sent = {name: self._converted(name, text) for name, text in self._named(query).items()}
         for name, text in request.path_params.items():
             value = self._converted(name, text)
-            if sent.get(name) is not None and str(sent[name]) != str(value):
-                raise invalid(name, f"is {describe(sent[name])}, but {describe(value)} in the path", "it in the path alone")
+            _must_agree(name, sent.get(name), value, "the path")
             sent[name] = value
         return sent
 
@@ -131,6 +134,11 @@ class _Call:
     def _converted(self, name: str, text: str) -> Any:
         convert = _CONVERT.get(self._types.get(name, ""))
         return convert(name, text) if convert else text
+
+
+def _must_agree(name: str, sent: Any, value: Any, place: str) -> None:
+    if sent is not None and str(sent) != str(value):
+        raise invalid(name, f"is {describe(sent)}, but {describe(value)} in {place}", f"it in {place} alone")
 
 
 def _whole(name: str, text: str) -> int:
