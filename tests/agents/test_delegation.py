@@ -154,6 +154,38 @@ async def test_what_is_no_work_is_told_in_its_place_and_the_others_are_done(any_
 async def test_results_come_as_they_settle(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
 
+async def test_an_item_says_itself_whether_it_is_waited_for_and_how_its_result_looks(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        return gate.then(says("Slow.")) if "slow" in texts(request) else echo(request)
+
+    works: list[Any] = [
+        {"objective": "slow", "wait": False},
+        "Look",
+        {"objective": "Flat", "format": "flat"},
+        {"objective": "slow and flat", "wait": False, "format": "flat"},
+        {"objective": "", "format": "flat"},
+        {"objective": "Again", "format": None},
+    ]
+    async with stage(any_url, tmp_path, rule, concurrency=4) as at:
+        ahead, look, flat, flat_ahead, refused, again = (await at.call("task_parallel", tasks=works))["results"]
+        assert (ahead["data"]["status"], ahead["data"]["task_id"], look["data"]["result"]) == ("running", "1", "Did: Look")
+        assert (flat["status"], flat["result"], flat_ahead["status"], flat_ahead["task_id"]) == ("completed", "Did: Flat", "running", "4")
+        assert (refused["status"], refused["task_id"], again["data"]["result"]) == ("failed", None, "Did: Again")
+        turned = (await at.call("task_parallel", tasks=["Look", {"objective": "Look", "format": "envelope"}], format="flat"))["results"]
+        assert (turned[0]["result"], turned[1]["data"]["result"]) == ("Did: Look", "Did: Look")
+        gate.open.set()
+        assert (await at.call("task_output", task_id="1", wait_seconds=20))["data"]["result"] == "Slow."
+
+
+async def test_receipts_alone_need_no_worker(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, echo, workers=0) as at:
+        found = (await at.call("task_parallel", tasks=[{"objective": "A", "wait": False}, {"objective": "B", "wait": "no"}]))["results"]
+        assert [one["data"]["status"] for one in found] == ["running", "failed"]
+        assert "tasks[1]: is not understood: wait: is 'no'; expected true or false" in found[1]["error"]["message"]
+
+
     def rule(request: Request) -> Any:
         return gate.then(says("Slow.")) if "slow" in texts(request) else says("Quick.")
 

@@ -111,7 +111,7 @@ class _Group:
         """What is not settled, by the task that does it."""
 
     async def begin(self, index: int, item: Mapping[str, Any] | ask.DelegateTask) -> Item | None:
-        """Hand out one; its result, if that is there already or it was not taken on."""
+        """Hand out one; its result, if that is there already or it was not taken on, or its receipt, if it is not waited for."""
         try:
             work = item if isinstance(item, ask.DelegateTask) else _item(item, index, self._request)
             piece = await _begin(self._core, Piece(index, work), self._caller, self._cache, self.waiting)
@@ -120,7 +120,7 @@ class _Group:
         except RemitError as refused:
             sent, form = (plain(item), item.format) if isinstance(item, ask.DelegateTask) else (item, item.get("format") or self._request.format)
             return _result(index, None, refusal(_at(index, refused), sent).shown(form))
-        if piece.cached:
+        if piece.cached or not work.wait:
             return await _result_of(self._core, piece)
         self.waiting.setdefault(piece.task_id, []).append(piece)
         return None

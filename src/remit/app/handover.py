@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, cast
 from remit.app.activation import Activation, CallRecord
 from remit.app.agents import Agent, AgentRegistry
 from remit.app.cache import ResultCache
-from remit.app.order import SECONDS, blocks, brief_of, count, flag, resource_of, wait_of
+from remit.app.order import SECONDS, blocks, brief_of, count, flag, piece_of, resource_of, wait_of
 from remit.codec import opened
 from remit.domain import command as cmd
 from remit.domain import event as ev
@@ -52,6 +52,11 @@ class Wanted(NamedTuple):
     children: Mapping[int, Task]
     subtasks: dict[int, cmd.CreateSubtask]
     notes: Notes
+
+    @property
+    def made(self) -> list[int]:
+        """The places of the subtasks that were to be made and were not refused."""
+        return [place for place in self.subtasks if place not in self.notes or self.notes[place].kind != "refused"]
 
 
 class Handover:
@@ -176,7 +181,7 @@ class Handover:
 
     async def _receipts(self, fresh: Sequence[Wanted], answered: set[str]) -> list[Begun]:
         """The answers to calls that wait for nothing but have made their subtasks."""
-        waiting = [wanted for wanted in fresh if wanted.key not in answered and not blocks(wanted.call)]
+        waiting = [wanted for wanted in fresh if wanted.key not in answered and not any(blocks(wanted.call, place) for place in wanted.made)]
         children = await self._children() if waiting else {}
         return [await self._told(wanted._replace(children=children[wanted.key])) for wanted in waiting]
 
@@ -257,7 +262,10 @@ class Handover:
             notes[place] = Note("found", lookup.task_id)
         elif lookup.key is None:
             subtasks[place], notes[place] = mine, Note("uncached", lookup.unused)
-        elif any(isinstance(other, cmd.CreateCachedSubtask) and other.cache_key == lookup.key for other in subtasks.values()):
+        elif any(
+            isinstance(other, cmd.CreateCachedSubtask) and other.cache_key == lookup.key and mine.wait == other.wait == "block"
+            for other in subtasks.values()
+        ):
             notes[place] = Note("shared", lookup.key)
         else:
             subtasks[place] = cmd.CreateCachedSubtask(**mine.__dict__, cache_key=lookup.key)
@@ -272,7 +280,9 @@ class Handover:
         if not isinstance(items, list) or not items:
             raise invalid("tasks", "is no list of tasks", "a list of objects with an objective each")
         item: Any = cast("Any", items)[place]
-        return self._subtask({"objective": item} if isinstance(item, str) else item, seconds, f"tasks[{place}].")
+        fields = {name: value for name, value in piece_of(call, place).items() if name != "wait"}
+        work = fields if isinstance(item, Mapping) else item
+        return self._subtask({"objective": item} if isinstance(item, str) else work, seconds, f"tasks[{place}].", wait=wait_of(call, place))
 
     def _fields(self, call: ToolCall) -> dict[str, Any]:
         if not call.name.startswith(SUBTASK):
@@ -360,7 +370,7 @@ class Handover:
 
 def _rests(call: ToolCall, children: Mapping[int, Task]) -> bool:
     """True if none of a call's subtasks has to be waited for."""
-    return all(task.state.terminal for task in children.values()) or not blocks(call)
+    return all(task.state.terminal or not blocks(call, place) for place, task in children.items())
 
 
 def _error(text: str) -> ToolOutcome:

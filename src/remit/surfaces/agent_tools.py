@@ -148,13 +148,13 @@ def delegation_specs(agents: Mapping[str, str], default: str | None, *, cache: b
         "properties": fields,
         "required": ["objective"] if default else ["objective", "subagent_type"],
     }
+    one |= {"properties": fields | {"wait": field_schema(DelegateTask, "wait")}}
     several = record_schema(DelegateParallel)
     many = several | {"properties": {"tasks": {"type": "array", "items": one, "description": "The pieces of work."}}}
     launched = record_schema(LaunchTask)
     launch = launched | {"properties": launched["properties"] | {"subagent_type": choice}}
-    properties = fields | {"wait": field_schema(DelegateTask, "wait")}
     specs = [
-        ToolSpec("task", f"{DelegateTask.__doc__} Who can do it:\n{listed}", one | {"properties": properties}, effects=True, repeatable=False),
+        ToolSpec("task", f"{DelegateTask.__doc__} Who can do it:\n{listed}", one, effects=True, repeatable=False),
         ToolSpec("task_parallel", str(DelegateParallel.__doc__), many, effects=True, repeatable=False),
         ToolSpec("Task", str(LaunchTask.__doc__), launch, effects=True, repeatable=False),
     ]

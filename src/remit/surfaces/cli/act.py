@@ -119,7 +119,7 @@ _CODES = {"completed": 0, "running": 0, "failed": 1, "timeout": 124, "cancelled"
 def delegated(answer: Result) -> int:
     """The exit code that tells how delegated work ended; of several, the worst."""
     results: list[Result] = answer.get("results", [answer])
-    return max(_CODES[result["data"]["status"]] for result in results)
+    return max(_CODES[result.get("data", result)["status"]] for result in results)
 
 
 def mcp(session: Session, _fields: dict[str, Any]) -> Result:
