@@ -18,7 +18,7 @@ OWN = ("update_steps", "update_step", "complete_task", "ask_user", "notify_user"
 """What an agent does to its own task; which one that is, is not its to say."""
 ALWAYS = ("get_task", "get_guide", *OWN)
 FOR_CHILDREN = ("task_output", "send_message", "update_task", "cancel_task", "create_subtask")
-NOT_FOR_AGENTS = ("task", "task_parallel", "Task", "cancel_all", "pre_request", "respond", "waive_criterion", "mark_task_complete", "run_task")
+NOT_FOR_AGENTS = ("task", "task_parallel", "Task", "cancel_all", "pre_request", "respond", "waive_criterion", "mark_task_complete")
 TERMS = frozenset({"acceptance", "outputs", "limits"})
 """What the work of a task is held to."""
 HIDDEN = frozenset({"call_id"})
