@@ -1,19 +1,22 @@
 """Work that people and programs hand to sub-agents, and what comes back."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remit.app import delegate
+from remit.app.activation import Activation
 from remit.catalog import Caller, attend
 from remit.domain.message import Request, Response
 from remit.domain.model import ModelFailed
 from remit.domain.value import State
-from remit.errors import InvalidParam, NotFound
+from remit.errors import InvalidParam, NotFound, TimedOut
 from tests.agents.stage import Gate, calls, says, stage, texts
 from tests.agents.test_interruption import reached
-from tests.engine.fleet import ANN
+from tests.engine.fleet import ANN, PATIENCE_SECONDS
 
 
 def echo(request: Request) -> Response:
@@ -151,9 +154,6 @@ async def test_what_is_no_work_is_told_in_its_place_and_the_others_are_done(any_
         assert len((await at.call("list_history"))["tasks"]) == 2
 
 
-async def test_results_come_as_they_settle(any_url: str, tmp_path: Path) -> None:
-    gate = Gate()
-
 async def test_an_item_says_itself_whether_it_is_waited_for_and_how_its_result_looks(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
 
@@ -185,6 +185,9 @@ async def test_receipts_alone_need_no_worker(any_url: str, tmp_path: Path) -> No
         assert [one["data"]["status"] for one in found] == ["running", "failed"]
         assert "tasks[1]: is not understood: wait: is 'no'; expected true or false" in found[1]["error"]["message"]
 
+
+async def test_results_come_as_they_settle(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
 
     def rule(request: Request) -> Any:
         return gate.then(says("Slow.")) if "slow" in texts(request) else says("Quick.")
@@ -223,6 +226,41 @@ async def test_cancel_all_stops_what_a_session_handed_out(any_url: str, tmp_path
         assert len(at.script.asked) <= asked + 1
         envelope = await at.call("task_output", task_id=mine[0])
         assert (envelope["status"], envelope["data"]["status"]) == ("error", "cancelled")
+
+
+class Deaf:
+    """A runner that cannot be stopped until it is let go."""
+
+    def __init__(self) -> None:
+        self.reached, self.over = asyncio.Event(), asyncio.Event()
+
+    async def run(self, _: Activation) -> None:
+        self.reached.set()
+        while not self.over.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.over.wait()
+
+
+async def test_cancel_all_says_what_has_not_stopped(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delegate, "STOP_SECONDS", 0.2)
+    deaf = Deaf()
+    async with stage(any_url, tmp_path, echo, workers=0) as at:
+        await at.team.hire(deaf)
+        running = (await at.call("task", objective="Work", wait=False, session_id="s1"))["data"]["task_id"]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await deaf.reached.wait()
+        draft = (await at.call("create_task", title="Later", status="draft", parent_session="s1"))["task_id"]
+        try:
+            for canceled in ([draft, running], []):  # asked again, it is not forgotten
+                with pytest.raises(TimedOut, match=f"runs of {running} have not stopped within 0.2 seconds") as told:
+                    await at.call("cancel_all", session_id="s1")
+                assert told.value.details == {"canceled": canceled, "running": [running]}
+                assert (await at.call("cancel_all", session_id="s2"))["canceled"] == []
+        finally:
+            deaf.over.set()
+        monkeypatch.setattr(delegate, "STOP_SECONDS", PATIENCE_SECONDS)
+        assert await at.call("cancel_all", session_id="s1") == {"success": True, "canceled": []}
+        assert not [key for key in await at.team.jobs() if key == f"run/{running}"]
 
 
 async def test_an_unknown_agent_or_task_is_refused_with_what_is_known(any_url: str, tmp_path: Path) -> None:

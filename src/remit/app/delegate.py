@@ -18,15 +18,16 @@ from remit.domain import command as cmd
 from remit.domain import delegation as ask
 from remit.domain.envelope import TaskResult, about, envelope
 from remit.domain.shape import parse
-from remit.domain.value import TERMINAL, Task
+from remit.domain.value import TERMINAL, State, Task
 from remit.domain.wire import plain
-from remit.errors import Conflict, InvalidParam, Problem, RemitError, Unavailable, invalid
+from remit.errors import Conflict, InvalidParam, Problem, RemitError, TimedOut, Unavailable, invalid
 
 Result = dict[str, Any]
 Items = AsyncGenerator[Item, None]
 ENDED = frozenset(state.value for state in TERMINAL)
 ALIVE_SECONDS = 60.0
 STOP_SECONDS = 30.0
+RUN = "run/"
 
 
 class Piece(NamedTuple):
@@ -176,14 +177,17 @@ def _end(answer: Result) -> Item:
 
 
 async def cancel_all(core: Core, request: ask.CancelAll, caller: Caller) -> Result:
-    """Cancel what a session has handed out; return once nothing of it runs any more."""
+    """Cancel what a session has handed out; return once nothing of it runs any more, also of what was canceled before."""
     canceled: list[str] = []
     for task_id in await of_session(core, request.session_id, "created"):
         try:
             canceled += (await core.do(cmd.CancelTask(task_id=task_id), caller)).canceled
         except Conflict:
             continue
-    await _until_stopped(core, canceled)
+    if running := await _until_stopped(core, [*canceled, *await _still_stopping(core, request.session_id)]):
+        message = f"Everything is canceled, but runs of {', '.join(running)} have not stopped within {STOP_SECONDS:g} seconds."
+        hint = "Whatever they still do is not kept. Call again to wait on."
+        raise TimedOut(message, hint=hint, details={"canceled": canceled, "running": running})
     return {"success": True, "canceled": canceled}
 
 
@@ -313,10 +317,19 @@ async def _model_of(core: Core, task_id: str) -> str | None:
     return next((model for model in reversed(models) if model), None)
 
 
-async def _until_stopped(core: Core, task_ids: Sequence[str]) -> None:
-    """Wait for the live runs of ended tasks to be given up by their workers."""
-    keys = [f"run/{task_id}" for task_id in task_ids]
+async def _still_stopping(core: Core, session_id: str) -> list[str]:
+    """The canceled tasks of a session whose runs a worker has not given up yet."""
+    rows = await core.store.select("jobs", {"limit": 1_000_000})
+    found = [await core.service.load(row[1].removeprefix(RUN)) for row in rows if row[1].startswith(RUN) and row[5] is not None]
+    stopping = [task for task in found if task.state is State.CANCELED]
+    return [task.id for task in stopping if (await core.service.load(task.root_id)).parent_session_id == session_id]
+
+
+async def _until_stopped(core: Core, task_ids: Sequence[str]) -> list[str]:
+    """Wait for the live runs of ended tasks to be given up by their workers; those that were not in time."""
+    keys = [f"{RUN}{task_id}" for task_id in dict.fromkeys(task_ids)]
     with suppress(TimeoutError):
         async with asyncio.timeout(STOP_SECONDS), core.store.watch("jobs") as bell:
             while await core.store.select("queued", {"names": keys}):
                 await bell.wait()
+    return [row[0].removeprefix(RUN) for row in await core.store.select("queued", {"names": keys})]

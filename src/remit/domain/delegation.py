@@ -77,7 +77,7 @@ class TaskOutput:
 
 @record
 class CancelAll:
-    """Cancel every task that a session has handed out, and wait until they have stopped."""
+    """Cancel every task that a session has handed out, and wait until they have stopped; TIMEOUT names those that have not."""
 
     session_id: Annotated[SessionId, "The session."]
 
