@@ -266,6 +266,12 @@ async def test_a_result_can_be_had_flat_everywhere(durable_url: str, tmp_path: P
         clash = await at.served.ask("POST", "/api/delegate?format=flat", {"objective": "Be quick", "format": "envelope"})
         assert (clash.status, clash.code) == (422, "INVALID_PARAM")
         assert "format: is 'envelope', but 'flat' in the query" in clash.json["error"]["message"]
+        for route in ("", "/parallel", "/launch"):
+            for raw in (b"{", b"[1]", b"\xff", b'{"a": 1, "a": 2}'):
+                for accept in ("application/json", "text/event-stream"):
+                    told = await at.served.ask("POST", f"/api/delegate{route}", raw=raw, Accept=accept)
+                    assert (told.status, told.code, told.json["status"], told.json["data"]["status"]) == (422, "INVALID_PARAM", "error", "failed")
+                    assert told.json["error"]["message"] == told.json["text"]
         odd = await at.served.ask("POST", "/api/delegate?format=round", {"objective": "Be quick"})
         assert (odd.status, odd.json["error"]["message"]) == (422, "format: is 'round'; expected one of envelope, flat.")
 

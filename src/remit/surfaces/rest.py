@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, attend, call, fleet, task_counts
+from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, attend, call, enveloped, fleet, task_counts
 from remit.domain.record import fields
 from remit.domain.schema import field_schema
 from remit.domain.shape import describe
@@ -103,7 +103,11 @@ class _Call:
         return _json(await call(self._core, self.name, await self.fields(request), self._caller))
 
     async def fields(self, request: Request) -> dict[str, Any]:
-        """What was sent: in the path, and in the query or the body."""
+        """What was sent: in the path, and in the query or the body; what cannot be read is refused as the operation refuses."""
+        with enveloped(self.name, {}):
+            return await self._sent(request)
+
+    async def _sent(self, request: Request) -> dict[str, Any]:
         query = _query(request)
         if self._has_body:
             shaped = {name: query.pop(name) for name in IN_QUERY if name in query and name in self._types}
