@@ -71,6 +71,8 @@ STORY: Story = [
     ("task", {"prompt": "Look again.", "wait": False, "format": "flat", "timeout_seconds": 5}),
     ("task_parallel", {"tasks": [{"objective": ""}, {"objective": "x", "subagent_type": "nobody"}]}),
     ("task_parallel", {"tasks": [5, None, ["x"], {"objective": "x", "colour": "red"}, {"objective": "x", "subagent_type": 5}]}),
+    ("task_parallel", {"tasks": [{"objective": "x", "wait": False}, {"objective": "y", "wait": False, "format": "flat"}, 5]}),
+    ("task_parallel", {"tasks": [5, {"objective": "y", "wait": False, "format": "envelope"}], "format": "flat"}),
     ("task_output", {"task_id": "5"}),
     ("task_output", {"task_id": "1", "offset": 2}),
     ("get_transcript", {"task_id": "5"}),
