@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from remit.bootstrap.api import Remit as Remit
+    from remit.domain.envelope import TaskResult as TaskResult
 
 __version__ = "0.1.0"
 
@@ -14,4 +15,8 @@ def __getattr__(name: str) -> Any:
         from remit.bootstrap.api import Remit
 
         return Remit
+    if name == "TaskResult":
+        from remit.domain.envelope import TaskResult
+
+        return TaskResult
     raise AttributeError(name)

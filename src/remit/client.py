@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from remit.catalog import FOR_EVERYONE, Operation, enveloped, method_of
+from remit.domain.envelope import TaskResult
 from remit.domain.shape import parse
 from remit.domain.wire import instant
 from remit.errors import (
@@ -53,6 +54,9 @@ class RemitClient:
         self._opened: aiohttp.ClientSession | None = None
 
     if TYPE_CHECKING:
+        task: Callable[..., Awaitable[TaskResult]]
+        Task: Callable[..., Awaitable[TaskResult]]
+        task_output: Callable[..., Awaitable[TaskResult]]
 
         def __getattr__(self, name: str) -> Callable[..., Awaitable[Result]]: ...
 
@@ -99,6 +103,7 @@ class RemitClient:
             raise invalid("operation", f"is {operation}, which never waits", f"one of {waiting}")
         method, target, body = _request(found, {field: value for field, value in fields.items() if value is not None})
         headers = _JSON | _STREAM
+        settled: dict[int, TaskResult] = {}
         try:
             asking = self._session.request(method, self._url(target), data=body, headers=headers, timeout=STREAMING, allow_redirects=False)
             async with asking as response, aclosing(_blocks(response)) as blocks:
@@ -106,7 +111,7 @@ class RemitClient:
                     item: Result = json.loads(block["data"])
                     if item["type"] == "error":
                         raise _error(response.status, item)
-                    yield item
+                    yield _with_results(item, settled)
                     if item["type"] == "end":
                         return
         except (aiohttp.ClientError, OSError) as error:
@@ -114,7 +119,7 @@ class RemitClient:
         raise Unavailable(f"The server at {self.url} stopped.", hint="The work goes on when it is back: task_output tells what came of it.")
 
     async def stream_parallel(self, tasks: Sequence[Any], **values: Any) -> AsyncGenerator[Result, None]:
-        """Hand out several pieces of work; each result as it comes, as `{index, task_id, result}`."""
+        """Hand out several pieces of work; each result as it comes, as `{index, task_id, result}`, the result a `TaskResult`."""
         async with aclosing(self.stream("task_parallel", tasks=list(tasks), **values)) as items:
             async for item in items:
                 if item["type"] == "result":
@@ -176,6 +181,17 @@ def _request(operation: Operation, given: Mapping[str, Any]) -> tuple[str, str, 
         return operation.method, path, json.dumps(rest, ensure_ascii=False, default=_plain).encode()
     query = "&".join(f"{name}={_text(getattr(read, name))}" for name in rest)
     return operation.method, f"{path}?{query}" if query else path, None
+
+
+def _with_results(item: Result, settled: dict[int, TaskResult]) -> Result:
+    """An item of a stream in which results are what they are in the process of the server."""
+    if item["type"] == "result":
+        item["result"] = settled[item["index"]] = TaskResult(item["result"], item["about"])
+    elif "about" in item:
+        item["answer"] = TaskResult(item["answer"], item["about"])
+    elif item["type"] == "end" and settled:
+        item["answer"]["results"] = [settled[index] for index in sorted(settled)]
+    return item
 
 
 def _text(value: Any) -> str:

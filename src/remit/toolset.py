@@ -14,7 +14,9 @@ except ImportError as missing:
     raise ImportError("remit.toolset needs pydantic-ai: pip install 'remit[providers]'") from missing
 
 from remit.catalog import OPERATIONS
-from remit.domain.brief import cut
+from remit.domain.delegation import TaskOutput
+from remit.domain.envelope import passage
+from remit.domain.shape import parse
 from remit.domain.tool import ToolSpec
 from remit.domain.wire import dumps
 from remit.errors import Forbidden, InvalidParam, RemitError, invalid
@@ -83,13 +85,16 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
             _must_be_offered(sent, tool.tool_def)
             if name in CHANGING and "task_id" in sent:
                 await _must_be_theirs(remit, sent["task_id"], self._session(ctx))
-            result = await getattr(remit, name)(**(self._work(name, sent, ctx) if name in DELEGATING else sent))
+            # What is read on from an offset may lie behind the result, in what was handed over: it is counted here.
+            offset = parse(TaskOutput, sent).offset if name == "task_output" else 0
+            fields = {**sent, "offset": 0} if offset else sent
+            result = await getattr(remit, name)(**(self._work(name, sent, ctx) if name in DELEGATING else fields))
         except InvalidParam as wrong:
             # A model that does not get it right is told so for the last time: it must not end the whole run of its agent.
             raise (ToolFailed if ctx.last_attempt else ModelRetry)(str(wrong)) from wrong
         except RemitError as refused:
             raise ToolFailed(dumps(refused.wire())) from refused
-        return ToolReturn(_told(name, result), metadata=result)
+        return ToolReturn(self._told(name, result, offset), metadata=result)
 
     def _open(self, ctx: RunContext[AgentDepsT]) -> Operations:
         return self._remit(ctx) if callable(self._remit) else self._remit
@@ -112,6 +117,20 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         works = [{"objective": item} if isinstance(item, str) else item for item in items]
         ours = [self._ours(cast("Any", work), f"{key}#{place}", ctx) if isinstance(work, dict) else work for place, work in enumerate(works)]
         return sent | ({"tasks": ours} if ours else {})
+
+    def _told(self, name: str, result: Result, offset: int) -> Any:
+        """What the model reads: of delegations their words, of all else the data."""
+        if name == "task_parallel":
+            return "\n\n".join(f"[{place}] {self._words(one)}" for place, one in enumerate(result["results"]))
+        return self._words(result, offset) if name in ("task", "task_output") and "data" in result else result
+
+    def _words(self, one: Result, offset: int = 0) -> str:
+        data = one["data"]
+        if data["task_id"] is None:
+            return f"This one was not taken on. {one['text']}"
+        head = one["text"].partition("\n\n")[0]
+        part = passage(data["result"], data.get("outputs"), data["task_id"], offset, read_on="task_output" in self._tools)
+        return f"Task {data['task_id']}. {head}\n\n{part}".strip()
 
     def _ours(self, work: Result, key: str, ctx: RunContext[AgentDepsT]) -> Result:
         ours = {"session_id": self._session(ctx), "idempotency_key": key, "format": "envelope"}
@@ -140,18 +159,3 @@ def _key(sent: Result, ctx: RunContext[Any]) -> str:
     """The same for the same call of the same answer in the same conversation; some providers number the calls of each answer anew."""
     answers = sum(isinstance(message, ModelResponse) for message in ctx.messages)
     return f"tool/{sha256(dumps([ctx.conversation_id, answers, ctx.tool_call_id, sent]).encode()).hexdigest()}"
-
-
-def _told(name: str, result: Result) -> Any:
-    """What the model reads: of delegations their words, of all else the data."""
-    if name == "task_parallel":
-        return "\n\n".join(f"[{place}] {_words(one)}" for place, one in enumerate(result["results"]))
-    return _words(result) if name in ("task", "task_output") else result
-
-
-def _words(one: Result) -> str:
-    data = one["data"]
-    if data["task_id"] is None:
-        return f"This one was not taken on. {one['text']}"
-    outputs = f"\n\nOutputs: {dumps(data['outputs'])}" if data.get("outputs") else ""
-    return cut(f"Task {data['task_id']}. {one['text'].strip()}{outputs}", data["task_id"])

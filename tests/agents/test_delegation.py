@@ -1,16 +1,19 @@
 """Work that people and programs hand to sub-agents, and what comes back."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remit.app import delegate
+from remit.app.activation import Activation
 from remit.catalog import Caller, attend
 from remit.domain.message import Request, Response
 from remit.domain.model import ModelFailed
 from remit.domain.value import State
-from remit.errors import InvalidParam, NotFound
+from remit.errors import InvalidParam, NotFound, TimedOut
 from tests.agents.stage import Gate, calls, says, stage, texts
 from tests.agents.test_interruption import reached
 from tests.engine.fleet import ANN, PATIENCE_SECONDS
@@ -135,6 +138,54 @@ async def test_one_that_fails_one_that_is_wrong_and_one_that_hangs_fail_alone(an
         assert [result["context"]["params_input"].get("objective") for result in results[:2]] == ["fail", "No such agent"]
 
 
+async def test_what_is_no_work_is_told_in_its_place_and_the_others_are_done(any_url: str, tmp_path: Path) -> None:
+    odd: list[Any] = [5, None, [], True, {"objective": ["x"]}, {"objective": "x", "colour": "red"}, {"objective": "x", "timeout_seconds": "long"}]
+    async with stage(any_url, tmp_path, echo) as at:
+        first, *refused, last = (await at.call("task_parallel", tasks=["First", *odd, {"objective": "Last"}]))["results"]
+        assert [first["data"]["result"], last["data"]["result"]] == ["Did: First", "Did: Last"]
+        assert {(one["status"], one["data"]["status"], one["data"]["task_id"], one["error"]["code"]) for one in refused} == {
+            ("error", "failed", None, "INVALID_PARAM")
+        }
+        said = ("objective: is a number", "objective: is missing", "objective: is a list", "objective: is true or false")
+        more = ("objective: is a list", "colour: is not a field", "timeout_seconds: is 'long'")
+        for place, (one, why) in enumerate(zip(refused, said + more, strict=True), 1):
+            assert one["error"]["message"].startswith(f"tasks[{place}]")
+            assert why in one["error"]["message"]
+        assert len((await at.call("list_history"))["tasks"]) == 2
+
+
+async def test_an_item_says_itself_whether_it_is_waited_for_and_how_its_result_looks(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        return gate.then(says("Slow.")) if "slow" in texts(request) else echo(request)
+
+    works: list[Any] = [
+        {"objective": "slow", "wait": False},
+        "Look",
+        {"objective": "Flat", "format": "flat"},
+        {"objective": "slow and flat", "wait": False, "format": "flat"},
+        {"objective": "", "format": "flat"},
+        {"objective": "Again", "format": None},
+    ]
+    async with stage(any_url, tmp_path, rule, concurrency=4) as at:
+        ahead, look, flat, flat_ahead, refused, again = (await at.call("task_parallel", tasks=works))["results"]
+        assert (ahead["data"]["status"], ahead["data"]["task_id"], look["data"]["result"]) == ("running", "1", "Did: Look")
+        assert (flat["status"], flat["result"], flat_ahead["status"], flat_ahead["task_id"]) == ("completed", "Did: Flat", "running", "4")
+        assert (refused["status"], refused["task_id"], again["data"]["result"]) == ("failed", None, "Did: Again")
+        turned = (await at.call("task_parallel", tasks=["Look", {"objective": "Look", "format": "envelope"}], format="flat"))["results"]
+        assert (turned[0]["result"], turned[1]["data"]["result"]) == ("Did: Look", "Did: Look")
+        gate.open.set()
+        assert (await at.call("task_output", task_id="1", wait_seconds=20))["data"]["result"] == "Slow."
+
+
+async def test_receipts_alone_need_no_worker(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, echo, workers=0) as at:
+        found = (await at.call("task_parallel", tasks=[{"objective": "A", "wait": False}, {"objective": "B", "wait": "no"}]))["results"]
+        assert [one["data"]["status"] for one in found] == ["running", "failed"]
+        assert "tasks[1]: is not understood: wait: is 'no'; expected true or false" in found[1]["error"]["message"]
+
+
 async def test_results_come_as_they_settle(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
 
@@ -175,6 +226,41 @@ async def test_cancel_all_stops_what_a_session_handed_out(any_url: str, tmp_path
         assert len(at.script.asked) <= asked + 1
         envelope = await at.call("task_output", task_id=mine[0])
         assert (envelope["status"], envelope["data"]["status"]) == ("error", "cancelled")
+
+
+class Deaf:
+    """A runner that cannot be stopped until it is let go."""
+
+    def __init__(self) -> None:
+        self.reached, self.over = asyncio.Event(), asyncio.Event()
+
+    async def run(self, _: Activation) -> None:
+        self.reached.set()
+        while not self.over.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.over.wait()
+
+
+async def test_cancel_all_says_what_has_not_stopped(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delegate, "STOP_SECONDS", 0.2)
+    deaf = Deaf()
+    async with stage(any_url, tmp_path, echo, workers=0) as at:
+        await at.team.hire(deaf)
+        running = (await at.call("task", objective="Work", wait=False, session_id="s1"))["data"]["task_id"]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await deaf.reached.wait()
+        draft = (await at.call("create_task", title="Later", status="draft", parent_session="s1"))["task_id"]
+        try:
+            for canceled in ([draft, running], []):  # asked again, it is not forgotten
+                with pytest.raises(TimedOut, match=f"runs of {running} have not stopped within 0.2 seconds") as told:
+                    await at.call("cancel_all", session_id="s1")
+                assert told.value.details == {"canceled": canceled, "running": [running]}
+                assert (await at.call("cancel_all", session_id="s2"))["canceled"] == []
+        finally:
+            deaf.over.set()
+        monkeypatch.setattr(delegate, "STOP_SECONDS", PATIENCE_SECONDS)
+        assert await at.call("cancel_all", session_id="s1") == {"success": True, "canceled": []}
+        assert not [key for key in await at.team.jobs() if key == f"run/{running}"]
 
 
 async def test_an_unknown_agent_or_task_is_refused_with_what_is_known(any_url: str, tmp_path: Path) -> None:

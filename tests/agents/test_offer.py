@@ -32,8 +32,8 @@ async def test_each_agent_is_offered_what_it_was_promised(any_url: str, tmp_path
         named = {f"create_subtask_{agent.id}" for agent in at.team.core.agents.all() if not agent.hidden}
         assert offered["general"] == offered["explore"] == FILES | OWN
         assert offered["lead"] == {"Read"} | OWN | CHILDREN | DELEGATION | named
-        assert {"create_task", "list_tasks", "create_subtask", "list_history"} | OWN | {"Read"} <= offered["clerk"]
-        assert not offered["clerk"] & (DELEGATION | named | {"respond", "waive_criterion", "run_task"})
+        assert {"create_task", "list_tasks", "create_subtask", "list_history", "run_task"} | OWN | {"Read"} <= offered["clerk"]
+        assert not offered["clerk"] & (DELEGATION | named | {"respond", "waive_criterion"})
         assert offered["build"] == offered["clerk"] | offered["lead"] | FILES
         efforts = {request.agent: request.settings.effort for request in at.script.asked}
         assert (efforts["general"], efforts["build"], efforts["lead"]) == ("low", "low", "high")
@@ -83,6 +83,29 @@ async def test_no_agent_loosens_what_its_own_work_is_held_to(any_url: str, tmp_p
         refused = [part for request in at.script.asked[1:] for message in request.messages for part in message.parts if type(part) is ToolResult]
         assert {part.is_error for part in refused if part.name == "update_task"} == {True}
         assert all("is held to" in part.text for part in refused if part.name == "update_task")
+
+
+async def test_a_clerk_has_tasks_of_its_own_run_and_not_the_one_it_works_on(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent != "clerk":
+            return says("Done.")
+        found = results(request)
+        if not found:
+            return calls(("create_task", {"title": "Later", "owner": "general", "schedule": {"not_before": "2999-01-01T00:00:00Z"}}))
+        if len(found) == 1:
+            return calls(*(("run_task", {"task_id": task_id}) for task_id in ("3", "2", "1")))
+        return says("Over.")
+
+    async with stage(any_url, tmp_path, rule, agents=[CLERK]) as at:
+        theirs = await at.create(owner="general", status="draft")
+        task = await at.run(owner="clerk")
+        assert (theirs, task.id, task.state) == ("1", "2", State.DONE)
+        assert (await at.team.ended("3")).final_message == "Done."
+        last = [request for request in at.script.asked if request.agent == "clerk"][-1]
+        refused = [part for message in last.messages for part in message.parts if type(part) is ToolResult and part.is_error]
+        own, other = [part.text for part in refused if part.name == "run_task"]
+        assert "already" in own
+        assert "neither yours nor below" in other
 
 
 async def test_a_parent_still_sets_the_terms_of_its_child(any_url: str, tmp_path: Path) -> None:

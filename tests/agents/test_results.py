@@ -1,5 +1,6 @@
 """What comes of a delegation, in the form its caller knows, however it ended and however large it is."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +12,97 @@ from remit.errors import InvalidParam
 from tests.agents.stage import calls, results, says, stage, texts
 
 LARGE = "0123456789" * 500_000
+OFFSETS = range(200_000, len(LARGE), 200_000)
+ROW = "0123456789ü"
 
 
-async def test_five_megabytes_are_kept_whole_and_cut_for_the_parent(any_url: str, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_five_megabytes_are_kept_whole_and_read_on_to_the_end(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
         if request.agent == "explore":
             return says(LARGE)
         found = results(request)
         if not found:
             return calls(("task", {"objective": "Dump", "subagent_type": "explore"}))
-        return calls(("get_task", {"task_id": "2"})) if len(at.script.asked) == 3 else says("Done.")
+        more = (("task_output", {"task_id": "2", "offset": offset}) for offset in OFFSETS)
+        return says("Done.") if len(found) > 1 else calls(("get_task", {"task_id": "2"}), *more)
 
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(owner="build")
         assert task.state.value == "done", task.failure_reason
-        cut, again = (results(request)[0] for request in at.script.asked[2:4])
-        assert len(cut) < 201_000
-        assert "[Cut at 200 KB. The whole result is kept: get_task with task_id 2 has it.]" in cut
-        assert len(again) < 201_000
+        assert "task_output" in {tool.name for tool in at.script.asked[0].tools}
+        (cut,), (whole, *rest) = (results(request) for request in at.script.asked[2:4])
+        assert all(len(part) < 201_000 for part in (cut, whole, *rest))
+        assert whole.endswith(': task_output with task_id "2" has its result, in parts.]')
+        assert cut.endswith(
+            '\n[Cut at 200 KB: characters 0 to 200000 of 5000000. The rest is kept: task_output with task_id "2" and offset 200000 goes on.]'
+        )
+        assert cut.splitlines()[2] + "".join(json.loads(part)["data"]["result"] for part in rest) == LARGE
+        assert "note" not in json.loads(rest[-1])["data"]
         assert (await at.call("task_output", task_id="2"))["data"]["result"] == LARGE
+        late = [await at.call("task_output", task_id="2", offset=4_999_990, format=form) for form in ("envelope", "flat")]
+        assert [late[0]["data"]["result"], late[0]["text"], late[1]["result"]] == [
+            "0123456789",
+            "Subagent (explore, light) completed.\n\n0123456789",
+            "0123456789",
+        ]
+
+
+async def test_who_follows_the_notes_reads_every_character_and_what_was_handed_over(any_url: str, tmp_path: Path) -> None:
+    """Of a result whose characters take one to four bytes, some more in JSON, and of outputs that are too long to stand beside it."""
+    told = 'Zeile "ä"\n☃ 🙂\t' * 16_000
+    kept: list[str] = []
+
+    def rule(request: Request) -> Response:
+        if request.agent == "explore":
+            return calls(("complete_task", {"summary": told, "outputs": {"rows": ROW * 10_000}}))
+        found = results(request)
+        if not found:
+            return calls(("create_subtask_explore", {"title": "Dump"}))
+        part = json.loads(found[0])
+        text, note = (part["data"]["result"], part["data"].get("note")) if "data" in part else (part["summary"], part["note"])
+        kept.append(text)
+        assert len(found[0].encode()) < 201_000
+        if note is None:
+            return says("Read.")
+        offset = int(note.partition("offset ")[2].split()[0])
+        return calls(("task_output", {"task_id": "2", "offset": offset}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(owner="build")
+        assert (task.state, task.final_message) == (State.DONE, "Read."), task.failure_reason
+        result, _, outputs = "".join(kept).partition("\n\nOutputs: ")
+        assert (result, json.loads(outputs)) == (told, {"rows": ROW * 10_000})
+        assert len(kept) > 2
+
+
+async def test_what_was_handed_over_reaches_a_parent_by_every_way_to_ask(any_url: str, tmp_path: Path) -> None:
+    wanted = {"objective": "Answer", "subagent_type": "explore", "outputs": ["answer"]}
+
+    def rule(request: Request) -> Response:
+        if request.agent == "explore":
+            long = LARGE[:300_000] if "Long" in request.messages[0].text else "Done."
+            return calls(("complete_task", {"outputs": {"answer": "forty-two"}, "summary": long}))
+        found = results(request)
+        if not found:
+            return calls(
+                ("task", wanted),
+                ("task_parallel", {"tasks": [wanted, {**wanted, "objective": "Long"}]}),
+                ("Task", {"description": "Answer", "prompt": "Answer", "subagent_type": "explore"}),
+                ("create_subtask_explore", {"title": "Answer"}),
+            )
+        return says("Read.") if len(found) == 1 else calls(("task_output", {"task_id": "2"}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        assert (await at.run(owner="build")).state is State.DONE
+        asked = [request for request in at.script.asked if request.agent == "build"]
+        (one, several, launched, subtask), (output,) = (results(request) for request in asked[1:3])
+        assert one == 'Subagent (explore, light) completed. Task 2.\n\nDone.\n\nOutputs: {"answer":"forty-two"}'
+        assert several.count('\n\nOutputs: {"answer":"forty-two"}') == 2, "also of the one that was cut"
+        assert 'task_output with task_id "4" and offset 199' in several
+        assert launched.endswith('Outputs: {"answer":"forty-two"}')
+        assert json.loads(subtask)["outputs"] == {"answer": "forty-two"}
+        assert json.loads(output)["data"]["outputs"] == {"answer": "forty-two"}
 
 
 async def test_every_ending_has_its_envelope(any_url: str, tmp_path: Path) -> None:

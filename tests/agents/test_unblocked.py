@@ -51,6 +51,35 @@ async def test_a_receipt_comes_at_once_and_the_end_wakes_the_parent(any_url: str
         assert (task.state, task.final_message, task.counts.runs) == (State.DONE, "Dug.", 2)
 
 
+async def test_of_several_an_agent_waits_for_those_it_wants_to(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def work(request: Request) -> Any:
+        return gate.then(says("Dug.")) if "deep" in request.messages[0].text else says("Scratched.")
+
+    items = [{"objective": "Dig deep", "wait": False}, {"objective": "Dig"}, {"objective": "Dig", "wait": "no"}]
+    rule = dialogue(
+        work,
+        calls(("task_parallel", {"tasks": items}), ("task_parallel", {"tasks": [{"objective": "Dig deep", "wait": False}, {}]})),
+        says("Meanwhile."),
+        calls(("task_output", {**OUTPUT, "wait_seconds": 600})),
+        lambda request: says(json.loads(results(request)[0])["data"]["result"]),
+    )
+    async with stage(any_url, tmp_path, rule, concurrency=3) as at:
+        task_id = await at.create(owner="build")
+        waiting = await at.team.until(task_id, lambda task: task.final_message == "Meanwhile.")
+        mixed, receipts = results(next(request for request in at.script.asked if request.agent == "build" and results(request)))
+        first, second, third = mixed.split("\n\n[")
+        assert first.startswith("[0] Subagent (general, main) running. Task 2.\n\nIts result comes with task_output")
+        assert second == "1] Subagent (general, main) completed. Task 3.\n\nScratched."
+        assert third == "2] tasks[2].wait: is 'no'; expected true or false."
+        assert receipts.startswith("[0] Subagent (general, main) running. Task 4.")
+        assert waiting.wait is not None
+        gate.open.set()
+        task = await at.team.ended(task_id)
+        assert (task.state, task.final_message) == (State.DONE, "Dug.")
+
+
 async def test_an_agent_waits_for_an_output_without_holding_its_slot(any_url: str, tmp_path: Path) -> None:
     rule = dialogue(
         lambda _: says("Dug."),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
+from remit import TaskResult
 from remit.app.progress import watched
 from remit.bootstrap.api import Remit
 from remit.bootstrap.host import WorkspaceHost
@@ -95,7 +96,7 @@ async def test_one_piece_of_work_is_followed_to_its_end(any_url: str, tmp_path: 
     async with play(any_url, tmp_path) as at, listening(at.served, "/api/delegate", body={"objective": "Be quick"}) as blocks:
         end = await until(blocks, seen, type="end")
         assert end["answer"]["data"]["result"] == "Quick."
-        assert seen[-2] == {"type": "result", "index": 0, "task_id": "1", "result": end["answer"]}
+        assert seen[-2] == {"type": "result", "index": 0, "task_id": "1", "result": end["answer"], "about": end["about"]}
 
 
 async def test_a_question_reaches_whoever_waits(any_url: str, tmp_path: Path) -> None:
@@ -217,6 +218,62 @@ async def test_the_client_and_the_library_get_the_same_items(any_url: str, tmp_p
             with pytest.raises(InvalidParam, match="get_task, which never waits; expected one of"):
                 await _drained(remit.stream("get_task", task_id="1"))
         assert shapes[0] == shapes[1]
+
+
+FLAT = ["task_id", "objective", "agent_type", "status", "result", "error", "duration", "started_at", "completed_at"]
+
+
+async def test_a_result_can_be_had_flat_everywhere(durable_url: str, tmp_path: Path) -> None:
+    """As `to_dict()` in Python, in the process and over HTTP, and by `format` in the body or the query elsewhere."""
+    async with play(durable_url, tmp_path) as at, RemitClient(at.served.url, TOKEN) as client:
+        at.gate.open.set()
+        for remit in (Remit(at.team.core, Caller(actor=ANN)), client):
+            one = await remit.task("Be quick", subagent_type="explore")
+            several = (await remit.task_parallel(["Be quick", {"objective": "Be slow"}, {"objective": "x", "subagent_type": "nobody"}]))["results"]
+            streamed = [item["result"] for item in await _drained(remit.stream_parallel(["Be quick"]))]
+            task_id = one["data"]["task_id"]
+            output = await remit.task_output(task_id)
+            exact = await remit.Task("Look", "Be quick", "explore")
+            found = [one, *several, *streamed, output, exact]
+            assert all(isinstance(result, TaskResult) and list(result.to_dict()) == FLAT for result in found)
+            quick = one.to_dict()
+            assert (
+                quick
+                == output.to_dict()
+                == (await remit.task_output(task_id, format="flat")).to_dict()
+                == (await at.served.ask("GET", f"/api/tasks/{task_id}/result?format=flat")).json
+            )
+            assert [quick[name] for name in FLAT[:6]] == [task_id, "Be quick", "explore", "completed", "Quick.", None]
+            assert (one["data"]["result"], quick["started_at"] <= quick["completed_at"]) == ("Quick.", True), "it is the envelope as well"
+            refused = several[2].to_dict()
+            assert [refused[name] for name in FLAT[:5]] == [None, "x", "nobody", "failed", None]
+            assert "no known agent" in refused["error"]
+        body = {"tasks": ["Be quick", 5, {"objective": "x", "subagent_type": "nobody"}]}
+        answers = [
+            (await at.served.ask("POST", "/api/delegate/parallel?format=flat", body)).json["results"],
+            (await at.served.ask("POST", "/api/delegate/parallel", {**body, "format": "flat"})).json["results"],
+        ]
+        assert [[(list(item), item["status"]) for item in results] for results in answers] == [
+            [(FLAT, "completed"), (FLAT, "failed"), (FLAT, "failed")]
+        ] * 2
+        assert answers[0][1]["error"].startswith("tasks[1]: is not understood: objective: is a number")
+        for target, sent in (
+            ("/api/delegate?format=flat", {}),
+            ("/api/delegate", {"format": "flat"}),
+            ("/api/delegate?format=flat", {"format": "flat"}),
+        ):
+            assert list((await at.served.ask("POST", target, {"objective": "Be quick", **sent})).json) == FLAT
+        clash = await at.served.ask("POST", "/api/delegate?format=flat", {"objective": "Be quick", "format": "envelope"})
+        assert (clash.status, clash.code) == (422, "INVALID_PARAM")
+        assert "format: is 'envelope', but 'flat' in the query" in clash.json["error"]["message"]
+        for route in ("", "/parallel", "/launch"):
+            for raw in (b"{", b"[1]", b"\xff", b'{"a": 1, "a": 2}'):
+                for accept in ("application/json", "text/event-stream"):
+                    told = await at.served.ask("POST", f"/api/delegate{route}", raw=raw, Accept=accept)
+                    assert (told.status, told.code, told.json["status"], told.json["data"]["status"]) == (422, "INVALID_PARAM", "error", "failed")
+                    assert told.json["error"]["message"] == told.json["text"]
+        odd = await at.served.ask("POST", "/api/delegate?format=round", {"objective": "Be quick"})
+        assert (odd.status, odd.json["error"]["message"]) == (422, "format: is 'round'; expected one of envelope, flat.")
 
 
 async def test_delegation_is_the_same_over_every_surface(any_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

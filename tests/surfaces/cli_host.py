@@ -64,7 +64,7 @@ class StoreHost:
     def delegate(self, operation: str, fields: Mapping[str, Any]) -> Generator[Result]:
         """Work that goes well, with words as bad as those that were given."""
         works = fields["tasks"] if operation == "task_parallel" else [fields]
-        texts = [work if isinstance(work, str) else str(work.get("objective")) for work in works]
+        texts = [str(work.get("objective")) if isinstance(work, dict) else str(work) for work in works]
         for number, text in enumerate(texts, 1):
             item = {"index": number - 1, "task_id": str(number), "parent_id": None, "title": text, "owner": "general", "state": "pending"}
             item |= {"tool": None, "tool_calls": 0, "tokens": 0, "cost": 0.0, "questions": []}

@@ -293,6 +293,7 @@ def test_work_is_handed_out_and_its_end_is_the_exit_code(tmp_path: Path) -> None
     {
         "one object": ('{"objective": "One"}\n', ["One"]),
         "objects over several lines in a list": ('\n[\n{"objective": "One"},\n"Two"\n]', ["One", "Two"]),
+        "what is no work, in a list": ('[5, null, "Two"]', ["5", "None", "Two"]),
         "lines that only look like a list": ("[docs] One\n[1] Two\n[ ] Three\n", ["[docs] One", "[1] Two", "[ ] Three"]),
     }.values(),
 )

@@ -12,7 +12,7 @@ from remit import __version__
 from remit.catalog import FOR_EVERYONE
 from remit.domain.shape import parse
 from remit.errors import RemitError
-from remit.surfaces.openapi import REQUESTS, SHORTER, document
+from remit.surfaces.openapi import IN_QUERY, REQUESTS, SHORTER, document
 from tests.surfaces.http import house
 
 DOCUMENT = document("1.2.3")
@@ -79,7 +79,7 @@ def test_fields_are_where_requests_have_them(name: str) -> None:
         assert given == {("path", field) for field in in_path} | {("query", field) for field in asked}
         assert "requestBody" not in described
     else:
-        assert given == {("path", field) for field in in_path}
+        assert given == {("path", field) for field in in_path} | {("query", field) for field in fields & set(IN_QUERY)}
         body = described["requestBody"]["content"]["application/json"]["schema"] if "requestBody" in described else {"properties": {}}
         assert set(body["properties"]) == fields - in_path
     assert all(parameter["description"] for parameter in described["parameters"])

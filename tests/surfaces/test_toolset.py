@@ -132,6 +132,28 @@ async def test_outputs_are_part_of_what_is_read(tmp_path: Path) -> None:
         assert found.content == 'Task 1. Subagent (general, main) completed.\n\nWritten.\n\nOutputs: {"report":"Short."}'
 
 
+@pytest.mark.parametrize("offered", [TOOLS, ("task",)])
+async def test_a_result_that_is_cut_can_be_read_on(tmp_path: Path, offered: Sequence[str]) -> None:
+    whole = "0123456789" * 45_000
+    parts: list[str] = []
+
+    def on(found: list[ToolReturnPart]) -> list[Call]:
+        _, text, *note = str(found[-1].content).split("\n")[1:]
+        parts.append(text)
+        if not note:
+            return []
+        assert note[0].startswith(f"[Cut at 200 KB: characters {len(''.join(parts)) - len(text)} to {len(''.join(parts))} of 450000.")
+        assert ("task_output" in note[0]) == (len(offered) > 1)
+        return [("task_output", {"task_id": "1", "offset": len("".join(parts))})] if len(offered) > 1 else []
+
+    async with opened(tmp_path, lambda _: whole) as remit:
+        turns = [on, on] if len(offered) > 1 else []
+        found = await ran(Script([("task", {"objective": "Dump"})], *turns), DelegationToolset(remit, tools=offered))
+        on(found)
+        assert "".join(parts) == (whole if len(offered) > 1 else whole[:200_000])
+        assert found[0].metadata["data"]["result"] == whole
+
+
 @pytest.mark.parametrize(
     ("call", "told"),
     [

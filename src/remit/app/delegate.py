@@ -16,25 +16,25 @@ from remit.app.progress import Item, watched
 from remit.app.session import of_session
 from remit.domain import command as cmd
 from remit.domain import delegation as ask
-from remit.domain.envelope import envelope, flat
+from remit.domain.envelope import TaskResult, about, envelope
 from remit.domain.shape import parse
-from remit.domain.value import TERMINAL, Task
+from remit.domain.value import TERMINAL, State, Task
 from remit.domain.wire import plain
-from remit.errors import Conflict, RemitError, Unavailable, invalid
+from remit.errors import Conflict, InvalidParam, Problem, RemitError, TimedOut, Unavailable, invalid
 
 Result = dict[str, Any]
 Items = AsyncGenerator[Item, None]
 ENDED = frozenset(state.value for state in TERMINAL)
 ALIVE_SECONDS = 60.0
 STOP_SECONDS = 30.0
+RUN = "run/"
 
 
 class Piece(NamedTuple):
-    """A piece of work: its place, how its result is shown, the task that does it or has done it, and what is known of its result."""
+    """A piece of work: its place, the task that does it or has done it, and what is known of its result."""
 
     place: int
     work: ask.DelegateTask
-    form: str
     task_id: str = ""
     lookup: Lookup = Lookup()
 
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 
 async def one(core: Core, request: ask.DelegateTask, caller: Caller, progress: bool) -> Items:
     """Hand out one piece of work; its result, or a receipt."""
-    piece = await _begin(core, Piece(0, request, request.format), caller, _cache(core), {})
+    piece = await _begin(core, Piece(0, request), caller, _cache(core), {})
     if request.wait and not piece.cached:
         await must_have_worker(core, piece.task_id)
         async with aclosing(_settled(core, [piece], progress)) as items:
@@ -88,7 +88,7 @@ async def output(core: Core, request: ask.TaskOutput, _: Caller, progress: bool)
         async with aclosing(_waited(core, task.id, progress, until)) as items:
             async for item in items:
                 yield item
-    yield _end(await shown(core, task.id, request.format, plain(request)))
+    yield _end(await shown(core, task.id, request.format, plain(request), request.offset))
 
 
 async def subtask(core: Core, command: cmd.CreateSubtask, caller: Caller, progress: bool) -> Items:
@@ -112,15 +112,16 @@ class _Group:
         """What is not settled, by the task that does it."""
 
     async def begin(self, index: int, item: Mapping[str, Any] | ask.DelegateTask) -> Item | None:
-        """Hand out one; its result, if that is there already or it was not taken on."""
+        """Hand out one; its result, if that is there already or it was not taken on, or its receipt, if it is not waited for."""
         try:
             work = item if isinstance(item, ask.DelegateTask) else _item(item, index, self._request)
-            piece = await _begin(self._core, Piece(index, work, self._request.format), self._caller, self._cache, self.waiting)
+            piece = await _begin(self._core, Piece(index, work), self._caller, self._cache, self.waiting)
         except Unavailable:
             raise
         except RemitError as refused:
-            return _result(index, None, refusal(refused, plain(item) if isinstance(item, ask.DelegateTask) else dict(item)))
-        if piece.cached:
+            sent, form = (plain(item), item.format) if isinstance(item, ask.DelegateTask) else (item, item.get("format") or self._request.format)
+            return _result(index, None, refusal(_at(index, refused), sent).shown(form))
+        if piece.cached or not work.wait:
             return await _result_of(self._core, piece)
         self.waiting.setdefault(piece.task_id, []).append(piece)
         return None
@@ -167,23 +168,26 @@ async def _result_of(core: Core, piece: Piece) -> Item:
     return _result(piece.place, piece.task_id, await _answer(core, piece))
 
 
-def _result(index: int, task_id: str | None, result: Result) -> Item:
-    return {"type": "result", "index": index, "task_id": task_id, "result": result}
+def _result(index: int, task_id: str | None, result: TaskResult) -> Item:
+    return {"type": "result", "index": index, "task_id": task_id, "result": result, "about": result.about}
 
 
 def _end(answer: Result) -> Item:
-    return {"type": "end", "answer": answer}
+    return {"type": "end", "answer": answer} | ({"about": answer.about} if isinstance(answer, TaskResult) else {})
 
 
 async def cancel_all(core: Core, request: ask.CancelAll, caller: Caller) -> Result:
-    """Cancel what a session has handed out; return once nothing of it runs any more."""
+    """Cancel what a session has handed out; return once nothing of it runs any more, also of what was canceled before."""
     canceled: list[str] = []
     for task_id in await of_session(core, request.session_id, "created"):
         try:
             canceled += (await core.do(cmd.CancelTask(task_id=task_id), caller)).canceled
         except Conflict:
             continue
-    await _until_stopped(core, canceled)
+    if running := await _until_stopped(core, [*canceled, *await _still_stopping(core, request.session_id)]):
+        message = f"Everything is canceled, but runs of {', '.join(running)} have not stopped within {STOP_SECONDS:g} seconds."
+        hint = "Whatever they still do is not kept. Call again to wait on."
+        raise TimedOut(message, hint=hint, details={"canceled": canceled, "running": running})
     return {"success": True, "canceled": canceled}
 
 
@@ -212,15 +216,15 @@ async def must_have_worker(core: Core, task_id: str) -> None:
         raise Unavailable(f"No worker is running, so task {task_id} would wait for ever.", hint=hint, details={"task_id": task_id})
 
 
-async def shown(core: Core, task_id: str, form: str, params: Mapping[str, Any]) -> Result:
+async def shown(core: Core, task_id: str, form: str, params: Mapping[str, Any], offset: int = 0) -> TaskResult:
     """A task in the form of a delegation's result."""
     task = await core.service.load(task_id)
-    if form == "flat":
-        return flat(task)
-    return envelope(task, model=await _model_of(core, task_id), tier=_tier(core, task), cwd=core.folder, params=params)
+    model = await _model_of(core, task_id) if form == "envelope" else None
+    found = envelope(task, model=model, tier=_tier(core, task), cwd=core.folder, params=params, offset=offset)
+    return TaskResult(found, about(task)).shown(form)
 
 
-def refusal(error: RemitError, params: Mapping[str, Any]) -> Result:
+def refusal(error: RemitError, params: Mapping[str, Any]) -> TaskResult:
     """The envelope of work that was not taken on."""
     told = error.wire()["error"]
     data: Result = {
@@ -229,10 +233,13 @@ def refusal(error: RemitError, params: Mapping[str, Any]) -> Result:
         "result": "",
         "tool_summary": [],
         "model_used": None,
-        "subagent_type": params.get("subagent_type"),
+        "subagent_type": agent if isinstance(agent := params.get("subagent_type"), str) else None,
     }
     stats = {"time_ms": 0, "tool_calls": 0, "model": None, "tokens": 0}
-    return {"status": "error", "data": data, "text": error.message, "stats": stats, "context": {"params_input": dict(params)}, "error": told}
+    context = {"params_input": dict(params)}
+    found = {"status": "error", "data": data, "text": error.message, "stats": stats, "context": context, "error": told}
+    objective = params.get("objective") or params.get("prompt")
+    return TaskResult(found, {"objective": objective if isinstance(objective, str) else None})
 
 
 async def _begin(core: Core, piece: Piece, caller: Caller, cache: ResultCache, waiting: Mapping[str, Sequence[Piece]]) -> Piece:
@@ -259,11 +266,11 @@ def _cache(core: Core) -> ResultCache:
     return ResultCache(core.store, core.agents, core.clock.now, core.equipment)
 
 
-async def _answer(core: Core, piece: Piece) -> Result:
+async def _answer(core: Core, piece: Piece) -> TaskResult:
     """What came of a piece of work; if a result from before was asked for, whether this is one."""
-    result = await shown(core, piece.task_id, piece.form, plain(piece.work))
+    result = await shown(core, piece.task_id, piece.work.format, plain(piece.work))
     if piece.work.cache:
-        told = result if piece.form == "flat" else result["data"]
+        told = result.get("data", result)
         told["cached"] = piece.cached
         if piece.lookup.unused:
             told["not_cached"] = piece.lookup.unused
@@ -278,10 +285,20 @@ def _command(work: ask.DelegateTask) -> cmd.CreateTask:
     return parse(cmd.CreateTask, {name: value for name, value in asked.items() if value is not None})
 
 
+def _at(place: int, error: RemitError) -> RemitError:
+    """The same error, in which fields are named by the item they are in."""
+    if not isinstance(error, InvalidParam):
+        return error
+    problems = [Problem(**field) for field in error.details["fields"]]
+    return InvalidParam([it if it.field.startswith("tasks[") else it._replace(field=f"tasks[{place}].{it.field}") for it in problems])
+
+
 def _item(item: Mapping[str, Any], number: int, request: ask.DelegateParallel) -> ask.DelegateTask:
-    asked = {"timeout_seconds": request.timeout_seconds, **item} if request.timeout_seconds else dict(item)
+    """An item with what is said for all of them and not by itself."""
+    common = {"timeout_seconds": request.timeout_seconds, "session_id": request.session_id, "format": request.format}
+    own = {name: value for name, value in item.items() if value is not None}
     try:
-        return parse(ask.DelegateTask, {"session_id": request.session_id, **asked} if request.session_id else asked)
+        return parse(ask.DelegateTask, common | own)
     except RemitError as refused:
         raise invalid(f"tasks[{number}]", f"is not understood: {refused.message}", "an object as `task` takes it") from refused
 
@@ -300,10 +317,19 @@ async def _model_of(core: Core, task_id: str) -> str | None:
     return next((model for model in reversed(models) if model), None)
 
 
-async def _until_stopped(core: Core, task_ids: Sequence[str]) -> None:
-    """Wait for the live runs of ended tasks to be given up by their workers."""
-    keys = [f"run/{task_id}" for task_id in task_ids]
+async def _still_stopping(core: Core, session_id: str) -> list[str]:
+    """The canceled tasks of a session whose runs a worker has not given up yet."""
+    rows = await core.store.select("jobs", {"limit": 1_000_000})
+    found = [await core.service.load(row[1].removeprefix(RUN)) for row in rows if row[1].startswith(RUN) and row[5] is not None]
+    stopping = [task for task in found if task.state is State.CANCELED]
+    return [task.id for task in stopping if (await core.service.load(task.root_id)).parent_session_id == session_id]
+
+
+async def _until_stopped(core: Core, task_ids: Sequence[str]) -> list[str]:
+    """Wait for the live runs of ended tasks to be given up by their workers; those that were not in time."""
+    keys = [f"{RUN}{task_id}" for task_id in dict.fromkeys(task_ids)]
     with suppress(TimeoutError):
         async with asyncio.timeout(STOP_SECONDS), core.store.watch("jobs") as bell:
             while await core.store.select("queued", {"names": keys}):
                 await bell.wait()
+    return [row[0].removeprefix(RUN) for row in await core.store.select("queued", {"names": keys})]

@@ -9,13 +9,12 @@ from typing import Any, Literal, NamedTuple, cast
 from remit.app.activation import Activation, CallRecord
 from remit.app.agents import Agent, AgentRegistry
 from remit.app.cache import ResultCache
-from remit.app.order import SECONDS, blocks, brief_of, count, flag, resource_of, wait_of
+from remit.app.order import SECONDS, blocks, brief_of, count, flag, piece_of, resource_of, wait_of
 from remit.codec import opened
-from remit.domain import brief
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.delegation import LaunchSubtask, TaskOutput
-from remit.domain.envelope import result_of, status_of
+from remit.domain.envelope import envelope, in_json, passage, result_of, words
 from remit.domain.grow import CALL
 from remit.domain.message import ToolCall
 from remit.domain.record import replace
@@ -53,6 +52,11 @@ class Wanted(NamedTuple):
     children: Mapping[int, Task]
     subtasks: dict[int, cmd.CreateSubtask]
     notes: Notes
+
+    @property
+    def made(self) -> list[int]:
+        """The places of the subtasks that were to be made and were not refused."""
+        return [place for place in self.subtasks if place not in self.notes or self.notes[place].kind != "refused"]
 
 
 class Handover:
@@ -177,7 +181,7 @@ class Handover:
 
     async def _receipts(self, fresh: Sequence[Wanted], answered: set[str]) -> list[Begun]:
         """The answers to calls that wait for nothing but have made their subtasks."""
-        waiting = [wanted for wanted in fresh if wanted.key not in answered and not blocks(wanted.call)]
+        waiting = [wanted for wanted in fresh if wanted.key not in answered and not any(blocks(wanted.call, place) for place in wanted.made)]
         children = await self._children() if waiting else {}
         return [await self._told(wanted._replace(children=children[wanted.key])) for wanted in waiting]
 
@@ -225,8 +229,7 @@ class Handover:
     def _result(self, task: Task, remark: str, unended: str) -> str:
         agent = self._agents.get(task.owner or "")
         tier = task.model or (agent.model if agent else "main")
-        said = brief.cut(result_of(task), task.id) if task.state.terminal else unended
-        return f"Subagent ({task.owner}, {tier}) {status_of(task)}. Task {task.id}.{remark}\n\n{said}"
+        return words(envelope(task, model=None, tier=tier, cwd="", params={}), remark=remark, unended=unended)
 
     async def _wanted(self, wanted: Wanted, cache: ResultCache) -> Wanted:
         """A call with the subtasks that must be made for it now; of several, one that is wrong does not fail the others."""
@@ -259,7 +262,10 @@ class Handover:
             notes[place] = Note("found", lookup.task_id)
         elif lookup.key is None:
             subtasks[place], notes[place] = mine, Note("uncached", lookup.unused)
-        elif any(isinstance(other, cmd.CreateCachedSubtask) and other.cache_key == lookup.key for other in subtasks.values()):
+        elif any(
+            isinstance(other, cmd.CreateCachedSubtask) and other.cache_key == lookup.key and mine.wait == other.wait == "block"
+            for other in subtasks.values()
+        ):
             notes[place] = Note("shared", lookup.key)
         else:
             subtasks[place] = cmd.CreateCachedSubtask(**mine.__dict__, cache_key=lookup.key)
@@ -274,7 +280,9 @@ class Handover:
         if not isinstance(items, list) or not items:
             raise invalid("tasks", "is no list of tasks", "a list of objects with an objective each")
         item: Any = cast("Any", items)[place]
-        return self._subtask({"objective": item} if isinstance(item, str) else item, seconds, f"tasks[{place}].")
+        fields = {name: value for name, value in piece_of(call, place).items() if name != "wait"}
+        work = fields if isinstance(item, Mapping) else item
+        return self._subtask({"objective": item} if isinstance(item, str) else work, seconds, f"tasks[{place}].", wait=wait_of(call, place))
 
     def _fields(self, call: ToolCall) -> dict[str, Any]:
         if not call.name.startswith(SUBTASK):
@@ -362,7 +370,7 @@ class Handover:
 
 def _rests(call: ToolCall, children: Mapping[int, Task]) -> bool:
     """True if none of a call's subtasks has to be waited for."""
-    return all(task.state.terminal for task in children.values()) or not blocks(call)
+    return all(task.state.terminal or not blocks(call, place) for place, task in children.items())
 
 
 def _error(text: str) -> ToolOutcome:
@@ -371,12 +379,11 @@ def _error(text: str) -> ToolOutcome:
 
 def _subtask_result(task: Task) -> str:
     status = {"done": "Success", "failed": "Error"}.get(task.state.value, "Cancel") if task.state.terminal else None
-    found = {
-        "taskId": task.id,
-        "agentId": task.owner,
-        "subTaskStatus": status,
-        "summary": task.summary,
-        "failureReason": task.failure_reason,
-        "finalAssistantMessage": brief.cut(task.final_message, task.id) if task.final_message else None,
-    }
+    result = result_of(task)
+    part = passage(result, task.completion_outputs, task.id, size=in_json)
+    texts = {"summary": task.summary, "failureReason": task.failure_reason, "finalAssistantMessage": task.final_message}
+    if part.note:  # told once, in the first place that has it
+        place = next(name for name, text in texts.items() if text == result)
+        texts = {name: text for name, text in texts.items() if text != result} | {place: part.text}
+    found = {"taskId": task.id, "agentId": task.owner, "subTaskStatus": status, **texts, "outputs": part.outputs, "note": part.note or None}
     return dumps({name: value for name, value in found.items() if value is not None})

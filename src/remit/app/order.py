@@ -19,14 +19,24 @@ def count(call: ToolCall) -> int:
     return len(cast("Any", items)) or 1 if isinstance(items, list) else 1
 
 
-def wait_of(call: ToolCall) -> ChildWait:
-    """Whether a delegation waits for its subtask, or is woken by its end."""
-    return "wake" if call.name == "task" and not flag(call.arguments, "wait", default=True) else "block"
+def wait_of(call: ToolCall, place: int = 0) -> ChildWait:
+    """Whether a delegation waits for its subtask in a place, or is woken by its end."""
+    at = f"tasks[{place}]." if call.name == "task_parallel" else ""
+    return "block" if flag(piece_of(call, place), "wait", at, default=True) else "wake"
 
 
-def blocks(call: ToolCall) -> bool:
-    """True for calls whose answer is what came of their subtasks."""
-    return call.arguments.get("wait") == "block" if call.name == "create_subtask" else wait_of(call) == "block"
+def blocks(call: ToolCall, place: int) -> bool:
+    """True where the answer to a call is what came of its subtask in a place."""
+    wait = piece_of(call, place).get("wait")
+    return wait == "block" if call.name == "create_subtask" else wait is not False
+
+
+def piece_of(call: ToolCall, place: int) -> Mapping[str, Any]:
+    """The piece of work in a place of a call, as far as it can be one."""
+    if call.name in ("task", "create_subtask"):
+        return call.arguments
+    item: Any = call.arguments["tasks"][place] if call.name == "task_parallel" else None
+    return cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
 
 
 def flag(fields: Mapping[str, Any], name: str, at: str = "", *, default: bool) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from remit import config
 from remit.bootstrap.workspace import open_workspace
 from remit.catalog import FOR_EVERYONE, Caller, Core, attend, call, follow_events, method_of
+from remit.domain.envelope import TaskResult
 
 Result = dict[str, Any]
 
@@ -57,7 +58,7 @@ class Remit:
                 yield item
 
     async def stream_parallel(self, tasks: Sequence[Any], **values: Any) -> AsyncGenerator[Result, None]:
-        """Hand out several pieces of work; each result as it comes, as `{index, task_id, result}`."""
+        """Hand out several pieces of work; each result as it comes, as `{index, task_id, result}`, the result a `TaskResult`."""
         async with aclosing(self.stream("task_parallel", tasks=list(tasks), **values)) as items:
             async for item in items:
                 if item["type"] == "result":
@@ -71,6 +72,9 @@ class Remit:
                     yield event
 
     if TYPE_CHECKING:
+        task: Callable[..., Awaitable[TaskResult]]
+        Task: Callable[..., Awaitable[TaskResult]]
+        task_output: Callable[..., Awaitable[TaskResult]]
 
         def __getattr__(self, name: str) -> Callable[..., Awaitable[Result]]: ...
 

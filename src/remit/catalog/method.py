@@ -4,7 +4,9 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, get_type_hints
 
+from remit.catalog.output import SHAPES
 from remit.catalog.table import Operation, Result
+from remit.domain.envelope import TaskResult
 from remit.domain.record import MISSING, fields
 
 Method = Callable[..., Awaitable[Result]]
@@ -20,7 +22,7 @@ def method_of(owner: str, operation: Operation, call: Callable[[Any, str, dict[s
         return await call(self, operation.name, dict(zip(order, args, strict=False)) | named)
 
     method.__name__, method.__qualname__, method.__doc__ = operation.name, f"{owner}.{operation.name}", operation.description
-    method.__signature__ = _signature(operation.input, order)  # type: ignore[attr-defined]  # what inspect and help read
+    method.__signature__ = _signature(operation, order)  # type: ignore[attr-defined]  # what inspect and help read
     return method
 
 
@@ -30,8 +32,9 @@ def _in_order(kind: type[Any]) -> list[str]:
     return [name for name, default in known.items() if default is MISSING] or list(known)[:1]
 
 
-def _signature(kind: type[Any], order: list[str]) -> inspect.Signature:
-    hints, known = get_type_hints(kind), fields(kind)
+def _signature(operation: Operation, order: list[str]) -> inspect.Signature:
+    hints, known = get_type_hints(operation.input), fields(operation.input)
+    given = TaskResult if operation.output is SHAPES["envelope"] else Result
     parameters = [
         inspect.Parameter(
             name,
@@ -41,4 +44,4 @@ def _signature(kind: type[Any], order: list[str]) -> inspect.Signature:
         )
         for name in (*order, *(name for name in known if name not in order))
     ]
-    return inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *parameters], return_annotation=Result)
+    return inspect.Signature([inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *parameters], return_annotation=given)

@@ -88,11 +88,3 @@ def task_block(task: Task, subtasks: Mapping[str, str]) -> str:
 
 def _link(task_id: str | None, subtasks: Mapping[str, str]) -> str:
     return f" (subtask {task_id}: {subtasks.get(task_id, 'unknown')})" if task_id else ""
-
-
-def cut(text: str, task_id: str, limit: int = 200_000) -> str:
-    """As much of a result as fits into another's context; the whole is kept in the store."""
-    if len(text.encode()) <= limit:
-        return text
-    kept = text.encode()[:limit].decode("utf-8", "ignore")
-    return f"{kept}\n[Cut at {limit // 1000} KB. The whole result is kept: get_task with task_id {task_id} has it.]"

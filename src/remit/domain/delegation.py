@@ -1,7 +1,7 @@
 """What can be asked of sub-agents: each docstring is the operation's description, each field's text its parameter's."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from remit.domain.command import Acceptance, Dependencies, Grant, IdempotencyKey, Outputs
 from remit.domain.record import Coerce, Items, Range, record
@@ -41,14 +41,15 @@ class DelegateTask(Work):
 
 
 def _work(value: Any) -> Any:
-    return {"objective": value} if isinstance(value, str) else value
+    """A piece of work in a word is its objective; whether that can be one, is found out with the others of its kind, each by itself."""
+    return cast("Any", value) if isinstance(value, Mapping) else {"objective": value}
 
 
 @record
 class DelegateParallel:
     """Hand out complex work in parallel pieces: results in the order of the list, failures alone; `light` for simple ones, `main` for reasoning."""
 
-    tasks: Annotated[tuple[Annotated[Mapping[str, Any], Coerce(_work, '{"type": "string"}')], ...], Items(1000), "The pieces of work."]
+    tasks: Annotated[tuple[Annotated[Mapping[str, Any], Coerce(_work, '{"type": "string"}')], ...], Items(1000, low=1), "The pieces of work."]
     timeout_seconds: Annotated[Seconds, "How long each may work, unless it says so itself."] | None = None
     session_id: Annotated[SessionId, "The caller's own session."] | None = None
     format: Annotated[Literal["envelope", "flat"], "The shape of the results."] = "envelope"
@@ -70,12 +71,13 @@ class TaskOutput:
 
     task_id: Annotated[TaskId, "The task."]
     wait_seconds: Annotated[Annotated[float, Range(0, 86_400)], "Wait so long for its end."] = 0.0
+    offset: Annotated[Annotated[int, Range(0, 2**53)], "Leave out so many characters of the result: where to go on with one that was cut."] = 0
     format: Annotated[Literal["envelope", "flat"], "The shape of the result."] = "envelope"
 
 
 @record
 class CancelAll:
-    """Cancel every task that a session has handed out, and wait until they have stopped."""
+    """Cancel every task that a session has handed out, and wait until they have stopped; TIMEOUT names those that have not."""
 
     session_id: Annotated[SessionId, "The session."]
 

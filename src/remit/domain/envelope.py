@@ -1,12 +1,15 @@
 """The result of a delegation, in the form its caller knows."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from remit.domain.value import Task
-from remit.domain.wire import instant, plain
+from remit.domain.wire import dumps, instant, plain
 
 STATUS = {"done": "completed", "failed": "failed", "canceled": "cancelled"}
+FLAT = ("task_id", "objective", "agent_type", "status", "result", "error", "duration", "started_at", "completed_at")
+LIMIT = 200_000
+"""How many bytes of a result another agent is shown at once."""
 CODES = {"timeout": "TIMEOUT", "budget": "LIMIT_EXCEEDED", "turns": "LIMIT_EXCEEDED", "rejected": "INVALID_PARAM"}
 
 
@@ -24,9 +27,11 @@ def result_of(task: Task) -> str:
     return task.summary or task.final_message or ""
 
 
-def envelope(task: Task, *, model: str | None, tier: str, cwd: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """How a delegated task ended: what came of it, by which tools and model (none if none has answered), and what it took."""
-    status, result = status_of(task), result_of(task)
+def envelope(task: Task, *, model: str | None, tier: str, cwd: str, params: Mapping[str, Any], offset: int = 0) -> dict[str, Any]:
+    """How a delegated task ended: what came of it, by which tools and model (none if none has answered), and what
+    it took; its result from so many characters on.
+    """
+    status, result = status_of(task), result_of(task)[offset:]
     data: dict[str, Any] = {
         "status": status,
         "task_id": task.id,
@@ -55,17 +60,124 @@ def envelope(task: Task, *, model: str | None, tier: str, cwd: str, params: Mapp
     return found
 
 
-def flat(task: Task) -> dict[str, Any]:
-    """The same in one level."""
-    status = status_of(task)
+class TaskResult(dict[str, Any]):
+    """What came of a delegation, in the form that was asked for: the envelope unless it is flat. `to_dict()` is always flat."""
+
+    def __init__(self, found: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> None:
+        super().__init__(found)
+        self.about: dict[str, Any] = dict(about or {})
+        """What an envelope does not say of its task: `objective`, `started_at` and `completed_at`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same in one level: `task_id, objective, agent_type, status, result, error, duration, started_at, completed_at`."""
+        if "data" not in self:
+            return {name: self[name] for name in FLAT}
+        data, error = self["data"], self.get("error")
+        return {
+            "task_id": data["task_id"],
+            "objective": self.about.get("objective"),
+            "agent_type": data["subagent_type"],
+            "status": data["status"],
+            "result": data["result"] if data["status"] == "completed" else None,
+            "error": error["message"] if error else None,
+            "duration": self["stats"]["time_ms"] / 1000,
+            "started_at": self.about.get("started_at"),
+            "completed_at": self.about.get("completed_at"),
+        }
+
+    def shown(self, form: str) -> "TaskResult":
+        """The same in the form that is asked for."""
+        return TaskResult(self.to_dict(), self.about) if form == "flat" else self
+
+
+def about(task: Task) -> dict[str, Any]:
+    """What an envelope does not say of its task."""
     return {
-        "task_id": task.id,
         "objective": task.instructions,
-        "agent_type": task.owner,
-        "status": status,
-        "result": result_of(task) if status == "completed" else None,
-        "error": None if status in ("completed", "running") else task.failure_reason or f"Task {task.id} was {task.state.value}.",
-        "duration": round(task.duration, 3),
         "started_at": instant(task.started_at) if task.started_at else None,
         "completed_at": instant(task.archived_at) if task.archived_at else None,
     }
+
+
+# What another agent reads of it.
+
+
+class Passage(NamedTuple):
+    """As much of a result as fits into another's context; the whole is kept in the store."""
+
+    text: str
+    note: str = ""
+    """How to read on, where there is more."""
+    outputs: Mapping[str, Any] | None = None
+    """What was handed over, where it stands beside the text."""
+
+    def __str__(self) -> str:
+        """All of it, as one text."""
+        return "\n".join(part for part in (self.text, self.note) if part) + (_heading(self.outputs) if self.outputs else "")
+
+
+def passage(
+    result: str, outputs: Mapping[str, Any] | None, task_id: str, offset: int = 0, *, size: Callable[[str], int] | None = None, read_on: bool = True
+) -> Passage:
+    """The part of a result that begins so many characters into it, with what was handed over beside the first one.
+
+    Outputs that would leave too little room are read on to like the rest, behind the result. `size` measures a text in the form it will be
+    shown in; who cannot `read_on` is not told how.
+    """
+    size = size or _bytes
+    beside = _heading(outputs) if outputs else ""
+    if outputs and size(beside) > LIMIT // 2:
+        result, outputs, beside = result + beside, None, ""
+    room = LIMIT - (size(beside) if offset == 0 else 0)
+    text = _fitting(result[offset : offset + room], room, size)
+    end, note = offset + len(text), ""
+    if end < len(result):
+        on = f' The rest is kept: task_output with task_id "{task_id}" and offset {end} goes on.' if read_on else ""
+        note = f"[Cut at {LIMIT // 1000} KB: characters {offset} to {end} of {len(result)}.{on}]"
+    return Passage(text, note, outputs if offset == 0 else None)
+
+
+def words(found: Mapping[str, Any], offset: int = 0, *, remark: str = "", unended: str = "", read_on: bool = True) -> str:
+    """An envelope as an agent reads it: whose work it was and how it stands, what came of it, and what was handed over."""
+    data = found["data"]
+    said = unended if data["status"] == "running" else str(passage(data["result"], data.get("outputs"), data["task_id"], offset, read_on=read_on))
+    return f"{_head(found)} Task {data['task_id']}.{remark}\n\n{said}".strip()
+
+
+def in_part(found: dict[str, Any], offset: int) -> dict[str, Any]:
+    """A result in either form, from so many characters on and not longer than fits into a conversation as JSON; a note says how to go on."""
+    if not offset and _bytes(dumps(found)) <= LIMIT:
+        return found
+    flat_form = "data" not in found
+    told = dict(found if flat_form else found["data"])
+    part = passage(told["result"] or "", told.pop("outputs", None), told["task_id"], offset, size=in_json)
+    told["result"] = part.text if told["result"] is not None else None
+    told |= {"outputs": part.outputs} if part.outputs else {}
+    told |= {"note": part.note} if part.note else {}
+    if flat_form:
+        return told
+    error = {"error": found["error"] | {"message": found["error"]["message"][:1000]}} if "error" in found else {}
+    return found | {"data": told, "text": f"{_head(found)}\n\n{part.note}".strip()} | error
+
+
+def _head(found: Mapping[str, Any]) -> str:
+    return str(found["text"]).partition("\n\n")[0]
+
+
+def _heading(outputs: Mapping[str, Any]) -> str:
+    return f"\n\nOutputs: {dumps(outputs)}"
+
+
+def _fitting(text: str, room: int, size: Callable[[str], int]) -> str:
+    while (much := size(text)) > room:
+        text = text[: len(text) * room // much]
+    return text
+
+
+def in_json(text: str) -> int:
+    """How many bytes a text takes inside of a JSON text."""
+    return _bytes(dumps(text)) - 2
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())

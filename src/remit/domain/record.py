@@ -129,9 +129,10 @@ class Range(NamedTuple):
 
 
 class Items(NamedTuple):
-    """At most `high` entries."""
+    """At most `high` entries, and at least `low`."""
 
     high: int
+    low: int = 0
 
 
 class Matches(NamedTuple):

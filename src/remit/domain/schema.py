@@ -109,7 +109,7 @@ def _number(mark: Range) -> Schema:
 
 
 def _count(mark: Items) -> Schema:
-    return {"maxItems": mark.high}
+    return ({"minItems": mark.low} if mark.low else {}) | {"maxItems": mark.high}
 
 
 def _pattern(mark: Matches) -> Schema:

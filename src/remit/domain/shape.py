@@ -353,7 +353,8 @@ def _range(mark: Range) -> Rule:
 
 
 def _count(mark: Items) -> Rule:
-    return lambda value: None if len(value) <= mark.high else (f"has {len(value):,} entries", f"at most {mark.high:,}")
+    right = f"{mark.low:,} to {mark.high:,}" if mark.low else f"at most {mark.high:,}"
+    return lambda value: None if mark.low <= len(value) <= mark.high else (f"has {len(value):,} entries", right)
 
 
 def _pattern(mark: Matches) -> Rule:

@@ -5,7 +5,8 @@ from typing import Any, cast
 
 from remit.catalog import OPERATIONS, Caller, Core, Operation, call
 from remit.domain.command import CreateTask
-from remit.domain.delegation import DelegateParallel, DelegateTask, LaunchSubtask, LaunchTask, Work
+from remit.domain.delegation import DelegateParallel, DelegateTask, LaunchSubtask, LaunchTask, TaskOutput, Work
+from remit.domain.envelope import in_part
 from remit.domain.schema import field_schema, record_schema
 from remit.domain.shape import parse
 from remit.domain.tool import ToolOutcome, ToolSpec
@@ -17,7 +18,7 @@ OWN = ("update_steps", "update_step", "complete_task", "ask_user", "notify_user"
 """What an agent does to its own task; which one that is, is not its to say."""
 ALWAYS = ("get_task", "get_guide", *OWN)
 FOR_CHILDREN = ("task_output", "send_message", "update_task", "cancel_task", "create_subtask")
-NOT_FOR_AGENTS = ("task", "task_parallel", "Task", "cancel_all", "pre_request", "respond", "waive_criterion", "mark_task_complete", "run_task")
+NOT_FOR_AGENTS = ("task", "task_parallel", "Task", "cancel_all", "pre_request", "respond", "waive_criterion", "mark_task_complete")
 TERMS = frozenset({"acceptance", "outputs", "limits"})
 """What the work of a task is held to."""
 HIDDEN = frozenset({"call_id"})
@@ -54,12 +55,29 @@ class CatalogTools:
         own = {"task_id": activation.task.id} if name in OWN else {}
         try:
             await self._must_be_theirs(name, arguments, activation)
+            if name == "task_output":
+                return ToolOutcome(await self._output(arguments, caller))
             given = await self._within(arguments, activation) if name == "create_task" else arguments
-            return ToolOutcome(cut(dumps(await call(self._core, name, {**given, **own}, caller))))
+            told = dumps(await call(self._core, name, {**given, **own}, caller))
+            return ToolOutcome(cut(told, self._instead(name, arguments, activation)))
         except (StaleRun, Unavailable, Unacknowledged):
             raise
         except RemitError as refused:
             return ToolOutcome(f"{refused.message} {refused.hint or ''}".strip(), is_error=True)
+
+    def _instead(self, name: str, arguments: Mapping[str, Any], activation: Any) -> str:
+        """What to ask for where an answer is too long: the result of a task by itself, if the agent is offered that."""
+        task = activation.task
+        agent = self._core.agents.get(task.owner or "")
+        offered = self._core.agents.grant(task.owner or "", task.tools) if task.tools.offer is None else task.tools.offer
+        if name == "get_task" and ("Task" in offered or (agent is not None and "tasks" in agent.capabilities)):
+            return f'task_output with task_id "{arguments.get("task_id")}" has its result, in parts'
+        return "ask for less"
+
+    async def _output(self, arguments: Mapping[str, Any], caller: Caller) -> str:
+        """What came of a task, as much at once as fits into a conversation."""
+        offset = parse(TaskOutput, arguments).offset
+        return dumps(in_part(await call(self._core, "task_output", {**arguments, "offset": 0}, caller), offset))
 
     async def _must_be_theirs(self, name: str, arguments: Mapping[str, Any], activation: Any) -> None:
         """Refuse what reaches beyond the agent's own work: its task, what is below it and, with the capability, what it owns or made."""
@@ -101,9 +119,9 @@ class CatalogTools:
         return {**arguments, "tools": {"allow": [tool for tool in theirs if tool in mine]}}
 
 
-def cut(text: str, limit: int = 200_000) -> str:
-    """As much of an answer as fits into a conversation."""
-    return text if len(text) <= limit else f"{text[:limit]}\n[Cut at {limit // 1000} KB of {len(text) // 1000}: ask for less.]"
+def cut(text: str, instead: str, limit: int = 200_000) -> str:
+    """As much of an answer as fits into a conversation, and what to do instead."""
+    return text if len(text) <= limit else f"{text[:limit]}\n[Cut at {limit // 1000} KB of {len(text) // 1000}: {instead}.]"
 
 
 def spec_of(operation: Operation) -> ToolSpec:
@@ -130,13 +148,13 @@ def delegation_specs(agents: Mapping[str, str], default: str | None, *, cache: b
         "properties": fields,
         "required": ["objective"] if default else ["objective", "subagent_type"],
     }
+    one |= {"properties": fields | {"wait": field_schema(DelegateTask, "wait")}}
     several = record_schema(DelegateParallel)
     many = several | {"properties": {"tasks": {"type": "array", "items": one, "description": "The pieces of work."}}}
     launched = record_schema(LaunchTask)
     launch = launched | {"properties": launched["properties"] | {"subagent_type": choice}}
-    properties = fields | {"wait": field_schema(DelegateTask, "wait")}
     specs = [
-        ToolSpec("task", f"{DelegateTask.__doc__} Who can do it:\n{listed}", one | {"properties": properties}, effects=True, repeatable=False),
+        ToolSpec("task", f"{DelegateTask.__doc__} Who can do it:\n{listed}", one, effects=True, repeatable=False),
         ToolSpec("task_parallel", str(DelegateParallel.__doc__), many, effects=True, repeatable=False),
         ToolSpec("Task", str(LaunchTask.__doc__), launch, effects=True, repeatable=False),
     ]

@@ -30,6 +30,9 @@ AT_THE_EDGE = {413: "The body is larger than 1,000,000 bytes.", 415: "The body i
 SHORTER: dict[str, dict[str, str]] = {"task_output": {"wait": "wait_seconds"}}
 """Names that the query of an operation takes beside those of its fields."""
 
+IN_QUERY = ("format",)
+"""Fields that say how an answer looks: the query takes them too where all others are in the body."""
+
 TAGS = {
     "tasks": ("Tasks", "Units of work: create, follow, change and end them."),
     "delegate": ("Delegation", "Hand work to sub-agents and get what comes of it."),
@@ -85,7 +88,8 @@ def _operation(operation: Operation) -> dict[str, Any]:
     has_body = operation.method not in ("GET", "DELETE")
     path_parameters = [_parameter("path", name, schema["properties"][name], required=True) for name in in_path]
     query = rest | {name: rest[field] | {"description": f"The same as {field}."} for name, field in SHORTER.get(operation.name, {}).items()}
-    query_parameters = [] if has_body else [_parameter("query", name, field, required=name in required) for name, field in query.items()]
+    query = {name: field for name, field in query.items() if name in IN_QUERY} if has_body else query
+    query_parameters = [_parameter("query", name, field, required=name in required) for name, field in query.items()]
     found: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.description.partition("\n")[0],
@@ -192,7 +196,7 @@ def _add_progress(operation: dict[str, Any]) -> None:
     """What may wait can be listened to while it does."""
     operation["description"] += (
         "\n\nWith `Accept: text/event-stream` what goes on while it waits comes as server-sent events: `task_started`, `task_progress` and"
-        " `task_updated` for the tasks it waits for and those below them, `result` (index, task_id, result) for each piece of work as it"
+        " `task_updated` for the tasks it waits for and those below them, `result` (index, task_id, result, about) for each piece of work as it"
         " settles, `error` if the wait breaks, and last `end`, whose answer is what the plain call returns. What is refused is answered"
         " as ever. Who stops listening ends the wait and nothing else."
     )

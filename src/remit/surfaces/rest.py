@@ -16,13 +16,13 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, attend, call, fleet, task_counts
+from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, attend, call, enveloped, fleet, task_counts
 from remit.domain.record import fields
 from remit.domain.schema import field_schema
 from remit.domain.shape import describe
 from remit.domain.wire import dumps
 from remit.errors import Internal, InvalidParam, NotFound, RemitError, Unavailable, invalid
-from remit.surfaces.openapi import SHORTER, document
+from remit.surfaces.openapi import IN_QUERY, SHORTER, document
 from remit.surfaces.sse import HEARTBEAT, EventStream, attended, followed, position
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
@@ -103,19 +103,26 @@ class _Call:
         return _json(await call(self._core, self.name, await self.fields(request), self._caller))
 
     async def fields(self, request: Request) -> dict[str, Any]:
-        """What was sent: in the path, and in the query or the body."""
+        """What was sent: in the path, and in the query or the body; what cannot be read is refused as the operation refuses."""
+        with enveloped(self.name, {}):
+            return await self._sent(request)
+
+    async def _sent(self, request: Request) -> dict[str, Any]:
         query = _query(request)
         if self._has_body:
+            shaped = {name: query.pop(name) for name in IN_QUERY if name in query and name in self._types}
             if query:
                 raise invalid(next(iter(query)), "is in the query", "it in the JSON body")
             sent = _body(await request.body())
+            for name, text in shaped.items():
+                _must_agree(name, sent.get(name), text, "the query")
+            sent |= shaped
         else:
             _must_have_no_body(request)
             sent = {name: self._converted(name, text) for name, text in self._named(query).items()}
         for name, text in request.path_params.items():
             value = self._converted(name, text)
-            if sent.get(name) is not None and str(sent[name]) != str(value):
-                raise invalid(name, f"is {describe(sent[name])}, but {describe(value)} in the path", "it in the path alone")
+            _must_agree(name, sent.get(name), value, "the path")
             sent[name] = value
         return sent
 
@@ -131,6 +138,11 @@ class _Call:
     def _converted(self, name: str, text: str) -> Any:
         convert = _CONVERT.get(self._types.get(name, ""))
         return convert(name, text) if convert else text
+
+
+def _must_agree(name: str, sent: Any, value: Any, place: str) -> None:
+    if sent is not None and str(sent) != str(value):
+        raise invalid(name, f"is {describe(sent)}, but {describe(value)} in {place}", f"it in {place} alone")
 
 
 def _whole(name: str, text: str) -> int:

@@ -68,12 +68,16 @@ def parallel(session: Session, fields: dict[str, Any]) -> Result:
     return _delegated(session, "task_parallel", fields | {"tasks": _works(fields["tasks"])})
 
 
+_LIST = r'\s*\[\s*(?:[\[{"\]]|(?:-?\d[\d.]*|null|true|false)\s*,\s*(?:[\[{"]|null|true|false))'
+"""How a list of work begins; an objective may begin with a number in brackets."""
+
+
 def _works(path: Any) -> list[Any]:
     """A JSON list, or a line for each piece of work: its objective, or a JSON object. What begins like JSON must be JSON."""
     with usable("FILE", str(path)):
         text = path.read_text() if str(path) != "-" else sys.stdin.read()
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    works = _json("FILE", text) if re.match(r'\s*\[\s*[\[{"\]]', text) else [_work(number, line) for number, line in lines]
+    works = _json("FILE", text) if re.match(_LIST, text) else [_work(number, line) for number, line in lines]
     if not works:
         raise invalid("FILE", "holds no work", "a JSON list, or a line for each piece of work")
     return cast("list[Any]", works)
@@ -115,7 +119,7 @@ _CODES = {"completed": 0, "running": 0, "failed": 1, "timeout": 124, "cancelled"
 def delegated(answer: Result) -> int:
     """The exit code that tells how delegated work ended; of several, the worst."""
     results: list[Result] = answer.get("results", [answer])
-    return max(_CODES[result["data"]["status"]] for result in results)
+    return max(_CODES[result.get("data", result)["status"]] for result in results)
 
 
 def mcp(session: Session, _fields: dict[str, Any]) -> Result:

@@ -249,7 +249,11 @@ _TASKS = (
         "Show what came of a delegated task, or how it stands.",
         "task_output",
         page.delegated,
-        (_TASK, Argument("--wait", "wait_seconds", "wait so many seconds for its end", read.number, "N")),
+        (
+            _TASK,
+            Argument("--wait", "wait_seconds", "wait so many seconds for its end", read.number, "N"),
+            Argument("--offset", "offset", "leave out so many characters of the result", read.number, "N"),
+        ),
         code=act.delegated,
     ),
     Command(

@@ -362,9 +362,10 @@ def delegated(answer: Result, screen: Screen) -> None:
 def delegated_all(answer: Result, screen: Screen) -> None:
     """What came of each piece of work, in the order they were given."""
     for number, result in enumerate(answer["results"], 1):
-        data = result["data"]
-        screen.put(Ink(f"[{number}] ", "bold"), f"#{data['task_id']} {data['subagent_type']}: {data['status']}" if data["task_id"] else "refused")
-        screen.put(text=data["result"] or result.get("error", {}).get("message", ""), indent=2)
+        data, error = result.get("data", result), result.get("error") or ""
+        who = data.get("subagent_type") or data.get("agent_type")
+        screen.put(Ink(f"[{number}] ", "bold"), f"#{data['task_id']} {who}: {data['status']}" if data["task_id"] else "refused")
+        screen.put(text=data["result"] or (error if isinstance(error, str) else error.get("message", "")), indent=2)
 
 
 def canceled_all(answer: Result, screen: Screen) -> None:
