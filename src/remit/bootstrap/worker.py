@@ -4,7 +4,6 @@ import asyncio
 import gc
 import os
 import random
-import signal
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -17,6 +16,7 @@ from remit.app.core import Core
 from remit.app.recovery import Recovery
 from remit.app.scheduler import Scheduler
 from remit.app.worker import Worker
+from remit.bootstrap.stop import Stop
 from remit.config import Settings
 from remit.domain.due import AGENT
 from remit.domain.record import record
@@ -153,25 +153,13 @@ def rarely_collected() -> Generator[None]:
             gc.set_threshold(*before)
 
 
-async def work(core: Core, runner: Runner, options: WorkerOptions, signals: Sequence[int] = (signal.SIGTERM, signal.SIGINT)) -> None:
+async def work(core: Core, runner: Runner, options: WorkerOptions, begin: Callable[[], None] | None = None) -> None:
     """Work until a signal comes; the second one ends the process at once and leaves its tasks to others."""
     worker = RunningWorker(core, runner, options)
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        worker.stop()
-        for number in signals:
-            loop.remove_signal_handler(number)
-            signal.signal(number, at_once)
-
-    for number in signals:
-        loop.add_signal_handler(number, stop)
+    Stop().then(worker.stop)
+    if begin is not None:
+        begin()
     await worker.run()
-
-
-def at_once(number: int, _frame: object) -> None:
-    """End this process here and now; whatever it had under way is taken over by others once its lease runs out."""
-    os._exit(128 + number)
 
 
 @asynccontextmanager

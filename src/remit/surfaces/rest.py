@@ -34,7 +34,10 @@ log = logging.getLogger(__name__)
 
 
 def rest_app(core: Core, *, caller: Caller, stopping: asyncio.Event, heartbeat: float = HEARTBEAT) -> Starlette:
-    """Everything REST, in one app that answers on every path in the one error shape; streams end when `stopping` is set."""
+    """Everything REST, in one app that answers on every path in the one error shape; streams of events end when `stopping` is set.
+
+    What waits for tasks ends with the waits of the core.
+    """
     app = Starlette(
         routes=rest_routes(core, caller, stopping=stopping, heartbeat=heartbeat),
         exception_handlers={404: _no_such_path, 405: _wrong_method},
@@ -217,7 +220,7 @@ class _Streams:
     async def all_tasks(self, request: Request) -> ASGIApp:
         """Events of every task; `after` is a position."""
         after = _after(request)
-        return self._stream(followed(self._core, await position(self._core, _resumed(request) or after), None))
+        return self._events(followed(self._core, await position(self._core, _resumed(request) or after), None))
 
     def or_else(self, handler: Handler, streamed: Handler) -> Handler:
         """A stream for whoever asks for one, for others the plain answer."""
@@ -233,7 +236,7 @@ class _Streams:
 
         async def streamed(request: Request) -> ASGIApp:
             items = attend(self._core, call.name, await call.fields(request), self._caller)
-            return self._stream(attended(await anext(items), items))
+            return EventStream(attended(await anext(items), items), heartbeat=self._heartbeat)
 
         return streamed
 
@@ -243,7 +246,7 @@ class _Streams:
         task = await call(self._core, "get_task", {"task_id": task_id}, self._caller)
         known = resumed is not None or after is None
         start = await position(self._core, resumed) if known else await self._of_version(task["id"], _whole("after", str(after)))
-        return self._stream(followed(self._core, start, task["id"]))
+        return self._events(followed(self._core, start, task["id"]))
 
     async def _of_version(self, task_id: str, version: int) -> str:
         """Where an event of a task is: on a task `after` is a version, as in the operation."""
@@ -254,7 +257,7 @@ class _Streams:
         page = await call(self._core, "get_events", {"task_id": task_id, "after": version - 1, "limit": 1}, self._caller)
         return page["events"][0]["position"] if page["events"] else await position(self._core, None)
 
-    def _stream(self, blocks: AsyncGenerator[str, None]) -> ASGIApp:
+    def _events(self, blocks: AsyncGenerator[str, None]) -> ASGIApp:
         return EventStream(blocks, stopping=self._stopping, heartbeat=self._heartbeat)
 
 
