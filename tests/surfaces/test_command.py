@@ -355,6 +355,22 @@ def test_a_server_that_stops_starts_nothing_more_and_ends_at_once_when_told_twic
     assert (events_of(stubborn, "1")[-1], "RunStarted" in events_of(stubborn, "2")) == ("RunStarted", False)
 
 
+@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["worker"], ["run", "Saboteur"]], ids=["serve", "worker", "run"])
+def test_who_works_ends_in_an_error_when_its_worker_fails(tmp_path: Path, command: list[str]) -> None:
+    url = f"sqlite:///{tmp_path / 'remit.db'}"
+    shell = Shell(tmp_path, REMIT_RUNNER="tests.surfaces.stubborn:Stubborn", PYTHONPATH=environment()["PYTHONPATH"], REMIT_DATABASE_URL=url)
+    shell.remit("init")
+    if command[0] != "run":
+        shell.remit("task", "create", "Saboteur", "--owner", "general")
+    child = shell.started(*command)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 1
+    assert said.count("the worker has failed") == 1
+    assert "The worker has failed: RuntimeError: boom." in said.splitlines()[-2]
+    assert events_of(shell, "1")[-1] == "RunReleased"
+    assert shell.remit("doctor", "--json").json["workers"] == []
+
+
 def listens(host: str, port: int) -> bool:
     """Whether somebody takes connections there."""
     try:

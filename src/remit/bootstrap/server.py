@@ -94,7 +94,7 @@ async def _worker(core: Core, settings: Settings, stop: Stop, *, wanted: bool) -
         return
     from remit.bootstrap.worker import options_of, working
 
-    async with open_runner(core, settings) as runner, working(core, runner, options_of(settings)) as worker:
+    async with open_runner(core, settings) as runner, working(core, runner, options_of(settings), lambda _: stop.begin()) as worker:
         stop.then(worker.stop)
         yield
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import logging
 import os
 import random
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from remit import __version__
@@ -21,8 +23,10 @@ from remit.config import Settings
 from remit.domain.due import AGENT
 from remit.domain.record import record
 from remit.domain.wire import instant
-from remit.errors import RemitError, invalid
+from remit.errors import Internal, RemitError, Unavailable, invalid
 from remit.ports import Runner, WorkerRow
+
+log = logging.getLogger("remit.worker")
 
 RECONCILE_SECONDS = 60.0
 GARBAGE = 10_000
@@ -50,6 +54,9 @@ class RunningWorker:
 
     def __init__(self, core: Core, runner: Runner, options: WorkerOptions) -> None:
         self.name = worker_name(socket.gethostname(), os.getpid())
+        self.on_failure: Callable[[Exception], None] = lambda _: None
+        """Told at once when the worker fails."""
+        self._failure: Exception | None = None
         agents = _agents(core, options)
         self._core = core
         self._scheduler = Scheduler(core.store, core.service, core.clock, options.cron)
@@ -72,20 +79,37 @@ class RunningWorker:
             self._worker.handle,
             limits,
             lease_seconds=options.heartbeat_seconds,
+            failed=self._fail,
             fleet=options.fleet_limit,
             models=getattr(runner, "trouble", str),  # only remit's own knows of models
         )
 
     async def run(self) -> None:
-        """Work until stopped; runs under way then give their tasks back at their next boundary."""
-        await bury(self._core)
+        """Work until stopped; runs under way then give their tasks back at their next boundary. So they do when a part of it fails."""
+        await self._guarded(partial(bury, self._core))
         async with asyncio.TaskGroup() as group:
-            helpers = [group.create_task(self._worker.watch()), group.create_task(self._reconcile())]
+            helpers = [group.create_task(self._guarded(part)) for part in (self._worker.watch, self._reconcile)]
             try:
-                await self._engine.run()
+                await self._guarded(self._engine.run)
             finally:
                 for helper in helpers:
                     helper.cancel()
+        if self._failure is not None:
+            raise failed(self._failure) from self._failure
+
+    async def _guarded(self, part: Callable[[], Awaitable[None]]) -> None:
+        """A part without which the worker would be one only in name."""
+        try:
+            await part()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told at once and raised at the end
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is None:
+            self._failure = error
+            log.critical("the worker has failed: it claims nothing more and hands over", exc_info=error)
+            self.stop()
+            self.on_failure(error)
 
     def stop(self) -> None:
         """Claim nothing more, and hand over at the next boundary."""
@@ -104,6 +128,12 @@ class RunningWorker:
                 await self._scheduler.ensure()
                 await self._recovery.repair()
             await asyncio.sleep(RECONCILE_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - so that workers do not all look at once
+
+
+def failed(error: Exception, details: Mapping[str, Any] | None = None) -> RemitError:
+    """What is said of a worker that failed."""
+    kind = type(error) if isinstance(error, Unavailable) else Internal
+    return kind(f"The worker has failed: {type(error).__name__}: {error}.", hint="The log says more.", details=details)
 
 
 def _agents(core: Core, options: WorkerOptions) -> tuple[str, ...]:
@@ -127,9 +157,15 @@ def options_of(settings: Settings, agents: Sequence[str] | None = None) -> Worke
 
 
 @asynccontextmanager
-async def working(core: Core, runner: Runner, options: WorkerOptions) -> AsyncGenerator[RunningWorker, None]:
-    """A worker for the time of the block; at its end runs are handed over."""
+async def working(
+    core: Core, runner: Runner, options: WorkerOptions, on_failure: Callable[[Exception], None] | None = None
+) -> AsyncGenerator[RunningWorker, None]:
+    """A worker for the time of the block; at its end runs are handed over.
+
+    If it fails, nobody waits for tasks here any longer, unless told what to do instead; the block ends in the error.
+    """
     worker = RunningWorker(core, runner, options)
+    worker.on_failure = on_failure or (lambda error: core.waits.end(partial(failed, error)))
     with rarely_collected():
         running = asyncio.create_task(worker.run())
         try:
