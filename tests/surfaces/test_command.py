@@ -301,6 +301,18 @@ def test_a_signal_right_after_the_first_word_is_heard(shell: Shell, command: lis
     assert (child.returncode, "Traceback" in rest) == (0, False)
 
 
+@pytest.mark.parametrize(("agents", "problem"), [("nobody", "names nobody, which is no known agent"), (" , ", "is empty")], ids=["unknown", "none"])
+def test_a_worker_for_nobody_says_so_and_nothing_else(shell: Shell, agents: str, problem: str) -> None:
+    ran = shell.remit("worker", "--agents", agents)
+    assert (ran.code, f"agents: {problem}; expected some of build, explore," in ran.err, "remit works for" in ran.err) == (2, True, False)
+
+
+def test_a_worker_does_not_take_another_store_for_that_of_the_server_that_is_named(tmp_path: Path) -> None:
+    ran = Shell(tmp_path, REMIT_URL="http://127.0.0.1:9").remit("worker")
+    assert (ran.code, "url: is http://127.0.0.1:9, and this is not done through a server" in ran.err) == (2, True)
+    assert not (tmp_path / ".remit").exists()
+
+
 @contextmanager
 def asked(server: Served, target: str, body: Any = None, accept: str = "*/*") -> Iterator[HTTPConnection]:
     """A request that was sent and is not answered yet; with a body it is a POST."""

@@ -139,6 +139,8 @@ def failed(error: Exception, details: Mapping[str, Any] | None = None) -> RemitE
 def _agents(core: Core, options: WorkerOptions) -> tuple[str, ...]:
     """Whom a worker works for."""
     known = core.agents.ids()
+    if options.agents == ():
+        raise invalid("agents", "is empty", f"some of {', '.join(sorted(known))}, or no list at all for everybody")
     if options.agents is not None and (unknown := sorted(set(options.agents) - known)):
         raise invalid("agents", f"names {', '.join(unknown)}, which is no known agent", f"some of {', '.join(sorted(known))}")
     return tuple(sorted(known if options.agents is None else set(options.agents)))
