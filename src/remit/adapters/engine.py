@@ -136,6 +136,7 @@ class Engine:
         """
         pause = self._lease_seconds / 4
         last = time.monotonic()
+        away = False
         while True:
             await asyncio.sleep(pause)
             jobs = list(self._queue.working)
@@ -144,14 +145,16 @@ class Engine:
             try:
                 async with asyncio.timeout(end - asked if asked < end else pause):  # who was held up for long may still be the holder
                     lost = await self._store.beat(self._row._replace(running=self.running, models=self._models()), jobs)
-                last = asked
+                last, away = asked, False
             except Exception as error:  # noqa: BLE001 - leases must be kept whatever happens
                 if not isinstance(error, RemitError | TimeoutError | OSError):
                     self._failed(error)
                 if time.monotonic() + pause < end:
                     continue
-                log.warning("no lease could be renewed for %.1f s: what is under way here is left to others", time.monotonic() - last)
-                last, lost = time.monotonic(), set(jobs)
+                if jobs or not away:
+                    left = f"{len(jobs)} under way here, left to others" if jobs else "nothing is under way here"
+                    log.warning("the store could not be told for %.1f s that this worker lives; %s", time.monotonic() - last, left)
+                last, lost, away = time.monotonic(), set(jobs), True
             for job in lost & self._queue.working.keys():
                 self._queue.working[job].cancel(LOST)
 

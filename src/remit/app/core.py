@@ -38,6 +38,8 @@ class Core:
         self.clock, self.waits = clock, Waits()
         self.equipment: Callable[[], AbstractAsyncContextManager[Equipment]] | None = None
         """What agents would work with here, where that is known."""
+        self.lease_seconds = 10.0
+        """After how long a silence a worker is not called alive; each goes by the setting of its own process, as with limits."""
 
     async def do(self, command: Command, caller: Caller) -> Outcome:
         """Carry out a command."""

@@ -133,7 +133,7 @@ class RunningWorker:
 def failed(error: Exception, details: Mapping[str, Any] | None = None) -> RemitError:
     """What is said of a worker that failed."""
     kind = type(error) if isinstance(error, Unavailable) else Internal
-    return kind(f"The worker has failed: {type(error).__name__}: {error}.", hint="The log says more.", details=details)
+    return kind(f"The worker has failed: {type(error).__name__}: {str(error).rstrip('.')}.", hint="The log says more.", details=details)
 
 
 def _agents(core: Core, options: WorkerOptions) -> tuple[str, ...]:

@@ -29,6 +29,8 @@ Handler = Callable[[Request], Awaitable[ASGIApp]]
 
 RETRY_AFTER = {"Retry-After": "1"}
 MAX_QUERY_FIELDS = 64
+READY_SECONDS = 2.0
+"""How long the store is waited for when somebody asks whether all is well: who asks wants to know, and other calls are more patient."""
 
 log = logging.getLogger(__name__)
 
@@ -280,12 +282,16 @@ class _Ready:
 
     async def __call__(self, _: Request) -> Response:
         try:
-            await self._core.store.tail()
-            found = await fleet(self._core)
+            async with asyncio.timeout(READY_SECONDS):
+                await self._core.store.tail()
+                found = await fleet(self._core)
         except Exception as error:
+            late = isinstance(error, TimeoutError)
+            why = f"not within {READY_SECONDS:g} seconds" if late else str(error)
             # Asked every few seconds: where a store is merely away, a line each time is enough.
-            log.warning("The store does not answer: %s", error, exc_info=not isinstance(error, Unavailable))
-            raise Unavailable("The store does not answer.", hint="The server's log says more.") from error
+            log.warning("The store does not answer: %s", why, exc_info=not late and not isinstance(error, Unavailable))
+            told = f": {why}" if late or isinstance(error, RemitError) else "."
+            raise Unavailable(f"The store does not answer{told}", hint="The server's log says more.") from error
         return _json({"status": "ok", **found})
 
 
