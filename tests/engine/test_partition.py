@@ -14,6 +14,7 @@ import pytest
 from remit.adapters.postgres import store
 from remit.bootstrap import open_store
 from remit.domain.value import State
+from remit.errors import Unavailable
 from tests.crash.process import until
 from tests.engine.fleet import Fleet, fleet
 from tests.postgres import PostgresForTests
@@ -21,7 +22,8 @@ from tests.surfaces.http import house
 from tests.torture.ordeal import LEFT_IN_ORDER, Worker
 from tests.wire import wire
 
-LEASE_SECONDS = 3.0
+LEASE_SECONDS = 8.0
+"""A tenth of it is all that lies between the end of one holder and the beginning of the next."""
 
 
 @asynccontextmanager
@@ -80,6 +82,7 @@ async def test_a_worker_behind_a_silent_wire_stops_before_another_takes_over(pos
                 await team.until(task_id, lambda task: task.counts.runs == 2)
                 (_, (pid, at)) = await starts(team, task_id)
                 assert pid == heir.process.pid
+                await until(lambda: len(let_go(cut_off)) == 2)
                 assert [moment < at for moment in let_go(cut_off)] == [True, True], "it stopped by itself, and in time"
             gate.touch()
             for task_id in (busy, long):
@@ -131,3 +134,40 @@ async def test_whoever_only_listens_notices_that_the_wire_is_dead(postgres: Post
         while not told.done():  # what is committed before it listens again is told by that
             await team.create()
             await asyncio.sleep(0.05)
+
+
+async def test_who_asks_whether_all_is_well_does_not_wait_as_long_as_others(postgres: PostgresForTests) -> None:
+    async with wire(postgres.new_database()) as line, house(line.url) as at, asyncio.timeout(60):
+        assert (await at.ask("GET", "/readyz")).status == 200
+        line.cut()
+        answer = await at.ask("GET", "/readyz")
+        assert (answer.status, answer.code) == (503, "UNAVAILABLE")
+        assert "not within 2 seconds" in answer.json["error"]["message"], "its own limit, and not the store's"
+        line.heal()
+        assert (await at.ask("GET", "/readyz")).status == 200
+
+
+async def test_an_outage_is_told_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async with fleet("memory:") as team:
+        beat = team.core.store.beat
+        asked: list[bool] = []
+
+        async def away(*_: Any) -> set[int]:
+            asked.append(False)
+            raise Unavailable("The store is gone.")
+
+        async def back(*given: Any) -> set[int]:
+            asked.append(True)
+            return await beat(*given)
+
+        monkeypatch.setattr(team.core.store, "beat", back)
+        await team.hire(heartbeat_seconds=0.2)
+        await until(lambda: len(asked) > 2)  # it has begun, and renews
+        for outage in (1, 2):
+            for state, times in ((away, 20), (back, 1)):
+                asked.clear()
+                monkeypatch.setattr(team.core.store, "beat", state)
+                await until(lambda times=times: len(asked) >= times)  # type: ignore[misc]
+            told = [record.getMessage() for record in caplog.records if "this worker lives" in record.getMessage()]
+            assert len(told) == outage
+            assert told[-1].endswith("nothing is under way here")

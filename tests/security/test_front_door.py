@@ -322,3 +322,40 @@ async def test_the_wire_is_guarded_too(home: House) -> None:
         assert (await _wire(served.host, "GET /healthz HTTP/1.1\nHost: evil.example\n")).code == "INVALID_PARAM"
         assert (await _wire(served.host, f"GET http://evil.example/api/tasks HTTP/1.1\nHost: {served.host}\n")).status == 401
         assert len((await home.ask("GET", "/api/tasks")).json["tasks"]) == 1
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["unanswered", "answered in part"])
+async def test_who_is_cut_off_by_a_server_that_stops_is_told_so(begun: bool) -> None:
+    stopping, waiting = asyncio.Event(), asyncio.Event()
+    sent: list[Message] = []
+
+    async def slow(_: Message, __: Receive, send: Send) -> None:
+        if begun:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        waiting.set()
+        await asyncio.Event().wait()
+
+    async def collect(message: Message) -> None:
+        sent.append(message)
+
+    async def nothing() -> Message:
+        raise AssertionError("there is no body to read")
+
+    door = Guard(slow, token=TOKEN, hosts={HOST}, stopping=stopping)
+    scope = {"type": "http", "scheme": "http", "method": "GET", "path": "/", "headers": [(b"host", HOST.encode())]}
+    scope["headers"].append((b"authorization", f"Bearer {TOKEN}".encode()))  # type: ignore[attr-defined]
+    for told in (False, True):
+        serving = asyncio.create_task(door(scope, nothing, collect))
+        await waiting.wait()
+        waiting.clear()
+        serving.cancel()
+        if told:
+            await serving
+        else:
+            with pytest.raises(asyncio.CancelledError):
+                await serving
+            stopping.set()
+    if begun:
+        assert [message["type"] for message in sent] == ["http.response.start"] * 2, "nothing after what was said"
+    else:
+        assert (sent[0]["status"], json.loads(sent[1]["body"])["error"]["code"]) == (503, "UNAVAILABLE")

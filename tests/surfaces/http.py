@@ -3,7 +3,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, cast
 from urllib.parse import unquote
@@ -13,6 +13,7 @@ import uvicorn
 from remit.adapters.clock import SystemClock
 from remit.app.agents import AgentRegistry
 from remit.bootstrap import open_store
+from remit.bootstrap.server import STOPPING
 from remit.catalog import Caller, Core, call
 from remit.ports import Store
 from remit.surfaces.guard import App, Guard, Message
@@ -131,6 +132,11 @@ class Site(House):
     url: str
     server: "Server"
 
+    def halt(self) -> None:
+        """Let nobody wait any longer."""
+        self.stopping.set()
+        self.core.waits.end(STOPPING)
+
     async def stop(self) -> None:
         """Stop as `remit serve` does, and wait for the end."""
         self.server.leaving.set()
@@ -140,10 +146,10 @@ class Site(House):
 class Server(uvicorn.Server):
     """Says when it is ready, and ends streams before it waits for them."""
 
-    def __init__(self, app: App, stopping: asyncio.Event) -> None:
+    def __init__(self, app: App, stop: Callable[[], None]) -> None:
         super().__init__(uvicorn.Config(cast("Any", app), lifespan="off", log_level="error", access_log=False, timeout_graceful_shutdown=5))
         self.ready, self.leaving, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._stopping = stopping
+        self._stop = stop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Tell whoever waits."""
@@ -156,8 +162,8 @@ class Server(uvicorn.Server):
         await self.leaving.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End streams, then connections."""
-        self._stopping.set()
+        """End streams and waits, then connections."""
+        self._stop()
         await super().shutdown(sockets)
         self.ended.set()
 
@@ -170,7 +176,7 @@ async def site(store: Store, port: int = 0, heartbeat: float = 15.0) -> AsyncIte
         listener.bind(("127.0.0.1", port))
         host = f"127.0.0.1:{listener.getsockname()[1]}"
         found = Site(store, host, heartbeat)
-        found.url, found.server = f"http://{host}", Server(found.door, found.stopping)
+        found.url, found.server = f"http://{host}", Server(found.door, found.halt)
         async with asyncio.TaskGroup() as group:
             group.create_task(found.server.serve(sockets=[listener]))
             await found.server.ready.wait()

@@ -11,8 +11,9 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from datetime import UTC, datetime
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +21,10 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from tests.crash.process import environment
 from tests.people import desk
 from tests.postgres import PostgresForTests
 from tests.surfaces.cli_host import Said
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class Shell:
@@ -54,22 +54,35 @@ def shell(tmp_path: Path) -> Shell:
     return made
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Whoever is started meanwhile listens to Ctrl-C, also where the tests themselves were started in the background and do not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Served(NamedTuple):
     """A running `remit serve`."""
 
     url: str
     process: "subprocess.Popen[str]"
+    token: str
 
 
 @contextmanager
 def served(shell: Shell, *arguments: str) -> Iterator[Served]:
     """A running `remit serve`, which is killed at the end if it is still there; it must not have complained."""
-    child = shell.started("serve", "--port", "0", *arguments)
+    token = shell.remit("token", "show").out.strip()
+    with interruptible():
+        child = shell.started("serve", "--port", "0", *arguments)
     assert child.stderr is not None
     found = re.search(r"http://127\.0\.0\.1:\d+", child.stderr.readline())
     assert found is not None
     try:
-        yield Served(found[0], child)
+        yield Served(found[0], child, token)
     finally:
         child.kill()
         _, rest = child.communicate(timeout=20)
@@ -243,7 +256,7 @@ def events_of(shell: Shell, task_id: str) -> list[str]:
 @pytest.fixture
 def stubborn(tmp_path: Path, durable_url: str) -> Shell:
     """A shell whose workers work until they are told to stop."""
-    runner = {"REMIT_RUNNER": "tests.surfaces.stubborn:Stubborn", "PYTHONPATH": str(ROOT)}
+    runner = {"REMIT_RUNNER": "tests.surfaces.stubborn:Stubborn", "PYTHONPATH": environment()["PYTHONPATH"]}
     shell = Shell(tmp_path, **runner, REMIT_HEARTBEAT_SECONDS="1", REMIT_DATABASE_URL=durable_url)
     assert shell.remit("init").code == 0
     return shell
@@ -278,23 +291,114 @@ def test_a_worker_hands_over_when_told_to_stop_and_ends_at_once_when_told_twice(
         until(lambda: events_of(stubborn, "2")[-2:] == ["RunLost", "RunStarted"])
 
 
+@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["worker"]], ids=["serve", "worker"])
+def test_a_signal_right_after_the_first_word_is_heard(shell: Shell, command: list[str]) -> None:
+    child = shell.started(*command)
+    assert child.stderr is not None
+    assert child.stderr.readline()
+    child.send_signal(signal.SIGTERM)
+    _, rest = child.communicate(timeout=20)
+    assert (child.returncode, "Traceback" in rest) == (0, False)
+
+
+@pytest.mark.parametrize(("agents", "problem"), [("nobody", "names nobody, which is no known agent"), (" , ", "is empty")], ids=["unknown", "none"])
+def test_a_worker_for_nobody_says_so_and_nothing_else(shell: Shell, agents: str, problem: str) -> None:
+    ran = shell.remit("worker", "--agents", agents)
+    assert (ran.code, f"agents: {problem}; expected some of build, explore," in ran.err, "remit works for" in ran.err) == (2, True, False)
+
+
+def test_a_worker_does_not_take_another_store_for_that_of_the_server_that_is_named(tmp_path: Path) -> None:
+    ran = Shell(tmp_path, REMIT_URL="http://127.0.0.1:9").remit("worker")
+    assert (ran.code, "url: is http://127.0.0.1:9, and this is not done through a server" in ran.err) == (2, True)
+    assert not (tmp_path / ".remit").exists()
+
+
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Whoever is started meanwhile listens to Ctrl-C, also where the tests themselves were started in the background and do not."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def asked(server: Served, target: str, body: Any = None, accept: str = "*/*") -> Iterator[HTTPConnection]:
+    """A request that was sent and is not answered yet; with a body it is a POST."""
+    headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json", "Accept": accept}
+    with closing(HTTPConnection(server.url.removeprefix("http://"), timeout=60)) as connection:
+        connection.request("GET" if body is None else "POST", target, None if body is None else json.dumps(body), headers)
+        yield connection
+
+
+def test_whoever_waits_at_a_server_that_stops_hears_that_the_work_goes_on(stubborn: Shell) -> None:
+    stubborn.remit("task", "create", "Gentle", "--owner", "general")
+    work = {"objective": "Gentle", "subagent_type": "general"}
+    stream = "text/event-stream"
+    with served(stubborn) as server, ExitStack() as stack:
+        result = stack.enter_context(asked(server, "/api/tasks/1/result?wait=600"))
+        events = stack.enter_context(asked(server, "/api/events", accept=stream)).getresponse()
+        one = stack.enter_context(asked(server, "/api/delegate", work))
+        until(lambda: "RunStarted" in events_of(stubborn, "2"))
+        two = stack.enter_context(asked(server, "/api/delegate/parallel", {"tasks": [work, work]}))
+        until(lambda: "RunStarted" in events_of(stubborn, "4"))
+        told = stack.enter_context(asked(server, "/api/delegate", work, accept=stream)).getresponse()
+        until(lambda: "RunStarted" in events_of(stubborn, "5"))
+        server.process.send_signal(signal.SIGINT)
+        for connection, ids in ((result, {"task_id": "1"}), (one, {"task_id": "2"}), (two, {"task_ids": ["3", "4"]})):
+            answer = connection.getresponse()
+            said = json.load(answer)
+            assert (answer.status, said["error"]["code"], said["error"]["details"]) == (503, "UNAVAILABLE", ids)
+            assert "is stopping" in said["error"]["message"]
+            assert "The work goes on" in said["error"]["message"]
+            assert said.keys() == ({"error"} if connection is result else {"status", "data", "text", "stats", "context", "error"})
+        assert b"event: TaskCreated" in events.read()
+        *_, last, end = told.read().decode().split("\n\n")
+        assert (last.splitlines()[0], end) == ("event: error", "")
+        assert json.loads(last.splitlines()[1].removeprefix("data: "))["error"]["details"] == {"task_id": "5"}
+        assert server.process.wait(20) == 0
+    assert [events_of(stubborn, str(task_id))[-1] for task_id in range(1, 6)] == ["RunReleased"] * 5
+
+
+def test_a_server_that_stops_starts_nothing_more_and_ends_at_once_when_told_twice_whoever_is_connected(stubborn: Shell) -> None:
+    stubborn.remit("task", "create", "Stubborn", "--owner", "general")
+    with served(stubborn) as server:
+        until(lambda: "RunStarted" in events_of(stubborn, "1"))
+        host, _, port = server.url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port))) as slow:
+            head = f"POST /api/tasks HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {server.token}\r\n"
+            slow.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n".encode())  # and no more
+            server.process.send_signal(signal.SIGTERM)
+            until(lambda: not listens(host, int(port)))
+            stubborn.remit("task", "create", "Gentle", "--owner", "general")
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(20) == 128 + signal.SIGTERM
+    assert (events_of(stubborn, "1")[-1], "RunStarted" in events_of(stubborn, "2")) == ("RunStarted", False)
+
+
+@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["worker"], ["run", "Saboteur"]], ids=["serve", "worker", "run"])
+def test_who_works_ends_in_an_error_when_its_worker_fails(tmp_path: Path, command: list[str]) -> None:
+    url = f"sqlite:///{tmp_path / 'remit.db'}"
+    shell = Shell(tmp_path, REMIT_RUNNER="tests.surfaces.stubborn:Stubborn", PYTHONPATH=environment()["PYTHONPATH"], REMIT_DATABASE_URL=url)
+    shell.remit("init")
+    if command[0] != "run":
+        shell.remit("task", "create", "Saboteur", "--owner", "general")
+    child = shell.started(*command)
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 1
+    assert said.count("the worker has failed") == 1
+    assert "The worker has failed: RuntimeError: boom." in said.splitlines()[-2]
+    assert events_of(shell, "1")[-1] == "RunReleased"
+    assert shell.remit("doctor", "--json").json["workers"] == []
+
+
+def listens(host: str, port: int) -> bool:
+    """Whether somebody takes connections there."""
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+        socket.create_connection((host, port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 def test_an_interrupted_run_hands_over_and_ends_at_once_when_interrupted_again(tmp_path: Path, durable_url: str) -> None:
-    shell = Shell(tmp_path, REMIT_RUNNER="tests.surfaces.stubborn:Stubborn", PYTHONPATH=str(ROOT), REMIT_DATABASE_URL=durable_url)
+    shell = Shell(tmp_path, REMIT_RUNNER="tests.surfaces.stubborn:Stubborn", PYTHONPATH=environment()["PYTHONPATH"], REMIT_DATABASE_URL=durable_url)
     for task_id, title, last in (("1", "Gentle", "RunReleased"), ("2", "Stubborn", "RunStarted")):
         with interruptible():
             run = shell.started("run", title)
         assert run.stderr is not None
-        assert any("running" in line for line in run.stderr)
+        assert any("· running" in line for line in run.stderr)
         run.send_signal(signal.SIGINT)
         if title == "Stubborn":
             until((tmp_path / "deaf").exists)
@@ -322,10 +426,9 @@ def test_a_server_serves_schedules_and_works_in_one_process(tmp_path: Path, dura
 
 
 def test_a_server_without_a_worker_leaves_the_work_to_others_and_shows_them(stubborn: Shell) -> None:
-    token = stubborn.remit("token", "show").out.strip()
     began = datetime.now(UTC)
     with served(stubborn, "--no-worker") as server:
-        request = urllib.request.Request(f"{server.url}/readyz", headers={"Authorization": f"Bearer {token}"})
+        request = urllib.request.Request(f"{server.url}/readyz", headers={"Authorization": f"Bearer {server.token}"})
 
         def ready() -> list[Any]:
             with urllib.request.urlopen(request, timeout=20) as answer:
@@ -335,14 +438,26 @@ def test_a_server_without_a_worker_leaves_the_work_to_others_and_shows_them(stub
             stubborn.remit("task", "create", "Gentle", "--owner", owner)
         assert (ready(), stubborn.remit("doctor", "--json").json["workers"]) == ([], [])
         with working(stubborn, "--agents", "general,explore", "--concurrency", "3") as worker:
-            until(lambda: [row["running"] for row in ready()] == [2])
-            for (row,) in (ready(), stubborn.remit("doctor", "--json").json["workers"]):
-                assert (row["host"], row["pid"], row["alive"], row["running"]) == (socket.gethostname(), worker.pid, True, 2)
+            for look in (ready, lambda: stubborn.remit("doctor", "--json").json["workers"]):
+                row = busy(look)
+                assert (row["host"], row["pid"]) == (socket.gethostname(), worker.pid)
                 assert (row["agents"], row["concurrency"]) == (["explore", "general"], 3)
                 assert began < datetime.fromisoformat(row["since"]) < datetime.now(UTC)
             pulses = [ready()[0]["heartbeat_seconds_ago"] for _ in range(2)]
             until(lambda: pulses.append(ready()[0]["heartbeat_seconds_ago"]) or pulses[-1] < pulses[-2])  # type: ignore[func-returns-value]
         assert [task["state"] for task in stubborn.remit("task", "list", "--json").json["tasks"] if task["owner"] == "plan"] == ["pending"]
+
+
+def busy(look: Callable[[], list[Any]]) -> Any:
+    """The one worker there is, once it is seen alive with both of its runs; between two heartbeats a short lease may seem to be over."""
+    found: list[Any] = []
+
+    def seen() -> bool:
+        found[:] = look()
+        return [(row["alive"], row["running"]) for row in found] == [(True, 2)]
+
+    until(seen)
+    return found[0]
 
 
 def test_work_is_handed_out_without_a_key_a_server_or_a_worker(shell: Shell) -> None:

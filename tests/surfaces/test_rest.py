@@ -324,6 +324,7 @@ async def test_health_and_readiness(home: House) -> None:
 async def test_readiness_and_metrics_show_who_works_and_what_waits(home: House) -> None:
     trouble = {"endpoint": "http://model/v1", "agent": None, "circuit": "open", "failures": 10}
     row = WorkerRow("w1", "host", 7, "0.1", "general,plan", 8, "2026-01-01T06:00:00.000000Z", 2, models=json.dumps([trouble]))
+    home.core.lease_seconds = 60.0
     await home.store.beat(row, [])
     await home.store.commit(Unit((), (), jobs=(Job("run/1", "agent/general"), Job("tell/2"))))
     ready = (await home.ask("GET", "/readyz")).json
@@ -346,6 +347,9 @@ async def test_readiness_and_metrics_show_who_works_and_what_waits(home: House) 
     assert 'remit_jobs{queue="agent/general",state="queued"} 1' in told
     assert "remit_workers 1" in told
     assert 'remit_model_trouble{worker="w1",endpoint="http://model/v1",agent="",circuit="open"} 1' in told
+    home.core.lease_seconds = 0.0
+    assert [worker["alive"] for worker in (await home.ask("GET", "/readyz")).json["workers"]] == [False], "silent for longer than a lease"
+    assert "remit_workers 0" in (await home.ask("GET", "/metrics")).body.decode()
 
 
 async def test_a_store_that_is_gone_is_unavailable_and_says_when_to_come_back(home: House, caplog: pytest.LogCaptureFixture) -> None:
@@ -353,6 +357,7 @@ async def test_a_store_that_is_gone_is_unavailable_and_says_when_to_come_back(ho
     for path in ("/readyz", "/api/tasks"):
         answer = await home.ask("GET", path)
         assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "UNAVAILABLE", "1")
+        assert "The database is gone." in answer.json["error"]["message"]
     assert (await home.ask("GET", "/healthz")).status == 200
     assert caplog.text.count("\n") == 1
     assert "The database is gone." in caplog.text

@@ -66,11 +66,14 @@ class Engine:
         limits: Mapping[str, int],
         *,
         lease_seconds: float,
+        failed: Callable[[Exception], None],
         fleet: int = 0,
         models: Callable[[], str] = str,
     ) -> None:
         self._store, self._row, self._handler, self._lease_seconds, self._models = store, row, handler, lease_seconds, models
-        self._queue = _Queue(store, row, limits, lease_seconds, fleet)
+        self._failed = failed
+        """Told at once of what nobody foresaw: the manager itself says it only when all that is under way has ended."""
+        self._queue = _Queue(store, row, limits, lease_seconds, fleet, failed)
         self._manager = _Manager(cast("RepositoryPort", self._queue), CHANNEL)  # of which it calls what is below
         self._manager.min_dequeue_poll_interval = timedelta(seconds=SOON_SECONDS)
         for queue in (SIGNALS, *limits):
@@ -133,6 +136,7 @@ class Engine:
         """
         pause = self._lease_seconds / 4
         last = time.monotonic()
+        away = False
         while True:
             await asyncio.sleep(pause)
             jobs = list(self._queue.working)
@@ -141,28 +145,38 @@ class Engine:
             try:
                 async with asyncio.timeout(end - asked if asked < end else pause):  # who was held up for long may still be the holder
                     lost = await self._store.beat(self._row._replace(running=self.running, models=self._models()), jobs)
-                last = asked
-            except (RemitError, TimeoutError, OSError):
+                last, away = asked, False
+            except Exception as error:  # noqa: BLE001 - leases must be kept whatever happens
+                if not isinstance(error, RemitError | TimeoutError | OSError):
+                    self._failed(error)
                 if time.monotonic() + pause < end:
                     continue
-                log.warning("no lease could be renewed for %.1f s: what is under way here is left to others", time.monotonic() - last)
-                last, lost = time.monotonic(), set(jobs)
+                if jobs or not away:
+                    left = f"{len(jobs)} under way here, left to others" if jobs else "nothing is under way here"
+                    log.warning("the store could not be told for %.1f s that this worker lives; %s", time.monotonic() - last, left)
+                last, lost, away = time.monotonic(), set(jobs), True
             for job in lost & self._queue.working.keys():
                 self._queue.working[job].cancel(LOST)
 
     async def _listen(self) -> None:
         """Ring the manager's bell whenever there may be a job."""
-        async with self._store.watch("jobs") as bell:
-            while True:
-                await bell.wait()
-                self._queue.driver.ring()
+        try:
+            async with self._store.watch("jobs") as bell:
+                while True:
+                    await bell.wait()
+                    self._queue.driver.ring()
+        except Exception as error:  # noqa: BLE001 - nobody else would ever hear of it
+            self._failed(error)
 
 
 class _Queue:
     """What PgQueuer asks of a repository, answered by the store's queue."""
 
-    def __init__(self, store: JobQueue, row: WorkerRow, limits: Mapping[str, int], lease_seconds: float, fleet: int) -> None:
+    def __init__(
+        self, store: JobQueue, row: WorkerRow, limits: Mapping[str, int], lease_seconds: float, fleet: int, failed: Callable[[Exception], None]
+    ) -> None:
         self._store, self._row, self._limits, self._lease_seconds, self._fleet = store, row, limits, lease_seconds, fleet
+        self._failed = failed
         self.driver = _Driver()
         self.qbe = _Environment()
         self.taken: dict[int, Taken] = {}
@@ -209,6 +223,9 @@ class _Queue:
             log.warning("the queue cannot be read: %s", error)
             self._next = DEQUEUE_SECONDS
             return []
+        except Exception as error:
+            self._failed(error)
+            raise
         fresh = [job for job in jobs if job.id not in self.taken]
         self.taken |= {job.id: job for job in fresh}
         self.running += sum(job.queue != SIGNALS for job in fresh)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from remit.app.agents import AgentRegistry
 from remit.app.query import Asking, ask, get_task
 from remit.app.service import Held, Outcome, Service
+from remit.app.wait import Waits
 from remit.domain.command import Command
 from remit.domain.output import Files, Sought
 from remit.domain.project import Change
@@ -34,9 +35,11 @@ class Core:
     def __init__(self, store: Store, clock: Clock, agents: AgentRegistry, folder: str = "") -> None:
         self.store, self.agents, self.folder = store, agents, folder
         self.service = Service(store, clock, agents, self.look_for)
-        self.clock = clock
+        self.clock, self.waits = clock, Waits()
         self.equipment: Callable[[], AbstractAsyncContextManager[Equipment]] | None = None
         """What agents would work with here, where that is known."""
+        self.lease_seconds = 10.0
+        """After how long a silence a worker is not called alive; each goes by the setting of its own process, as with limits."""
 
     async def do(self, command: Command, caller: Caller) -> Outcome:
         """Carry out a command."""

@@ -204,9 +204,7 @@ async def ended(core: Core, task_ids: Iterable[str], until: float | None = None)
             if until is not None and asyncio.get_running_loop().time() >= until:
                 return
             if open_ids:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(until):
-                        await bell.wait()
+                await core.waits.ring(bell, until, open_ids)
 
 
 async def must_have_worker(core: Core, task_id: str) -> None:

@@ -3,14 +3,12 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from remit.app.conversation import EVERYTHING
 from remit.app.core import Core
 from remit.codec import task_of
 from remit.domain.value import Task
-from remit.ports import Watch
 
 Item = dict[str, Any]
 
@@ -30,20 +28,11 @@ async def watched(
         while True:
             for item in await sight.look():
                 yield item
-            if sight.over or (until is not None and asyncio.get_running_loop().time() >= until):
+            if not sight.awaited or (until is not None and asyncio.get_running_loop().time() >= until):
                 return
-            if not await _rung(bell, until, still_seconds):
+            silence = asyncio.get_running_loop().time() + still_seconds
+            if not await core.waits.ring(bell, silence if until is None else min(silence, until), sight.awaited):
                 yield sight.again()
-
-
-async def _rung(bell: Watch, until: float | None, still_seconds: float) -> bool:
-    """False if nothing happened for too long."""
-    silence = asyncio.get_running_loop().time() + still_seconds
-    with suppress(TimeoutError):
-        async with asyncio.timeout_at(silence if until is None else min(silence, until)):
-            await bell.wait()
-            return True
-    return False
 
 
 class _Seen:
@@ -78,9 +67,9 @@ class _Sight:
         self._last: Item = {}
 
     @property
-    def over(self) -> bool:
-        """True once the tasks at the top have ended."""
-        return not self._live & self._roots
+    def awaited(self) -> set[str]:
+        """The tasks at the top that have not ended."""
+        return self._live & self._roots
 
     def again(self) -> Item:
         """What was said last."""

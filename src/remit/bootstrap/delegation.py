@@ -9,7 +9,8 @@ from typing import Any
 from remit import config
 from remit.app.progress import watched
 from remit.bootstrap.api import operator
-from remit.bootstrap.worker import at_once, embedded_worker, worker_alive
+from remit.bootstrap.stop import at_once
+from remit.bootstrap.worker import embedded_worker, worker_alive
 from remit.bootstrap.workspace import open_workspace
 from remit.catalog import Caller, attend
 from remit.client import RemitClient

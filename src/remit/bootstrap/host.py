@@ -70,6 +70,7 @@ class WorkspaceHost:
         """Work on tasks until stopped."""
         from remit.bootstrap.server import serve_worker
 
+        self._for_database()
         self.make_workspace()
         serve_worker(self._settings, agents)
 

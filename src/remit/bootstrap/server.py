@@ -3,11 +3,11 @@
 import asyncio
 import gc
 import ipaddress
-import signal
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, cast
 
 import uvicorn
@@ -15,7 +15,8 @@ import uvicorn
 from remit import __version__, config
 from remit.bootstrap.api import operator
 from remit.bootstrap.runner import open_runner
-from remit.bootstrap.worker import GARBAGE, at_once, embedded_worker
+from remit.bootstrap.stop import Stop
+from remit.bootstrap.worker import GARBAGE, embedded_worker
 from remit.bootstrap.workspace import open_workspace
 from remit.catalog import Caller, Core
 from remit.config import Settings
@@ -23,7 +24,7 @@ from remit.errors import Unavailable, invalid
 from remit.surfaces.guard import App, Guard, Message, Receive, Send
 
 GRACE_SECONDS = 5
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOPPING = partial(Unavailable, "The server is stopping.", hint="The work goes on: task_output tells what came of it when a server is back.")
 
 
 def serve(settings: Settings, *, insecure: bool, worker: bool = True) -> None:
@@ -66,33 +67,35 @@ async def _work(settings: Settings, agents: Sequence[str] | None) -> None:
     options = options_of(settings, agents)
     async with open_workspace(settings) as core, open_runner(core, settings) as runner:
         whom = ", ".join(options.agents or sorted(core.agents.ids()))
-        print(f"remit works for {whom}, {options.concurrency} runs at once; Ctrl-C hands over, twice stops at once.", file=sys.stderr, flush=True)
-        await work(core, runner, options)
+        told = f"remit works for {whom}, {options.concurrency} runs at once; Ctrl-C hands over, twice stops at once."
+        await work(core, runner, options, lambda: print(told, file=sys.stderr, flush=True))
 
 
 async def _serve(settings: Settings, host: str, listener: socket.socket, worker: bool) -> None:
     port = int(listener.getsockname()[1])
-    stopping = asyncio.Event()
-    async with open_workspace(settings) as core, _worker(core, settings, worker):
+    async with open_workspace(settings) as core, _worker(core, settings, stop := Stop(), wanted=worker):
+        stop.then(lambda: core.waits.end(STOPPING))
         from remit.surfaces.mcp import mcp_http, mcp_server
 
         caller = Caller(actor=operator())
         mcp = mcp_http(mcp_server(core, caller, __version__))
-        app = Guard(_both(_rest(core, caller, stopping), mcp), token=config.token(settings), hosts=allowed_hosts(host, port) | _further(settings))
+        hosts = allowed_hosts(host, port) | _further(settings)
+        app = Guard(_both(_rest(core, caller, stop.begun), mcp), token=config.token(settings), hosts=hosts, stopping=stop.begun)
         async with mcp.run():
             print(f"remit serves REST at http://{_shown(host)}:{port}/api and MCP at http://{_shown(host)}:{port}/mcp", file=sys.stderr)
             print("`remit token show` prints the token; Ctrl-C stops.", file=sys.stderr, flush=True)
-            await _Server(app, stopping.set).serve(sockets=[listener])
+            await _Server(app, stop.begun).serve(sockets=[listener])
 
 
 @asynccontextmanager
-async def _worker(core: Core, settings: Settings, wanted: bool) -> AsyncGenerator[None, None]:
+async def _worker(core: Core, settings: Settings, stop: Stop, *, wanted: bool) -> AsyncGenerator[None, None]:
     if not wanted:
         yield
         return
     from remit.bootstrap.worker import options_of, working
 
-    async with open_runner(core, settings) as runner, working(core, runner, options_of(settings)):
+    async with open_runner(core, settings) as runner, working(core, runner, options_of(settings), lambda _: stop.begin()) as worker:
+        stop.then(worker.stop)
         yield
 
 
@@ -131,30 +134,21 @@ def _both(rest: App, mcp: Any) -> App:
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it begins to stop, so that open streams can end by themselves."""
+    """A server that stops when it is told to, and leaves signals to whoever tells it."""
 
-    def __init__(self, app: App, on_stop: Callable[[], None]) -> None:
+    def __init__(self, app: App, stopping: asyncio.Event) -> None:
         settings: dict[str, Any] = {"lifespan": "off", "log_level": "warning", "access_log": False, "server_header": False}
         super().__init__(uvicorn.Config(cast("Any", app), timeout_graceful_shutdown=GRACE_SECONDS, **settings))
-        self._on_stop = on_stop
+        self._stopping = stopping
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Stop on a signal; it is not raised again afterwards, since there may be runs to hand over."""
-        loop = asyncio.get_running_loop()
-        for number in SIGNALS:
-            loop.add_signal_handler(number, self.handle_exit, number, None)
-        try:
-            yield
-        finally:
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
-                signal.signal(number, at_once)
+        """Nothing: whoever runs it listens to them."""
+        yield
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End open streams, then the connections."""
-        self._on_stop()
-        await super().shutdown(sockets)
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to stop; asked ten times a second."""
+        return self._stopping.is_set() or await super().on_tick(counter)
 
 
 def allowed_hosts(host: str, port: int) -> frozenset[str]:

@@ -2,12 +2,13 @@
 
 import asyncio
 import gc
+import logging
 import os
 import random
-import signal
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from remit import __version__
@@ -17,12 +18,15 @@ from remit.app.core import Core
 from remit.app.recovery import Recovery
 from remit.app.scheduler import Scheduler
 from remit.app.worker import Worker
+from remit.bootstrap.stop import Stop
 from remit.config import Settings
 from remit.domain.due import AGENT
 from remit.domain.record import record
 from remit.domain.wire import instant
-from remit.errors import RemitError, invalid
+from remit.errors import Internal, RemitError, Unavailable, invalid
 from remit.ports import Runner, WorkerRow
+
+log = logging.getLogger("remit.worker")
 
 RECONCILE_SECONDS = 60.0
 GARBAGE = 10_000
@@ -50,6 +54,9 @@ class RunningWorker:
 
     def __init__(self, core: Core, runner: Runner, options: WorkerOptions) -> None:
         self.name = worker_name(socket.gethostname(), os.getpid())
+        self.on_failure: Callable[[Exception], None] = lambda _: None
+        """Told at once when the worker fails."""
+        self._failure: Exception | None = None
         agents = _agents(core, options)
         self._core = core
         self._scheduler = Scheduler(core.store, core.service, core.clock, options.cron)
@@ -72,20 +79,37 @@ class RunningWorker:
             self._worker.handle,
             limits,
             lease_seconds=options.heartbeat_seconds,
+            failed=self._fail,
             fleet=options.fleet_limit,
             models=getattr(runner, "trouble", str),  # only remit's own knows of models
         )
 
     async def run(self) -> None:
-        """Work until stopped; runs under way then give their tasks back at their next boundary."""
-        await bury(self._core)
+        """Work until stopped; runs under way then give their tasks back at their next boundary. So they do when a part of it fails."""
+        await self._guarded(partial(bury, self._core))
         async with asyncio.TaskGroup() as group:
-            helpers = [group.create_task(self._worker.watch()), group.create_task(self._reconcile())]
+            helpers = [group.create_task(self._guarded(part)) for part in (self._worker.watch, self._reconcile)]
             try:
-                await self._engine.run()
+                await self._guarded(self._engine.run)
             finally:
                 for helper in helpers:
                     helper.cancel()
+        if self._failure is not None:
+            raise failed(self._failure) from self._failure
+
+    async def _guarded(self, part: Callable[[], Awaitable[None]]) -> None:
+        """A part without which the worker would be one only in name."""
+        try:
+            await part()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told at once and raised at the end
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is None:
+            self._failure = error
+            log.critical("the worker has failed: it claims nothing more and hands over", exc_info=error)
+            self.stop()
+            self.on_failure(error)
 
     def stop(self) -> None:
         """Claim nothing more, and hand over at the next boundary."""
@@ -106,9 +130,17 @@ class RunningWorker:
             await asyncio.sleep(RECONCILE_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - so that workers do not all look at once
 
 
+def failed(error: Exception, details: Mapping[str, Any] | None = None) -> RemitError:
+    """What is said of a worker that failed."""
+    kind = type(error) if isinstance(error, Unavailable) else Internal
+    return kind(f"The worker has failed: {type(error).__name__}: {str(error).rstrip('.')}.", hint="The log says more.", details=details)
+
+
 def _agents(core: Core, options: WorkerOptions) -> tuple[str, ...]:
     """Whom a worker works for."""
     known = core.agents.ids()
+    if options.agents == ():
+        raise invalid("agents", "is empty", f"some of {', '.join(sorted(known))}, or no list at all for everybody")
     if options.agents is not None and (unknown := sorted(set(options.agents) - known)):
         raise invalid("agents", f"names {', '.join(unknown)}, which is no known agent", f"some of {', '.join(sorted(known))}")
     return tuple(sorted(known if options.agents is None else set(options.agents)))
@@ -127,9 +159,15 @@ def options_of(settings: Settings, agents: Sequence[str] | None = None) -> Worke
 
 
 @asynccontextmanager
-async def working(core: Core, runner: Runner, options: WorkerOptions) -> AsyncGenerator[RunningWorker, None]:
-    """A worker for the time of the block; at its end runs are handed over."""
+async def working(
+    core: Core, runner: Runner, options: WorkerOptions, on_failure: Callable[[Exception], None] | None = None
+) -> AsyncGenerator[RunningWorker, None]:
+    """A worker for the time of the block; at its end runs are handed over.
+
+    If it fails, nobody waits for tasks here any longer, unless told what to do instead; the block ends in the error.
+    """
     worker = RunningWorker(core, runner, options)
+    worker.on_failure = on_failure or (lambda error: core.waits.end(partial(failed, error)))
     with rarely_collected():
         running = asyncio.create_task(worker.run())
         try:
@@ -153,25 +191,13 @@ def rarely_collected() -> Generator[None]:
             gc.set_threshold(*before)
 
 
-async def work(core: Core, runner: Runner, options: WorkerOptions, signals: Sequence[int] = (signal.SIGTERM, signal.SIGINT)) -> None:
+async def work(core: Core, runner: Runner, options: WorkerOptions, begin: Callable[[], None] | None = None) -> None:
     """Work until a signal comes; the second one ends the process at once and leaves its tasks to others."""
     worker = RunningWorker(core, runner, options)
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        worker.stop()
-        for number in signals:
-            loop.remove_signal_handler(number)
-            signal.signal(number, at_once)
-
-    for number in signals:
-        loop.add_signal_handler(number, stop)
+    Stop().then(worker.stop)
+    if begin is not None:
+        begin()
     await worker.run()
-
-
-def at_once(number: int, _frame: object) -> None:
-    """End this process here and now; whatever it had under way is taken over by others once its lease runs out."""
-    os._exit(128 + number)
 
 
 @asynccontextmanager

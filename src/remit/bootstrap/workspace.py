@@ -18,5 +18,6 @@ async def open_workspace(settings: Settings, functions: Sequence[Function] = ())
     agents = open_agents(settings, [function.__name__ for function in functions])
     folder = str(settings.workspace or Path.cwd())
     async with open_core(settings.database_url, agents, settings.get("scheduler.timezone"), folder) as core:
+        core.lease_seconds = settings.get("heartbeat_seconds")
         core.equipment = partial(open_equipment, core, settings, functions)
         yield core

@@ -11,8 +11,6 @@ from remit.app.view import event_view, worker_view
 
 BEGINNING = "0"
 """Before the first event, in every store."""
-LEASE_SECONDS = 30.0
-"""After how long a silence a worker is not called alive, whatever lease it has chosen."""
 
 
 async def task_counts(core: Core) -> dict[str, int]:
@@ -24,7 +22,7 @@ async def fleet(core: Core) -> dict[str, Any]:
     """Who works, and how much waits to be worked on."""
     rows = await core.store.select("job_count", {})
     return {
-        "workers": [worker_view(row, LEASE_SECONDS) for row in await core.store.workers()],
+        "workers": [worker_view(row, core.lease_seconds) for row in await core.store.workers()],
         "queues": [{"queue": queue, "queued": queued, "claimed": claimed} for queue, queued, claimed in rows],
     }
 

@@ -1,11 +1,12 @@
 """The front door: what every HTTP request must pass, whatever is behind it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from hmac import compare_digest
 from typing import Any
 
 from remit.domain.wire import dumps
-from remit.errors import Forbidden, RemitError, Unauthenticated, invalid
+from remit.errors import Forbidden, RemitError, Unauthenticated, Unavailable, invalid
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -16,6 +17,7 @@ Headers = list[tuple[bytes, bytes]]
 MAX_BODY = 1_000_000
 """How many bytes a request may carry."""
 CHALLENGE = (b"www-authenticate", b"Bearer")
+RETRY_AFTER = (b"retry-after", b"1")
 
 _LOOKED_AT = frozenset({b"host", b"origin", b"authorization", b"content-type", b"content-length", b"transfer-encoding"})
 _JSON = frozenset({b"application/json", b"application/json;charset=utf-8", b'application/json;charset="utf-8"'})
@@ -33,13 +35,19 @@ class Refused(Exception):
 
 
 class Guard:
-    """Lets in requests to a known host, from no strange page, with the token and a small JSON body; adds security headers to every answer."""
+    """Lets in requests to a known host, from no strange page, with the token and a small JSON body; adds security headers to every answer.
 
-    def __init__(self, app: App, *, token: str, hosts: Iterable[str], public: Iterable[str] = ("/healthz",)) -> None:
+    Who is still unanswered when a server that stops runs out of patience is told so.
+    """
+
+    def __init__(
+        self, app: App, *, token: str, hosts: Iterable[str], public: Iterable[str] = ("/healthz",), stopping: asyncio.Event | None = None
+    ) -> None:
         if not token:
             raise ValueError("The front door needs a token.")
         self._app, self._token, self._public = app, token.encode(), frozenset(public)
         self._hosts = frozenset(host.lower().encode() for host in hosts)
+        self._stopping = stopping
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -47,14 +55,21 @@ class Guard:
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
-        send = _protected(send)
+        answer = _Protected(send)
         try:
-            headers = _headers(scope["headers"])
-            self._admit(scope, headers)
-            receive = await _checked_body(scope["method"], headers, receive)
+            await self._serve(scope, receive, answer)
         except Refused as refused:
-            return await _refuse(refused, send)
-        return await self._app(scope, receive, send)
+            await _refuse(refused, answer)
+        except asyncio.CancelledError:
+            if self._stopping is None or not self._stopping.is_set():
+                raise
+            if not answer.begun:
+                await _refuse(Refused(503, Unavailable("The server is stopping.", hint="Ask again when it is back."), RETRY_AFTER), answer)
+
+    async def _serve(self, scope: Message, receive: Receive, send: Send) -> None:
+        headers = _headers(scope["headers"])
+        self._admit(scope, headers)
+        await self._app(scope, await _checked_body(scope["method"], headers, receive), send)
 
     def _admit(self, scope: Message, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").lower()
@@ -128,17 +143,21 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _protected(send: Send) -> Send:
-    async def protect(message: Message) -> None:
+class _Protected:
+    """An answer with security headers, which knows whether it has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self.begun = send, False
+
+    async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self.begun = True
             headers: Headers = list(message.get("headers", ()))
             headers.append(_NOSNIFF)
             if all(name != b"cache-control" for name, _ in headers):
                 headers.append(_NO_STORE)
             message["headers"] = headers
-        await send(message)
-
-    return protect
+        await self._send(message)
 
 
 def _not_json() -> Refused:

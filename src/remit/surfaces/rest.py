@@ -29,12 +29,17 @@ Handler = Callable[[Request], Awaitable[ASGIApp]]
 
 RETRY_AFTER = {"Retry-After": "1"}
 MAX_QUERY_FIELDS = 64
+READY_SECONDS = 2.0
+"""How long the store is waited for when somebody asks whether all is well: who asks wants to know, and other calls are more patient."""
 
 log = logging.getLogger(__name__)
 
 
 def rest_app(core: Core, *, caller: Caller, stopping: asyncio.Event, heartbeat: float = HEARTBEAT) -> Starlette:
-    """Everything REST, in one app that answers on every path in the one error shape; streams end when `stopping` is set."""
+    """Everything REST, in one app that answers on every path in the one error shape; streams of events end when `stopping` is set.
+
+    What waits for tasks ends with the waits of the core.
+    """
     app = Starlette(
         routes=rest_routes(core, caller, stopping=stopping, heartbeat=heartbeat),
         exception_handlers={404: _no_such_path, 405: _wrong_method},
@@ -229,7 +234,7 @@ class _Streams:
     async def all_tasks(self, request: Request) -> ASGIApp:
         """Events of every task; `after` is a position."""
         after = _after(request)
-        return self._stream(followed(self._core, await position(self._core, _resumed(request) or after), None))
+        return self._events(followed(self._core, await position(self._core, _resumed(request) or after), None))
 
     def or_else(self, handler: Handler, streamed: Handler) -> Handler:
         """A stream for whoever asks for one, for others the plain answer."""
@@ -245,7 +250,7 @@ class _Streams:
 
         async def streamed(request: Request) -> ASGIApp:
             items = attend(self._core, call.name, await call.fields(request), self._caller)
-            return self._stream(attended(await anext(items), items))
+            return EventStream(attended(await anext(items), items), heartbeat=self._heartbeat)
 
         return streamed
 
@@ -255,7 +260,7 @@ class _Streams:
         task = await call(self._core, "get_task", {"task_id": task_id}, self._caller)
         known = resumed is not None or after is None
         start = await position(self._core, resumed) if known else await self._of_version(task["id"], _whole("after", str(after)))
-        return self._stream(followed(self._core, start, task["id"]))
+        return self._events(followed(self._core, start, task["id"]))
 
     async def _of_version(self, task_id: str, version: int) -> str:
         """Where an event of a task is: on a task `after` is a version, as in the operation."""
@@ -266,7 +271,7 @@ class _Streams:
         page = await call(self._core, "get_events", {"task_id": task_id, "after": version - 1, "limit": 1}, self._caller)
         return page["events"][0]["position"] if page["events"] else await position(self._core, None)
 
-    def _stream(self, blocks: AsyncGenerator[str, None]) -> ASGIApp:
+    def _events(self, blocks: AsyncGenerator[str, None]) -> ASGIApp:
         return EventStream(blocks, stopping=self._stopping, heartbeat=self._heartbeat)
 
 
@@ -289,12 +294,16 @@ class _Ready:
 
     async def __call__(self, _: Request) -> Response:
         try:
-            await self._core.store.tail()
-            found = await fleet(self._core)
+            async with asyncio.timeout(READY_SECONDS):
+                await self._core.store.tail()
+                found = await fleet(self._core)
         except Exception as error:
+            late = isinstance(error, TimeoutError)
+            why = f"not within {READY_SECONDS:g} seconds" if late else str(error)
             # Asked every few seconds: where a store is merely away, a line each time is enough.
-            log.warning("The store does not answer: %s", error, exc_info=not isinstance(error, Unavailable))
-            raise Unavailable("The store does not answer.", hint="The server's log says more.") from error
+            log.warning("The store does not answer: %s", why, exc_info=not late and not isinstance(error, Unavailable))
+            told = f": {why}" if late or isinstance(error, RemitError) else "."
+            raise Unavailable(f"The store does not answer{told}", hint="The server's log says more.") from error
         return _json({"status": "ok", **found})
 
 

@@ -40,9 +40,12 @@ async def position(core: Core, given: str | None) -> str:
 
 
 class EventStream:
-    """The answer to one listener: blocks of text as they come, and comments between them; gone when the server stops."""
+    """The answer to one listener: blocks of text as they come, and comments between them; gone when the server stops.
 
-    def __init__(self, blocks: AsyncGenerator[str, None], *, stopping: asyncio.Event, heartbeat: float = HEARTBEAT) -> None:
+    Without `stopping` the blocks themselves end then.
+    """
+
+    def __init__(self, blocks: AsyncGenerator[str, None], *, stopping: asyncio.Event | None = None, heartbeat: float = HEARTBEAT) -> None:
         self._blocks = blocks
         self._stopping, self._heartbeat = stopping, heartbeat
 
@@ -55,8 +58,9 @@ class EventStream:
 
     async def _serve(self, receive: Receive, send: Send) -> None:
         async with asyncio.TaskGroup() as group:
-            work = (self._write_all(send), self._beat(send), gone(receive), self._stopped())
-            parts = [group.create_task(part) for part in work]
+            parts = [group.create_task(part) for part in (self._write_all(send), self._beat(send), gone(receive))]
+            if self._stopping is not None:
+                parts.append(group.create_task(_set(self._stopping)))
             await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in parts:
                 part.cancel()
@@ -71,9 +75,6 @@ class EventStream:
         while True:
             await asyncio.sleep(self._heartbeat)
             await _write(send, ": still here\n\n")
-
-    async def _stopped(self) -> None:
-        await self._stopping.wait()
 
 
 async def followed(core: Core, after: str, task_id: str | None) -> AsyncGenerator[str, None]:
@@ -105,6 +106,10 @@ async def attended(first: dict[str, Any], items: AsyncGenerator[dict[str, Any], 
 
 def _item(item: dict[str, Any]) -> str:
     return f"event: {item['type']}\ndata: {dumps(item)}\n\n"
+
+
+async def _set(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def gone(receive: Receive) -> None:

@@ -1,0 +1,61 @@
+"""Whoever waits for tasks can be told that there is no use in it; what is known by then is told, and the work goes on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from remit.bootstrap.server import STOPPING
+from remit.catalog import Caller, attend, call
+from remit.errors import Unavailable
+from tests.engine.fleet import ANN, Fleet, fleet
+
+ME = Caller(actor=ANN)
+
+
+@pytest.fixture
+async def team(durable_url: str) -> AsyncIterator[Fleet]:
+    """A worker whose work takes as long as anybody waits."""
+    async with fleet(durable_url) as found:
+        yield found
+
+
+async def streamed(team: Fleet, operation: str, **fields: Any) -> list[Any]:
+    return [item async for item in attend(team.core, operation, fields, ME)]
+
+
+async def test_every_wait_ends_and_none_begins(team: Fleet) -> None:
+    first, second, done = [await team.create() for _ in range(3)]
+    await team.do("CompleteTask", task_id=done, summary="There.")
+    waiting = [
+        asyncio.create_task(call(team.core, "task_output", {"task_id": first, "wait_seconds": 600}, ME)),
+        asyncio.create_task(streamed(team, "task_output", task_id=second, wait_seconds=600)),
+    ]
+    async with asyncio.timeout(20):
+        while len(team.core.waits) < 2:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+    team.core.waits.end(STOPPING)
+    team.core.waits.end(partial(Unavailable, "Another reason."))
+    ended = [*await asyncio.gather(*waiting, return_exceptions=True)]
+    ended += await asyncio.gather(call(team.core, "task_output", {"task_id": first, "wait_seconds": 600}, ME), return_exceptions=True)
+    assert [(str(error), error.details) for error in ended if isinstance(error, Unavailable)] == [
+        (str(STOPPING()), {"task_id": task_id}) for task_id in (first, second, first)
+    ]
+    known = await call(team.core, "task_output", {"task_id": done, "wait_seconds": 600}, ME)
+    assert known["data"]["result"] == "There.", "what is there is told"
+    assert (await call(team.core, "task_output", {"task_id": first}, ME))["data"]["status"] == "running"
+    assert len(team.core.waits) == 0
+
+
+async def test_a_wait_that_is_over_in_the_same_moment_is_let_be(team: Fleet) -> None:
+    task_id = await team.create()
+    loop = asyncio.get_running_loop()
+    async with team.core.store.watch() as bell:
+        await bell.wait()
+        until = loop.time() + 0.05
+        waiting = asyncio.create_task(team.core.waits.ring(bell, until, [task_id]))
+        loop.call_at(until, team.core.waits.end, STOPPING)
+        with pytest.raises(Unavailable):
+            await waiting
