@@ -309,6 +309,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ended": (("ids",), ("id",)),
     "live_runs": (("ids",), ("id", "run_id", "state")),
     "ticking": (("after", "limit"), ("id",)),
+    "turning": (("after", "limit"), ("id",)),
     "unheard": (("after", "limit"), ("id",)),
     "alarmed": (("after", "limit"), ("id",)),
     "jobless": (("after", "limit"), ("id",)),

@@ -52,7 +52,7 @@ class RunningWorker:
         self.name = worker_name(socket.gethostname(), os.getpid())
         agents = _agents(core, options)
         self._core = core
-        self._scheduler = Scheduler(core.store, core.service, core.clock, options.cron)
+        self._scheduler = Scheduler(core.store, core.service, core.clock, options.cron, options.heartbeat_seconds)
         self._recovery = Recovery(core.store, core.service)
         self._worker = Worker(core.store, core.service, core.clock, runner, self.name, self._scheduler)
         self.row = WorkerRow(
