@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from remit.adapters.tools import supervisor
+from remit.app.recovery import Findings
 from remit.app.service import Loaded, _written
 from remit.bootstrap.host import WorkspaceHost
 from remit.domain import event as ev
@@ -49,6 +50,12 @@ class Place:
         where = {"workspace": str(self._folder), "database_url": self.url}
         code = main(argv, lambda options: WorkspaceHost({**options, **where}))
         return Said(code, *self._printed.readouterr())
+
+    def configure(self, text: str) -> Path:
+        """Write the settings of the workspace."""
+        path = self._folder / ".remit" / "config.toml"
+        path.write_text(text)
+        return path
 
     def left(self, *argv: str) -> tuple[int, dict[str, list[str]]]:
         """How the doctor leaves, and what he has found."""
@@ -231,6 +238,56 @@ def test_the_schedule_is_shown_and_a_tick_is_given_at_once(place: Place) -> None
 
     assert place.after(carried_out).count("TimerFired") == 1, "asked for twice, given once"
     assert place.remit("schedule", "show", "--json").json["waiting"] == []
+
+
+CRON = ("cron", "99 * * * *", "five fields such as 0 6-21 * * *")
+ZONE = ("timezone", "Mars/Olympus", "a name such as Europe/Berlin or UTC")
+FOLDER = ("timezone", "Europe", "a name such as Europe/Berlin or UTC")
+
+
+@pytest.mark.parametrize(("name", "value", "right"), [CRON, ZONE, FOLDER])
+def test_a_calendar_that_cannot_be_is_refused_by_all_who_need_it_and_named_by_the_doctor(place: Place, name: str, value: str, right: str) -> None:
+    place.after(waiting)
+    path = place.configure(f'[scheduler]\n{name} = "{value}"\n')
+    for argv in (
+        ("worker",),
+        ("serve", "--port", "0"),
+        ("serve", "--no-worker", "--port", "0"),
+        ("schedule", "show"),
+        ("schedule", "tick"),
+        ("run", "x"),
+    ):
+        said = place.remit(*argv)
+        assert (said.code, f"scheduler.{name} in {path}: is '{value}'" in said.err, right in said.err) == (2, True, True), argv
+    said = place.remit("doctor", "--json")
+    (fault,) = said.json["faults"]
+    assert (said.code, fault.startswith(f"scheduler.{name} in {path}: is '{value}'"), said.json["store"]["tasks"]["waiting"]) == (1, True, 1)
+    assert (said.json["left_behind"].keys(), place.remit("doctor", "--fix").code) == (fields_of_findings(), 2), (
+        "turns would be set by another calendar"
+    )
+    shown = place.remit("doctor", "--verify")
+    assert (shown.code, f"fault scheduler.{name} in {path}" in shown.out, "Everything holds together." in shown.out) == (1, True, True)
+    place.configure("")
+    assert (place.remit("doctor").code, place.remit("doctor", "--json").json["faults"]) == (0, [])
+
+
+def fields_of_findings() -> Any:
+    """The kinds of findings that there are."""
+    return dict.fromkeys(Findings._fields).keys()
+
+
+def test_a_table_for_an_agent_that_there_is_not_is_named(place: Place) -> None:
+    place.configure("[agents.generel]\nconcurrency = 2\n[agents.plan]\nconcurrency = 1\n")
+    (unknown,) = place.remit("doctor", "--json").json["unknown"]
+    assert unknown.startswith("agents.generel: there is no such agent; there are build, explore, general,")
+    said = place.remit("doctor")
+    assert (said.code, "unknown setting agents.generel: there is no such agent" in said.out) == (0, True)
+    checked = place.remit("agents", "check")
+    assert (checked.code, "[agents.generel] there is no such agent" in checked.out, "[agents.plan] concurrency 1 runs" in checked.out) == (
+        1,
+        True,
+        True,
+    )
 
 
 def test_a_store_is_brought_up_to_date(place: Place) -> None:

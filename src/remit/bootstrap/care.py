@@ -14,8 +14,9 @@ from remit.app.recovery import Recovery
 from remit.app.transfer import END, dump, load
 from remit.app.verify import verify as verify_store
 from remit.app.view import worker_view
+from remit.bootstrap.agents import check_agents
 from remit.bootstrap.store import open_store, sqlite_path
-from remit.bootstrap.workspace import open_workspace
+from remit.bootstrap.workspace import calendar_problems, check_calendar, open_workspace, without_calendar
 from remit.config import SECRET, Settings
 from remit.domain.choice import TIERS, Choices
 from remit.domain.due import TICK, Job
@@ -34,8 +35,10 @@ def examine(settings: Settings, *, verify: bool, fix: bool) -> Result:
 
 
 async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
-    models = settings.models
-    async with open_workspace(settings) as core:
+    models, wrong = settings.models, calendar_problems(settings)
+    if fix:
+        check_calendar(settings)  # turns would be set by another calendar
+    async with open_workspace(without_calendar(settings) if wrong else settings) as core:
         store = core.store
         recovery = Recovery(store, core.service)
         left = await recovery.examine()
@@ -46,7 +49,8 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
                 *({"name": name, "value": _shown(settings, name), "origin": item.origin} for name, item in settings.values.items()),
                 *(_tier(models, tier) for tier in TIERS),
             ],
-            "unknown": [*settings.unknown, *models.ignored],
+            "unknown": [*settings.unknown, *models.ignored, *_nobodys(settings)],
+            "faults": [str(problem) for problem in wrong],
             "store": _kind(settings.database_url) | {"tasks": await ask(counts(), store.select)},
             "workers": [worker_view(row, settings.get("heartbeat_seconds")) for row in await store.workers()],
             "queues": [dict(zip(("queue", "queued", "claimed"), row, strict=True)) for row in await store.select("job_count", {})],
@@ -62,6 +66,12 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
             faults = [{"place": fault.place, "problem": fault.problem} for fault in report.faults]
             found["verified"] = {"streams": report.streams, "events": report.events, "rows": report.rows, "faults": faults}
     return found
+
+
+def _nobodys(settings: Settings) -> list[str]:
+    """The tables of agents that there are not."""
+    notes = check_agents(settings)["settings"]
+    return [f"agents.{note['agent_id']}: {note['text']}" for note in notes if note["verdict"] == "problem" and not note["field"]]
 
 
 def _tier(models: Choices, tier: str) -> Result:
@@ -86,6 +96,7 @@ def migrate(settings: Settings) -> Result:
 
 
 async def _schedule(settings: Settings) -> Result:
+    check_calendar(settings)
     cron, slots = settings.get("scheduler.cron"), list[str]()
     clock = SystemClock(settings.get("scheduler.timezone"))
     when = clock.now()

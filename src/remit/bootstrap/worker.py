@@ -2,11 +2,12 @@
 
 import asyncio
 import gc
+import logging
 import os
 import random
 import signal
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -18,10 +19,11 @@ from remit.app.recovery import Recovery
 from remit.app.scheduler import Scheduler
 from remit.app.worker import Worker
 from remit.config import Settings
+from remit.domain.agent import agent_id
 from remit.domain.due import AGENT
 from remit.domain.record import record
 from remit.domain.wire import instant
-from remit.errors import RemitError, invalid
+from remit.errors import RemitError, Unavailable, invalid
 from remit.ports import Runner, WorkerRow
 
 RECONCILE_SECONDS = 60.0
@@ -29,6 +31,7 @@ GARBAGE = 10_000
 """After how many new objects Python looks for garbage that counting references has missed; its own 700 cost a tenth of all work."""
 PYTHONS = (700, 2000)
 """What Python does unless somebody has told it otherwise; the newer ones say 2000."""
+log = logging.getLogger("remit.worker")
 
 
 @record
@@ -100,10 +103,18 @@ class RunningWorker:
     async def _reconcile(self) -> None:
         """See at the start, and now and then, that no runnable task was forgotten."""
         while True:
-            with suppress(RemitError):  # the store is away; the next look will do
-                await self._scheduler.ensure()
-                await self._recovery.repair()
+            for look in (self._scheduler.ensure, self._recovery.repair):
+                await self._tried(look)
             await asyncio.sleep(RECONCILE_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - so that workers do not all look at once
+
+    async def _tried(self, look: Callable[[], Awaitable[object]]) -> None:
+        """Do one of the things that are done now and then; none of them keeps another from being done."""
+        try:
+            await look()
+        except Unavailable:  # the store is away; the next look will do
+            return
+        except RemitError as error:
+            log.warning("what a worker looks at now and then could not be done: %s", error)
 
 
 def _agents(core: Core, options: WorkerOptions) -> tuple[str, ...]:
@@ -121,7 +132,7 @@ def options_of(settings: Settings, agents: Sequence[str] | None = None) -> Worke
         concurrency=settings.get("concurrency"),
         heartbeat_seconds=settings.get("heartbeat_seconds"),
         fleet_limit=settings.get("fleet_concurrency"),
-        agent_limits={name: table["concurrency"] for name, table in settings.get("agents").items() if "concurrency" in table},
+        agent_limits={str(agent_id(name)): table["concurrency"] for name, table in settings.get("agents").items() if "concurrency" in table},
         cron=settings.get("scheduler.cron"),
     )
 

@@ -280,6 +280,8 @@ def doctor(answer: Result, screen: Screen) -> None:
     screen.table((Column("SETTING"), Column("VALUE", gives=True), Column("FROM", gives=True)), rows)
     for unknown in answer["unknown"]:
         screen.put(Ink("unknown setting ", "yellow"), text=str(unknown))
+    for fault in answer["faults"]:
+        screen.put(Ink("fault ", "red"), text=fault)
     if url := next((item["value"] for item in answer["settings"] if item["name"] == "url"), None):
         screen.note(f"What follows is about the database above. The server at {url} was not asked; it has /readyz.")
     store = answer["store"]
