@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from remit.adapters.tools import supervisor
+from remit.app import worker
 from remit.app.recovery import Findings
 from remit.app.service import Loaded, _written
 from remit.bootstrap.host import WorkspaceHost
@@ -22,6 +23,7 @@ from remit.domain.value import State, Usage
 from remit.ports import Claim, Debit, Lease, Unit
 from remit.surfaces.cli.main import main
 from tests.contract.test_tamper import Hand, PostgresHand, SqliteHand
+from tests.crash.process import until
 from tests.engine.fleet import ANN, Fleet, fleet
 from tests.surfaces.cli_host import Said
 from tests.torture.worker import NEVER
@@ -238,6 +240,58 @@ def test_the_schedule_is_shown_and_a_tick_is_given_at_once(place: Place) -> None
 
     assert place.after(carried_out).count("TimerFired") == 1, "asked for twice, given once"
     assert place.remit("schedule", "show", "--json").json["waiting"] == []
+
+
+async def two(team: Fleet) -> None:
+    """Two tasks that can run."""
+    for words in ("found", "another"):
+        await team.create(["finish", words])
+
+
+BROKEN = "UPDATE task SET doc = '{broken' WHERE id = 1"
+
+
+@pytest.mark.parametrize("statement", [BROKEN, "UPDATE task SET doc = '[]' WHERE id = 1"], ids=["no JSON", "no object"])
+def test_a_row_that_cannot_be_read_is_named_left_alone_and_made_anew(
+    place: Place, statement: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "SPOILED_SECONDS", 0.1)
+    place.after(two)
+    asyncio.run(tampered(place.url, statement))
+    assert place.left() == (1, {"unreadable_rows": ["1"]})
+    said = place.remit("doctor")
+    assert (said.code, "fault #1 have a row that cannot be read" in said.out, "A worker puts this right" in said.err) == (1, True, False)
+    proof = place.remit("doctor", "--verify")
+    assert (proof.code, "fault task (1,) differs from a replay in doc" in proof.out) == (1, True)
+    refused = place.remit("task", "show", "1")
+    assert (refused.code, "The row of task 1 cannot be read" in refused.err, "remit doctor --fix" in refused.err) == (1, True, True)
+
+    async def others(team: Fleet) -> None:
+        await team.hire(cron=NEVER)
+        assert (await team.ended("2")).summary == "another"
+        await until(lambda: "run/1 is left alone: The row of task 1 cannot be read" in caplog.text)
+
+    place.after(others)
+    fixed = place.remit("doctor", "--fix", "--verify")
+    assert (fixed.code, "fixed #1 have a row that cannot be read" in fixed.out, "Everything holds together." in fixed.out) == (0, True, True)
+    assert place.left() == (0, {})
+    place.after(found)
+
+
+def test_a_row_is_not_made_anew_from_events_that_were_changed(place: Place) -> None:
+    place.after(two)
+    for statement in (BROKEN, "UPDATE event SET actor = 'user:eve' WHERE stream = '1' AND version = 1"):
+        asyncio.run(tampered(place.url, statement))
+    asyncio.run(tampered(place.url, "UPDATE task SET doc = '{broken' WHERE id = 2"))
+    said = place.remit("doctor", "--fix", "--json")
+    assert (said.code, said.json["fixed"], said.json["beyond_repair"], said.json["left_behind"]["unreadable_rows"]) == (
+        1,
+        1,
+        ["unreadable_rows"],
+        ["1"],
+    )
+    assert place.left() == (1, {"unreadable_rows": ["1"]})
+    assert "fault #1 have a row that cannot be read" in place.remit("doctor", "--fix").out
 
 
 CRON = ("cron", "99 * * * *", "five fields such as 0 6-21 * * *")

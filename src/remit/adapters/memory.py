@@ -194,6 +194,7 @@ class MemoryEventStore:
             ),
             "ticking": lambda p: [r for r in self._records("task") if r["state"] == "waiting" and '"tick"' in r["wait"] and r["id"] > p["after"]],
             "turning": self._turning,
+            "documents": lambda p: [r for r in self._records("task") if r["id"] > p["after"]][: p["limit"]],
             "unheard": lambda _: (
                 r
                 for r in self._records("task")

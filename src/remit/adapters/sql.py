@@ -84,6 +84,7 @@ SELECT: Mapping[str, str] = {
         AND t.started_at IS NOT NULL AND EXISTS (
             SELECT 1 FROM event e WHERE e.stream = CAST(t.id AS TEXT) AND e.type = 'TimerFired' AND e.data LIKE '%"cause":"tick"%' AND NOT EXISTS (
                 SELECT 1 FROM event y WHERE y.stream = e.stream AND y.version > e.version AND y.type = 'RunYielded')) ORDER BY t.id LIMIT :limit""",
+    "documents": "SELECT id, doc FROM task WHERE id > :after ORDER BY id LIMIT :limit",
     "unheard": """SELECT t.id FROM task t WHERE t.state = 'waiting' AND t.id > :after
         AND EXISTS (SELECT 1 FROM task_update u WHERE u.task_id = t.id AND u.status = 'queued') ORDER BY t.id LIMIT :limit""",
     "alarmed": """SELECT id FROM task WHERE state = 'waiting' AND (wait LIKE '%"timer"%' OR (wait LIKE '%"tick"%' AND doc LIKE '%"cron"%')

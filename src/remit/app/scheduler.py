@@ -9,7 +9,7 @@ from remit.domain import command as cmd
 from remit.domain.due import TICK, Job, can_run
 from remit.domain.value import Task
 from remit.domain.wire import instant
-from remit.errors import Conflict, NotFound, StaleRun, UnknownEvent
+from remit.errors import Conflict, Corrupt, NotFound, StaleRun, UnknownEvent
 from remit.ports import Clock, Lease, Store
 
 SYSTEM = "system:scheduler"
@@ -71,7 +71,7 @@ class Scheduler:
             await self._service.execute(cmd.Tick(task_id=task_id), SYSTEM, held=Held(lease))
         except StaleRun:
             raise
-        except (Conflict, NotFound, UnknownEvent):
+        except (Conflict, Corrupt, NotFound, UnknownEvent):
             return False
         return True
 
@@ -89,7 +89,7 @@ class Scheduler:
         """Whether a task is being run, or will be: it may run, and a worker that is alive serves its owner."""
         try:
             task = await self._service.load(task_id)
-        except (NotFound, UnknownEvent):
+        except (Corrupt, NotFound, UnknownEvent):
             return False
         if _has_own_calendar(task) or (task.run is None and not can_run(task)):
             return False

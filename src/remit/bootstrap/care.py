@@ -41,7 +41,9 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
     async with open_workspace(without_calendar(settings) if wrong else settings) as core:
         store = core.store
         recovery = Recovery(store, core.service)
-        left = await recovery.examine()
+        spoiled = await recovery.unreadable()
+        lost = tuple([task_id for task_id in spoiled if not (fix and await recovery.rebuild(task_id))])
+        left = (await recovery.examine())._replace(unreadable_rows=spoiled)
         found: Result = {
             "version": __version__,
             "workspace": str(settings.workspace) if settings.workspace else None,
@@ -54,13 +56,13 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
             "store": _kind(settings.database_url) | {"tasks": await ask(counts(), store.select)},
             "workers": [worker_view(row, settings.get("heartbeat_seconds")) for row in await store.workers()],
             "queues": [dict(zip(("queue", "queued", "claimed"), row, strict=True)) for row in await store.select("job_count", {})],
-            **left.view(),
+            **left.view(lost if fix else ()),
             "orphans": left_over(),
         }
         if fix:
             sweep_left_over()
             await recovery.repair(left)
-            found["fixed"] = left.repairable
+            found["fixed"] = left.repairable - len(lost)
         if verify:
             report = await verify_store(store)
             faults = [{"place": fault.place, "problem": fault.problem} for fault in report.faults]

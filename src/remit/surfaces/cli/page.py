@@ -322,6 +322,7 @@ _LEFT = {
     "undelivered_updates": "wait although there is an update for them",
     "waiting_without_alarm": "wait for a time that nobody will tell them",
     "claims_without_check": "claim to be done and nobody will check it",
+    "unreadable_rows": "have a row that cannot be read",
     "budgets_below_use": "have used more than their tree's ledger says",
 }
 
@@ -335,8 +336,12 @@ def _left_behind(answer: Result, screen: Screen) -> None:
     if answer.get("orphans"):
         verb = "Ended" if "fixed" in answer else "There are"
         screen.put(f"{verb} processes of commands whose worker is gone: {', '.join(map(str, answer['orphans']))}")
-    if left.keys() - set(answer["beyond_repair"]) and "fixed" not in answer:
+    if "fixed" in answer:
+        return
+    if left.keys() - {*answer["beyond_repair"], "unreadable_rows"}:
         screen.note("A worker puts this right within a minute; or say: remit doctor --fix")
+    if "unreadable_rows" in left:
+        screen.note("Rows are made anew from their events by: remit doctor --fix")
 
 
 def delegated(answer: Result, screen: Screen) -> None:
