@@ -20,7 +20,7 @@ from remit.bootstrap.host import WorkspaceHost
 from remit.domain import event as ev
 from remit.domain.decide import Context
 from remit.domain.value import State, Usage
-from remit.ports import Claim, Debit, Lease, Unit
+from remit.ports import Claim, Debit, Lease, Unit, WorkerRow
 from remit.surfaces.cli.main import main
 from tests.contract.test_tamper import Hand, PostgresHand, SqliteHand
 from tests.crash.process import until
@@ -292,6 +292,50 @@ def test_a_row_is_not_made_anew_from_events_that_were_changed(place: Place) -> N
     )
     assert place.left() == (1, {"unreadable_rows": ["1"]})
     assert "fault #1 have a row that cannot be read" in place.remit("doctor", "--fix").out
+
+
+async def asleep(team: Fleet) -> None:
+    """A task that waits for a time, one that waits for its turn by a calendar of its own, and one that can run; and nobody who works."""
+    sleeper = await team.create(["timer", 3600], ["finish", "late"])
+    turning = await team.create(["wait"], completion="explicit", schedule={"cron": NEVER})
+    await team.do("RunTask", task_id=turning)
+    worker = await team.hire(cron=NEVER)
+    for task_id in (sleeper, turning):
+        await team.until(task_id, lambda task: task.state is State.WAITING)
+    worker.stop()
+    await team.staff(0)
+    await team.create(["finish", "found"])
+
+
+def test_what_was_imported_is_as_it_was_and_set_going(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place.after(asleep)
+    first, again = tmp_path / "first.jsonl", tmp_path / "again.jsonl"
+    other = Place(f"sqlite:///{tmp_path / 'other.db'}", tmp_path, capsys)
+    assert (place.remit("export", "events", str(first)).code, other.remit("import", str(first)).code) == (0, 0)
+    assert other.left("--verify") == (0, {})
+    assert other.remit("export", "events", str(again)).code == 0
+    assert again.read_text() == first.read_text()
+
+    async def jobs(team: Fleet) -> list[str]:
+        found = sorted(await team.jobs())
+        await team.hire(cron=NEVER)
+        assert (await team.ended("3")).summary == "found"
+        return found
+
+    assert other.after(jobs) == ["cron/2", "run/3", "timer/1-t1"]
+
+
+def test_workers_are_shown_with_their_machine_and_agents_and_those_that_are_lost_do_not_count(place: Place) -> None:
+    row = WorkerRow("far-1-abc", "far.example", 1, "0", "explore,plan", 8, "2026-01-01T06:00:00Z")
+    place.after(lambda team: team.core.store.beat(row, []))
+    said = place.remit("doctor")
+    assert [word in said.out for word in ("far.example", "explore, plan")] == [True, True]
+    assert "No worker is running" not in said.err
+    place.configure("heartbeat_seconds = 0.2")
+    while place.remit("doctor", "--json").json["workers"][0]["alive"]:
+        pass
+    said = place.remit("doctor")
+    assert ("far-1-abc" in said.out, "ago: lost" in said.out, "No worker is running. Start one with" in said.err) == (True, True, True)
 
 
 CRON = ("cron", "99 * * * *", "five fields such as 0 6-21 * * *")

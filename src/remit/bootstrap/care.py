@@ -8,6 +8,7 @@ from typing import Any, Literal
 from remit import __version__
 from remit.adapters.clock import SystemClock
 from remit.adapters.tools.supervisor import left_over, sweep_left_over
+from remit.app.core import Core
 from remit.app.exchange import export_tasks, import_tasks
 from remit.app.query import ask, counts
 from remit.app.recovery import Recovery
@@ -169,13 +170,23 @@ async def _exported(settings: Settings, what: Literal["events", "tasks"]) -> tup
 
 
 async def _import_tasks(settings: Settings, board: str, history: str) -> int:
-    async with open_store(settings.database_url) as store:
-        return await import_tasks(store, SystemClock(now=store.now), board, history)
+    async with open_workspace(settings) as core:
+        count = await import_tasks(core.store, SystemClock(now=core.store.now), board, history)
+        await _set_going(core)
+        return count
 
 
 async def _load(settings: Settings, lines: list[str]) -> int:
-    async with open_store(settings.database_url) as store:
-        return await load(store, lines)
+    async with open_workspace(settings) as core:
+        count = await load(core.store, lines)
+        await _set_going(core)
+        return count
+
+
+async def _set_going(core: Core) -> None:
+    """Put the jobs that follow from what was imported; what needs an event of its own is left to a worker, so that history stays as it came."""
+    recovery = Recovery(core.store, core.service)
+    await recovery.repair((await recovery.examine())._replace(stale_runs=(), undelivered_updates=()))
 
 
 def _text(path: Path) -> str:

@@ -287,20 +287,26 @@ def doctor(answer: Result, screen: Screen) -> None:
     store = answer["store"]
     counts = ", ".join(f"{count} {state}" for state, count in store["tasks"].items() if count)
     _facts("Store", {name: _value(value) for name, value in store.items()} | {"tasks": counts or "none"}, screen)
-    workers: list[list[Part]] = [
-        [row["worker"], moment(row["since"]), f"{row['running']} of {row['concurrency']}", _pulse(row)] for row in answer["workers"]
-    ]
-    if workers:
-        screen.put()
-        screen.table((Column("WORKER"), Column("SINCE"), Column("RUNNING"), Column("HEARD OF")), workers)
-        for row in answer["workers"]:
-            for model in row["models"]:
-                screen.put(Ink("model trouble ", "yellow"), text=f"{row['worker']} {_model_trouble(model)}")
-    else:
-        screen.note("No worker is running. Start one with: remit serve, or remit worker")
+    _workers(answer["workers"], screen)
     _left_behind(answer, screen)
     if answer.get("verified"):
         _verified(answer["verified"], screen)
+
+
+def _workers(rows: list[dict[str, Any]], screen: Screen) -> None:
+    shown: list[list[Part]] = [
+        [row["worker"], row["host"], ", ".join(row["agents"]), moment(row["since"]), f"{row['running']} of {row['concurrency']}", _pulse(row)]
+        for row in rows
+    ]
+    if shown:
+        screen.put()
+        columns = (Column("WORKER"), Column("HOST", gives=True), Column("AGENTS", gives=True), Column("SINCE"), Column("RUNNING"), Column("HEARD OF"))
+        screen.table(columns, shown)
+    for row in rows:
+        for model in row["models"]:
+            screen.put(Ink("model trouble ", "yellow"), text=f"{row['worker']} {_model_trouble(model)}")
+    if not any(row["alive"] for row in rows):
+        screen.note("No worker is running. Start one with: remit serve, or remit worker")
 
 
 def _model_trouble(model: dict[str, Any]) -> str:
