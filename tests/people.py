@@ -34,7 +34,7 @@ class Desk:
     async def carry_news(self) -> None:
         """Do what a worker does soon after: tell parents and dependents. Runs are left alone."""
         clock, store = SystemClock(), cast("Store", self.store)
-        clerk = Worker(store, self.service, clock, Scripted(), "clerk", Scheduler(store, self.service, clock, "0 6 * * *"))
+        clerk = Worker(store, self.service, clock, Scripted(), "clerk", Scheduler(store, self.service, clock, "0 6 * * *", 10.0))
         while jobs := (await store.claim(Claim("clerk", {}, room=0, signals=100, lease_seconds=60.0))).jobs:
             for job in jobs:
                 await clerk.handle(job)

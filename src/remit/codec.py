@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, get_args
 
 from remit.domain import event as ev
+from remit.domain.document import document_of
 from remit.domain.shape import restore
 from remit.domain.value import Task
 from remit.domain.wire import dumps, instant, plain
@@ -63,9 +64,9 @@ def event_of(kind: str, data: Mapping[str, Any]) -> Any:
     return restore(EVENTS[kind], shape)
 
 
-def task_of(document: str) -> Task:
-    """A task from its row; UnknownEvent if something happened to it that this version does not know."""
-    raw = json.loads(document)
+def task_of(document: str, task_id: object = "?") -> Task:
+    """A task from its row; Corrupt if that cannot be read, UnknownEvent if something happened to it that this version does not know."""
+    raw = document_of(document, task_id)
     if raw.get("language", 1) > ev.LANGUAGE:
         message = f"Task {raw.get('id')} has events of language {raw['language']}; this version knows {ev.LANGUAGE}."
         raise UnknownEvent(message, hint="Upgrade remit.")

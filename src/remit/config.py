@@ -45,8 +45,9 @@ NUMBERS: dict[str, tuple[type[int] | type[float], float, float, str]] = {
     "port": (int, 0, 65535, "a port: a number from 0 to 65535"),
     "concurrency": (int, 1, 10_000, "a whole number from 1 to 10,000"),
     "heartbeat_seconds": (float, 0.2, 3600, "a number of seconds from 0.2 to 3,600"),
-    "fleet_concurrency": (int, 0, 1_000_000, "a whole number, 0 for no limit"),
+    "fleet_concurrency": (int, 0, 1_000_000, "a whole number up to 1,000,000, 0 for no limit"),
     "tool_calls": (int, 1, 10_000, "a whole number from 1 to 10,000"),
+    "agents.concurrency": (int, 0, 1_000_000, "a whole number up to 1,000,000, 0 for no limit"),
 }
 
 
@@ -195,8 +196,10 @@ def _checked_table(name: str, value: Any, origin: str) -> Any:
                 raise invalid(
                     f"{name}.{key}.{field} in {origin}",
                     "is not understood",
-                    "tools (a list of names), model (text), disabled (true), concurrency (a number)",
+                    "tools (a list of names), model (text), disabled (true), concurrency (a whole number, 0 for no limit)",
                 )
+            if kind is int:
+                _number(f"{name}.{key}.{field}", inner, origin, f"{name}.{field}")
     return value
 
 
@@ -225,12 +228,13 @@ def _checked(name: str, value: Any, origin: str) -> Any:
     return value
 
 
-def _number(name: str, value: Any, origin: str) -> float:
-    kind, low, high, expected = NUMBERS[name]
+def _number(name: str, value: Any, origin: str, kind_of: str | None = None) -> float:
+    """A number within its range, which for a value in a table is that of its field."""
+    kind, low, high, expected = NUMBERS[kind_of or name]
     try:
         number = kind(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1
-    if isinstance(value, bool) or not low <= number <= high:
+    if isinstance(value, bool) or (isinstance(value, float) and number != value) or not low <= number <= high:
         raise invalid(f"{name} in {origin}" if origin != name else name, f"is {value!r}", expected)
     return number

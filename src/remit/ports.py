@@ -309,6 +309,8 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ended": (("ids",), ("id",)),
     "live_runs": (("ids",), ("id", "run_id", "state")),
     "ticking": (("after", "limit"), ("id",)),
+    "turning": (("after", "limit"), ("id",)),
+    "documents": (("after", "limit"), ("id", "doc")),
     "unheard": (("after", "limit"), ("id",)),
     "alarmed": (("after", "limit"), ("id",)),
     "jobless": (("after", "limit"), ("id",)),

@@ -73,6 +73,10 @@ class Fleet:
         """The names of a task's events."""
         return [row[3] for row in await self.core.store.select("events", {"stream": task_id, "after": 0, "limit": 10_000})]
 
+    async def history(self) -> list[tuple[str, str]]:
+        """The stream and the name of every event, in the order of all."""
+        return [(event.stream, event.type) for _, event in await self.core.store.feed("", 10_000)]
+
     async def jobs(self) -> list[str]:
         """The keys of all jobs but the tick."""
         return [row[1] for row in await self.core.store.select("jobs", {"limit": 100_000}) if row[1] != "tick"]

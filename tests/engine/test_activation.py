@@ -168,8 +168,9 @@ async def test_a_run_that_the_dead_have_left_is_taken_over_once(any_url: str) ->
         task_id = await team.create(["sleep", 0.3], ["finish", "after all"])
         (left,) = (await team.core.store.claim(Claim("dead", {"agent/general": 0}, room=1, signals=0, lease_seconds=60.0))).jobs
         await team.core.service.execute(cmd.StartRun(task_id=task_id, worker="dead"), "system:engine", held=Held(Lease(left.id, "dead"), task_id))
-        await team.hire(heartbeat_seconds=1.0)
-        await team.hire(heartbeat_seconds=1.0)
+        await team.core.store.leave("dead")  # its lease has run out, and those of the living last
+        for _ in range(2):
+            await team.hire(heartbeat_seconds=60.0)
         assert (await team.ended(task_id)).state is State.DONE
         assert [name for name in await team.events(task_id) if name.startswith("Run")] == ["RunStarted", "RunLost", "RunStarted"]
 

@@ -206,6 +206,7 @@ async def test_what_lasts_a_while_lasts_no_longer_and_no_less(durable_url: str, 
             waiting = await team.create(["timer", 2], ["finish", "on time"])
             await team.until(failing, lambda task: task.attempts == 1)
             await team.until(waiting, lambda task: task.state is State.WAITING)
+            await day.begun(2)
             machine.set(jump)
             again = await team.create(["raise", "as ever"], limits={"max_attempts": 2})
             for task_id in (failing, again):

@@ -147,6 +147,15 @@ async def test_a_worker_that_starts_makes_a_lost_queue_anew(any_url: str) -> Non
         assert (await team.ended(blocked)).state is State.DONE
 
 
+async def test_a_calendar_that_cannot_be_is_told_and_keeps_nobody_from_being_found(any_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with fleet(any_url) as team:
+        task_id = await team.create(["finish", "found"])
+        await without_jobs(team)
+        await team.hire(cron="99 * * * *")
+        assert (await team.ended(task_id)).summary == "found"
+        assert "is '99 * * * *', which is no cron expression" in caplog.text
+
+
 async def test_a_worker_looks_again_now_and_then(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "RECONCILE_SECONDS", 0.1)
     async with fleet(any_url) as team:

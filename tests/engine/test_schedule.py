@@ -3,6 +3,7 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -10,15 +11,18 @@ import pytest
 from remit import config
 from remit.adapters.clock import SystemClock
 from remit.app.activation import Activation
-from remit.app.scheduler import Scheduler
+from remit.app.scheduler import LOOK_SECONDS, SYSTEM, Scheduler
+from remit.app.service import Held
 from remit.bootstrap.worker import options_of
+from remit.domain import command as cmd
 from remit.domain.due import TICK, Job
 from remit.domain.value import State
 from remit.domain.wire import instant
 from remit.errors import Conflict, InvalidParam
-from remit.ports import Lease
+from remit.ports import Claim, Lease
 from remit.testing import Scripted
-from tests.engine.fleet import Fleet, fleet
+from tests.engine.fleet import PATIENCE_SECONDS, Fleet, fleet
+from tests.torture.worker import NEVER
 
 WAITING = {"completion": "explicit", "metadata": {"script": [["wait"], ["finish", "second turn"]]}}
 
@@ -56,6 +60,8 @@ async def test_a_run_that_ends_without_completing_waits_for_the_tick(any_url: st
 class Crowd(Scripted):
     """Knows how many runs there were at once, at most; a task that is called "Long" works until it is let go."""
 
+    long = "Long"
+
     def __init__(self) -> None:
         self.now = self.most = 0
         self.let_go = asyncio.Event()
@@ -63,8 +69,8 @@ class Crowd(Scripted):
     async def run(self, activation: Activation) -> None:
         self.now += 1
         self.most = max(self.most, self.now)
-        if activation.task.title == "Long":
-            await self.let_go.wait()
+        if activation.task.title == self.long:
+            await asyncio.wait_for(self.let_go.wait(), PATIENCE_SECONDS)  # so that a test that fails comes to its end
         await super().run(activation)
         self.now -= 1
 
@@ -90,10 +96,109 @@ async def test_a_tick_leaves_alone_what_is_in_flight(any_url: str) -> None:
         long = await team.create(["finish", "at last"], title="Long")
         turns = await team.create(*[["say", "Here"], ["wait"]] * 9, completion="explicit")
         await team.hire(crowd, cron="* * * * *")
-        await team.until(turns, lambda task: task.counts.runs == 4)
+        await team.until(turns, lambda task: task.counts.runs >= 4)
         assert (await team.events(long)) == ["TaskCreated", "TaskStarted", "RunStarted"]
         crowd.let_go.set()
         assert ((await team.ended(long)).counts.runs, crowd.most) == (1, 2)
+
+
+def turns(rows: list[tuple[str, str]], *tasks: str) -> list[tuple[str, str]]:
+    """What happened of the turns of some tasks: given, or ended in order."""
+    return [row for row in rows if row[0] in tasks and row[1] in ("TimerFired", "RunYielded", "TaskCompleted")]
+
+
+async def waiting_for_a_tick(team: Fleet, *owners: str, **more: Any) -> list[str]:
+    """Tasks that wait for the next tick, and no worker."""
+    tasks = [await team.create(**WAITING, title="Turn", owner=owner, **more) for owner in owners]
+    first = await team.hire(cron=NEVER)
+    for task_id in tasks:
+        await team.until(task_id, lambda task: task.state is State.WAITING)
+    first.stop()
+    await team.staff(0)
+    return tasks
+
+
+async def looked(team: Fleet, task_id: str, times: int = 5) -> None:
+    """Let something happen in the store so often that whoever waits for news has looked at it."""
+    for _ in range(times):
+        await team.do("SendMessage", task_id=task_id, message="Nothing of yours.")
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def test_a_tick_goes_on_only_when_a_turn_is_over_however_long_it_stands_in_line(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        tasks = await waiting_for_a_tick(team, "general", "general")
+        long = [await team.create(["finish", "at last"], title="Long") for _ in range(2)]
+        draft = await team.create(status="draft")
+        crowd = Crowd()
+        await team.hire(crowd, cron=NEVER, concurrency=2)
+        for task_id in long:
+            await team.until(task_id, lambda task: task.run is not None)
+        await team.core.service.put(Job(key=TICK))
+        await team.until(tasks[0], lambda task: task.state is State.PENDING)
+        await looked(team, draft)
+        assert [(await team.task(task_id)).state for task_id in tasks] == [State.PENDING, State.WAITING]
+        crowd.let_go.set()
+        assert [(await team.ended(task_id)).summary for task_id in tasks] == ["second turn"] * 2
+        first, second = tasks
+        assert turns(await team.history(), *tasks)[2:] == [
+            (first, "TimerFired"),
+            (first, "TaskCompleted"),
+            (second, "TimerFired"),
+            (second, "TaskCompleted"),
+        ]
+
+
+async def test_a_task_that_nobody_serves_holds_up_no_tick(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        nobodys, last = await waiting_for_a_tick(team, "plan", "general")
+        await team.hire(agents=("general",), cron=NEVER)
+        await team.core.service.put(Job(key=TICK))
+        assert (await team.ended(last)).summary == "second turn"
+        assert (await team.task(nobodys)).state is State.PENDING
+        await team.hire(agents=("plan",), cron=NEVER)
+        assert (await team.ended(nobodys)).summary == "second turn"
+
+
+@pytest.mark.parametrize("command", ["PauseTask", "CancelTask"])
+async def test_a_task_that_is_taken_out_of_the_line_holds_up_no_tick(any_url: str, command: str) -> None:
+    async with fleet(any_url) as team:
+        held, last = await waiting_for_a_tick(team, "general", "general")
+        long = await team.create(["finish", "at last"], title="Long")
+        crowd = Crowd()
+        await team.hire(crowd, cron=NEVER, concurrency=1)
+        await team.until(long, lambda task: task.run is not None)
+        await team.core.service.put(Job(key=TICK))
+        await team.until(held, lambda task: task.state is State.PENDING)
+        await team.do(command, task_id=held)
+        await team.until(last, lambda task: task.state is State.PENDING)
+        crowd.let_go.set()
+        assert (await team.ended(last)).summary == "second turn"
+        assert (await team.task(held)).counts.runs == 1
+
+
+async def test_whoever_takes_over_a_tick_waits_for_the_turn_that_is_under_way(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        tasks = await waiting_for_a_tick(team, "general", "general")
+        draft = await team.create(status="draft")
+        crowd = Crowd()
+        crowd.long = "Turn"
+        await team.core.service.put(Job(key=TICK))
+        ((tick, *_),) = (await team.core.store.claim(Claim("doomed", {}, 0, 1, 60.0))).jobs
+        await team.core.service.execute(cmd.Tick(task_id=tasks[0]), SYSTEM, held=Held(Lease(tick, "doomed")))
+        await team.hire(crowd, cron=NEVER)
+        await team.until(tasks[0], lambda task: task.run is not None)
+        await team.core.store.leave("doomed")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            holder = "doomed"
+            while holder == "doomed":
+                await asyncio.sleep(0.01)  # a claim rings no bell
+                ((_, _, holder),) = await team.core.store.select("queued", {"names": [TICK]})
+        await looked(team, draft)
+        assert (await team.task(tasks[1])).state is State.WAITING
+        crowd.let_go.set()
+        assert [(await team.ended(task_id)).summary for task_id in tasks] == ["second turn"] * 2
+        assert crowd.most == 1
 
 
 class Waits(Scripted):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from remit.domain.due import TIMER, Job
 from remit.domain.value import State
 from remit.errors import Conflict
 from tests.engine.fleet import Fleet, fleet
@@ -94,7 +95,10 @@ async def run_now(team: Fleet, task_id: str) -> None:
 
 
 async def time_came(team: Fleet, task_id: str) -> None:
-    """Nothing to do: the timer is set already."""
+    """The time of its timer, which is far away, is now: the same job, due at once."""
+    wait = (await team.task(task_id)).wait
+    assert wait is not None
+    await asyncio.gather(*(team.core.service.put(Job(key=TIMER + wait.on[0].ref)) for _ in range(AT_ONCE)))
 
 
 FOR_NOBODY = {"title": "Below", "owner": "plan"}
@@ -106,7 +110,7 @@ GOES_ON: dict[str, tuple[list[Any], Callable[[Fleet, str], Awaitable[None]], str
     "an update": (["wait"], updated, "TimerFired"),
     "a message": (["wait"], told, "TimerFired"),
     "a word to run": (["wait"], run_now, "TimerFired"),
-    "a timer": (["timer", 0.3], time_came, "TimerFired"),
+    "a timer": (["timer", 3600], time_came, "TimerFired"),
 }
 
 

@@ -126,7 +126,14 @@ class StoreHost:
     async def _examined(self, thoroughly: bool, fix: bool) -> Result:
         settings = [{"name": "database_url", "value": self.options["database_url"], "origin": "option"}]
         store = {"kind": "memory", "tasks": await self.core.ask(counts())}
-        found: Result = {"version": __version__, "workspace": None, "settings": settings, "unknown": ["colour in config.toml"], "store": store}
+        found: Result = {
+            "version": __version__,
+            "workspace": None,
+            "settings": settings,
+            "unknown": ["colour in config.toml"],
+            "faults": [],
+            "store": store,
+        }
         row = WorkerRow("host-1-abc", "host", 1, "0", "general", 8, "2026-01-01T06:00:00Z", 1, 99.0)
         trouble = [
             {"endpoint": "http://model/v1", "agent": "plan", "circuit": "half_open", "failures": 10, "last": "out of order"},

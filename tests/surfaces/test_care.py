@@ -13,14 +13,17 @@ import asyncpg
 import pytest
 
 from remit.adapters.tools import supervisor
+from remit.app import worker
+from remit.app.recovery import Findings
 from remit.app.service import Loaded, _written
 from remit.bootstrap.host import WorkspaceHost
 from remit.domain import event as ev
 from remit.domain.decide import Context
 from remit.domain.value import State, Usage
-from remit.ports import Claim, Debit, Lease, Unit
+from remit.ports import Claim, Debit, Lease, Unit, WorkerRow
 from remit.surfaces.cli.main import main
 from tests.contract.test_tamper import Hand, PostgresHand, SqliteHand
+from tests.crash.process import until
 from tests.engine.fleet import ANN, Fleet, fleet
 from tests.surfaces.cli_host import Said
 from tests.torture.worker import NEVER
@@ -49,6 +52,12 @@ class Place:
         where = {"workspace": str(self._folder), "database_url": self.url}
         code = main(argv, lambda options: WorkspaceHost({**options, **where}))
         return Said(code, *self._printed.readouterr())
+
+    def configure(self, text: str) -> Path:
+        """Write the settings of the workspace."""
+        path = self._folder / ".remit" / "config.toml"
+        path.write_text(text)
+        return path
 
     def left(self, *argv: str) -> tuple[int, dict[str, list[str]]]:
         """How the doctor leaves, and what he has found."""
@@ -231,6 +240,152 @@ def test_the_schedule_is_shown_and_a_tick_is_given_at_once(place: Place) -> None
 
     assert place.after(carried_out).count("TimerFired") == 1, "asked for twice, given once"
     assert place.remit("schedule", "show", "--json").json["waiting"] == []
+
+
+async def two(team: Fleet) -> None:
+    """Two tasks that can run."""
+    for words in ("found", "another"):
+        await team.create(["finish", words])
+
+
+BROKEN = "UPDATE task SET doc = '{broken' WHERE id = 1"
+
+
+@pytest.mark.parametrize("statement", [BROKEN, "UPDATE task SET doc = '[]' WHERE id = 1"], ids=["no JSON", "no object"])
+def test_a_row_that_cannot_be_read_is_named_left_alone_and_made_anew(
+    place: Place, statement: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "SPOILED_SECONDS", 0.1)
+    place.after(two)
+    asyncio.run(tampered(place.url, statement))
+    assert place.left() == (1, {"unreadable_rows": ["1"]})
+    said = place.remit("doctor")
+    assert (said.code, "fault #1 have a row that cannot be read" in said.out, "A worker puts this right" in said.err) == (1, True, False)
+    proof = place.remit("doctor", "--verify")
+    assert (proof.code, "fault task (1,) differs from a replay in doc" in proof.out) == (1, True)
+    refused = place.remit("task", "show", "1")
+    assert (refused.code, "The row of task 1 cannot be read" in refused.err, "remit doctor --fix" in refused.err) == (1, True, True)
+
+    async def others(team: Fleet) -> None:
+        await team.hire(cron=NEVER)
+        assert (await team.ended("2")).summary == "another"
+        await until(lambda: "run/1 is left alone: The row of task 1 cannot be read" in caplog.text)
+
+    place.after(others)
+    fixed = place.remit("doctor", "--fix", "--verify")
+    assert (fixed.code, "fixed #1 have a row that cannot be read" in fixed.out, "Everything holds together." in fixed.out) == (0, True, True)
+    assert place.left() == (0, {})
+    place.after(found)
+
+
+def test_a_row_is_not_made_anew_from_events_that_were_changed(place: Place) -> None:
+    place.after(two)
+    for statement in (BROKEN, "UPDATE event SET actor = 'user:eve' WHERE stream = '1' AND version = 1"):
+        asyncio.run(tampered(place.url, statement))
+    asyncio.run(tampered(place.url, "UPDATE task SET doc = '{broken' WHERE id = 2"))
+    said = place.remit("doctor", "--fix", "--json")
+    assert (said.code, said.json["fixed"], said.json["beyond_repair"], said.json["left_behind"]["unreadable_rows"]) == (
+        1,
+        1,
+        ["unreadable_rows"],
+        ["1"],
+    )
+    assert place.left() == (1, {"unreadable_rows": ["1"]})
+    assert "fault #1 have a row that cannot be read" in place.remit("doctor", "--fix").out
+
+
+async def asleep(team: Fleet) -> None:
+    """A task that waits for a time, one that waits for its turn by a calendar of its own, and one that can run; and nobody who works."""
+    sleeper = await team.create(["timer", 3600], ["finish", "late"])
+    turning = await team.create(["wait"], completion="explicit", schedule={"cron": NEVER})
+    await team.do("RunTask", task_id=turning)
+    worker = await team.hire(cron=NEVER)
+    for task_id in (sleeper, turning):
+        await team.until(task_id, lambda task: task.state is State.WAITING)
+    worker.stop()
+    await team.staff(0)
+    await team.create(["finish", "found"])
+
+
+def test_what_was_imported_is_as_it_was_and_set_going(place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place.after(asleep)
+    first, again = tmp_path / "first.jsonl", tmp_path / "again.jsonl"
+    other = Place(f"sqlite:///{tmp_path / 'other.db'}", tmp_path, capsys)
+    assert (place.remit("export", "events", str(first)).code, other.remit("import", str(first)).code) == (0, 0)
+    assert other.left("--verify") == (0, {})
+    assert other.remit("export", "events", str(again)).code == 0
+    assert again.read_text() == first.read_text()
+
+    async def jobs(team: Fleet) -> list[str]:
+        found = sorted(await team.jobs())
+        await team.hire(cron=NEVER)
+        assert (await team.ended("3")).summary == "found"
+        return found
+
+    assert other.after(jobs) == ["cron/2", "run/3", "timer/1-t1"]
+
+
+def test_workers_are_shown_with_their_machine_and_agents_and_those_that_are_lost_do_not_count(place: Place) -> None:
+    row = WorkerRow("far-1-abc", "far.example", 1, "0", "explore,plan", 8, "2026-01-01T06:00:00Z")
+    place.after(lambda team: team.core.store.beat(row, []))
+    said = place.remit("doctor")
+    assert [word in said.out for word in ("far.example", "explore, plan")] == [True, True]
+    assert "No worker is running" not in said.err
+    place.configure("heartbeat_seconds = 0.2")
+    while place.remit("doctor", "--json").json["workers"][0]["alive"]:
+        pass
+    said = place.remit("doctor")
+    assert ("far-1-abc" in said.out, "ago: lost" in said.out, "No worker is running. Start one with" in said.err) == (True, True, True)
+
+
+CRON = ("cron", "99 * * * *", "five fields such as 0 6-21 * * *")
+ZONE = ("timezone", "Mars/Olympus", "a name such as Europe/Berlin or UTC")
+FOLDER = ("timezone", "Europe", "a name such as Europe/Berlin or UTC")
+
+
+@pytest.mark.parametrize(("name", "value", "right"), [CRON, ZONE, FOLDER])
+def test_a_calendar_that_cannot_be_is_refused_by_all_who_need_it_and_named_by_the_doctor(place: Place, name: str, value: str, right: str) -> None:
+    place.after(waiting)
+    path = place.configure(f'[scheduler]\n{name} = "{value}"\n')
+    for argv in (
+        ("worker",),
+        ("serve", "--port", "0"),
+        ("serve", "--no-worker", "--port", "0"),
+        ("schedule", "show"),
+        ("schedule", "tick"),
+        ("run", "x"),
+    ):
+        said = place.remit(*argv)
+        assert (said.code, f"scheduler.{name} in {path}: is '{value}'" in said.err, right in said.err) == (2, True, True), argv
+    said = place.remit("doctor", "--json")
+    (fault,) = said.json["faults"]
+    assert (said.code, fault.startswith(f"scheduler.{name} in {path}: is '{value}'"), said.json["store"]["tasks"]["waiting"]) == (1, True, 1)
+    assert (said.json["left_behind"].keys(), place.remit("doctor", "--fix").code) == (fields_of_findings(), 2), (
+        "turns would be set by another calendar"
+    )
+    shown = place.remit("doctor", "--verify")
+    assert (shown.code, f"fault scheduler.{name} in {path}" in shown.out, "Everything holds together." in shown.out) == (1, True, True)
+    place.configure("")
+    assert (place.remit("doctor").code, place.remit("doctor", "--json").json["faults"]) == (0, [])
+
+
+def fields_of_findings() -> Any:
+    """The kinds of findings that there are."""
+    return dict.fromkeys(Findings._fields).keys()
+
+
+def test_a_table_for_an_agent_that_there_is_not_is_named(place: Place) -> None:
+    place.configure("[agents.generel]\nconcurrency = 2\n[agents.plan]\nconcurrency = 1\n")
+    (unknown,) = place.remit("doctor", "--json").json["unknown"]
+    assert unknown.startswith("agents.generel: there is no such agent; there are build, explore, general,")
+    said = place.remit("doctor")
+    assert (said.code, "unknown setting agents.generel: there is no such agent" in said.out) == (0, True)
+    checked = place.remit("agents", "check")
+    assert (checked.code, "[agents.generel] there is no such agent" in checked.out, "[agents.plan] concurrency 1 runs" in checked.out) == (
+        1,
+        True,
+        True,
+    )
 
 
 def test_a_store_is_brought_up_to_date(place: Place) -> None:

@@ -88,6 +88,37 @@ def test_a_bad_value_names_the_file(tmp_path: Path, home: dict[str, str], text: 
     assert "config.toml" in str(refused.value)
 
 
+@pytest.mark.parametrize("value", ["-3", "true", "1_000_001", "2.5"])
+def test_a_number_of_an_agent_is_within_its_range(tmp_path: Path, home: dict[str, str], value: str) -> None:
+    with pytest.raises(InvalidParam, match=r"agents\.general\.concurrency in .*config\.toml: is .*; expected .*0 for no limit") as refused:
+        config.load(workspace(tmp_path, f"[agents.general]\nconcurrency = {value}"), env=home)
+    assert refused.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (name, value)
+            for name in ("port", "concurrency", "heartbeat_seconds", "fleet_concurrency", "tool_calls")
+            for value in ("-1", "inf", "nan")
+        ),
+        *((name, "0") for name in ("concurrency", "heartbeat_seconds", "tool_calls")),
+        *((name, "1.5") for name in ("port", "concurrency", "fleet_concurrency", "tool_calls")),
+    ],
+)
+def test_a_number_is_within_its_range(tmp_path: Path, home: dict[str, str], name: str, value: str) -> None:
+    with pytest.raises(InvalidParam, match=rf"{name} in .*config\.toml: is {value}; expected a .*number"):
+        config.load(workspace(tmp_path, f"{name} = {value}"), env=home)
+    with pytest.raises(InvalidParam, match=rf"{name} in {config.variable_of(name)}: is '{value}'"):
+        config.load(tmp_path / "elsewhere", env=home | {config.variable_of(name): value})
+
+
+def test_the_limit_of_an_agent_is_found_however_its_name_is_written(tmp_path: Path, home: dict[str, str]) -> None:
+    found = config.load(workspace(tmp_path, '[agents."Code Reviewer"]\nconcurrency = 2'), env=home)
+    assert options_of(found).agent_limits == {"code-reviewer": 2}
+
+
 def test_the_token_is_made_once_and_is_its_owners_alone(tmp_path: Path, home: dict[str, str]) -> None:
     settings = config.load(workspace(tmp_path), env=home)
     made = config.token(settings)

@@ -37,7 +37,7 @@ class SystemClock:
 
         try:
             return next(CronSim(cron, after.astimezone(ZoneInfo(self.timezone)))).astimezone(UTC)
-        except (ZoneInfoNotFoundError, ValueError) as error:
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # a folder of zones, such as Europe, is an OSError
             if isinstance(error, CronSimError):
                 raise _no_cron(cron) from error
             raise invalid("timezone", f"is {self.timezone!r}, which is no known time zone", "a name such as Europe/Berlin or UTC") from error

@@ -193,6 +193,8 @@ class MemoryEventStore:
                 {**(self._task(r["task_id"]) or {}), **r} for r in self._records("run") if r["task_id"] in p["ids"] and r["outcome"] is None
             ),
             "ticking": lambda p: [r for r in self._records("task") if r["state"] == "waiting" and '"tick"' in r["wait"] and r["id"] > p["after"]],
+            "turning": self._turning,
+            "documents": lambda p: [r for r in self._records("task") if r["id"] > p["after"]][: p["limit"]],
             "unheard": lambda _: (
                 r
                 for r in self._records("task")
@@ -223,6 +225,13 @@ class MemoryEventStore:
             "events_of": lambda p: [event._asdict() for name in sorted(p["streams"]) for event in self._streams.get(name, ())],
         }
         return answers[query](params)
+
+    def _turning(self, params: Mapping[str, Any]) -> Iterator[Record]:
+        """Who was given its turn by the scheduler and has not ended a run in order since."""
+        for record in self._records("task"):
+            marks = [event for event in self._streams[str(record["id"])] if event.type == "RunYielded" or '"cause":"tick"' in event.data]
+            if record["id"] > params["after"] and record["state"] in ("pending", "running", "paused") and marks and marks[-1].type != "RunYielded":
+                yield record
 
     def _stream(self, params: Mapping[str, Any]) -> list[Record]:
         places = [(str(place), event) for place, event in enumerate(self._events, 1) if event.stream == params["stream"]]

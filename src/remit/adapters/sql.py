@@ -80,6 +80,11 @@ SELECT: Mapping[str, str] = {
     "live_runs": """SELECT r.task_id, r.run_id, t.state FROM run r JOIN task t ON t.id = r.task_id
         WHERE r.outcome IS NULL AND r.task_id IN [ids] ORDER BY r.task_id""",
     "ticking": """SELECT id FROM task WHERE state = 'waiting' AND wait LIKE '%"tick"%' AND id > :after ORDER BY id LIMIT :limit""",
+    "turning": """SELECT t.id FROM task t {task_live} WHERE t.archived_at IS NULL AND t.state IN ('pending', 'running', 'paused') AND t.id > :after
+        AND t.started_at IS NOT NULL AND EXISTS (
+            SELECT 1 FROM event e WHERE e.stream = CAST(t.id AS TEXT) AND e.type = 'TimerFired' AND e.data LIKE '%"cause":"tick"%' AND NOT EXISTS (
+                SELECT 1 FROM event y WHERE y.stream = e.stream AND y.version > e.version AND y.type = 'RunYielded')) ORDER BY t.id LIMIT :limit""",
+    "documents": "SELECT id, doc FROM task WHERE id > :after ORDER BY id LIMIT :limit",
     "unheard": """SELECT t.id FROM task t WHERE t.state = 'waiting' AND t.id > :after
         AND EXISTS (SELECT 1 FROM task_update u WHERE u.task_id = t.id AND u.status = 'queued') ORDER BY t.id LIMIT :limit""",
     "alarmed": """SELECT id FROM task WHERE state = 'waiting' AND (wait LIKE '%"timer"%' OR (wait LIKE '%"tick"%' AND doc LIKE '%"cron"%')

@@ -14,6 +14,7 @@ from remit.app.verify import stream_rows
 from remit.codec import GENESIS, seal
 from remit.domain import event as ev
 from remit.domain.create import resource
+from remit.domain.document import document_of
 from remit.domain.record import Coerce, Items, Matches, fields, record
 from remit.domain.shape import parse
 from remit.domain.value import TASK_ID, AgentId, Body, Labels, Priority, Resource, Step, StepTitle, Title, plain_id
@@ -91,7 +92,7 @@ def _all_documents() -> Asking[list[dict[str, Any]]]:
     after = ""
     while streams := [row[0] for row in (yield "streams", {"after_id": after, "limit": PAGE})]:
         rows = yield "tasks", {"ids": [int(name) for name in streams if name.isdigit()]}
-        found += [json.loads(row[2]) for row in rows]
+        found += [document_of(row[2], row[0]) for row in rows]
         after = streams[-1]
     return sorted(found, key=lambda document: int(document["id"]))
 

@@ -100,7 +100,7 @@ class _Sight:
                 for row in await self._core.store.select("messages", {"id": task_id, "after": seen.number, "limit": EVERYTHING}):
                     seen.hear(row[1], row[-1])
         rows = await self._core.store.select("tasks", {"ids": moved}) if moved else []
-        return [task_of(document) for _, _, document in rows]
+        return [task_of(document, task_id) for task_id, _, document in rows]
 
     def _news(self, task: Task) -> Item | None:
         seen, now = self._seen[task.id], self._shown(task)

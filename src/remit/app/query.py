@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, TypeVar
 
 from remit.app.view import CLOSED, LIVE, STATES, event_view, interaction_view, summary_view, task_view, update_view
+from remit.domain.document import document_of
 from remit.errors import NotFound, invalid
 
 T = TypeVar("T")
@@ -201,7 +202,7 @@ def _document(ref: str) -> Asking[tuple[int, dict[str, Any]]]:
         rows = [(row[0], row[3]) for row in (yield "tasks_by_uid", {"uids": [plain]})]
     if not rows:
         raise NotFound(f"There is no task {ref}.", hint="list_tasks and list_history show what there is.", details={"task_id": str(ref)})
-    return rows[0][0], json.loads(rows[0][1])
+    return rows[0][0], document_of(rows[0][1], rows[0][0])
 
 
 _DRIVERS = {"parent": "list_parent", "root": "list_tree", "parent_session": "list_session", "session": "list_assigned", "label": "list_label"}

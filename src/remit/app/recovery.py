@@ -6,14 +6,16 @@ from typing import Any, NamedTuple
 
 from remit.app.purse import used
 from remit.app.service import Service
+from remit.app.verify import UNREPLAYABLE, chain_faults, stream_rows
 from remit.codec import opened
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain.document import document_of
 from remit.domain.due import CHECK, RELEASE, TELL, TIMER, Job
 from remit.domain.value import Task
 from remit.domain.wire import instant
-from remit.errors import Conflict, UnknownEvent
-from remit.ports import Store
+from remit.errors import Conflict, Corrupt, UnknownEvent
+from remit.ports import Append, Stale, Store, Unit
 
 SYSTEM = "system:recovery"
 PAGE = 500
@@ -31,6 +33,8 @@ class Findings(NamedTuple):
     undelivered_updates: tuple[str, ...] = ()
     waiting_without_alarm: tuple[str, ...] = ()
     claims_without_check: tuple[str, ...] = ()
+    unreadable_rows: tuple[str, ...] = ()
+    """Tasks whose row cannot be read. Only the doctor looks for them, since that takes reading every one."""
     budgets_below_use: tuple[str, ...] = ()
     """Trees whose ledger says less than their tasks have used. Nothing puts that right; more is what lost calls were given."""
 
@@ -49,9 +53,10 @@ class Findings(NamedTuple):
         """How many of them can be put right."""
         return self.total - sum(len(getattr(self, kind)) for kind in self.beyond_repair)
 
-    def view(self) -> dict[str, Any]:
-        """What was found, as callers see it."""
-        return {"left_behind": {kind: list(ids) for kind, ids in self._asdict().items()}, "beyond_repair": list(self.beyond_repair)}
+    def view(self, lost: tuple[str, ...] = ()) -> dict[str, Any]:
+        """What was found, as callers see it; the rows that could not be made anew are named alone."""
+        seen, beyond = (self._replace(unreadable_rows=lost), ("unreadable_rows",)) if lost else (self, ())
+        return {"left_behind": {kind: list(ids) for kind, ids in seen._asdict().items()}, "beyond_repair": [*beyond, *self.beyond_repair]}
 
 
 class Recovery:
@@ -64,6 +69,27 @@ class Recovery:
         """What is wrong; looked at twice, since a healthy store changes while one looks."""
         first, second = await self._look(), await self._look()
         return Findings(*(tuple(item for item in now if item in before) for before, now in zip(first, second, strict=True)))
+
+    async def unreadable(self) -> tuple[str, ...]:
+        """The tasks whose row cannot be read; what a newer remit wrote can be, by it."""
+        found: list[str] = []
+        async for task_id, document in self._rows("documents"):
+            try:
+                document_of(document, task_id)
+            except Corrupt:
+                found.append(str(task_id))
+        return tuple(found)
+
+    async def rebuild(self, task_id: str) -> bool:
+        """Make the rows of a task anew from its events, if these are as they were written; whether they were."""
+        chain = [ev.Stored(*row) for row in await self._store.select("events_of", {"streams": [task_id]})]
+        if any(chain_faults(task_id, chain)):
+            return False
+        try:
+            await self._store.commit(Unit((Append(task_id, len(chain), ()),), tuple(stream_rows(chain))))
+        except (Stale, *UNREPLAYABLE):
+            return False
+        return True
 
     async def repair(self, findings: Findings | None = None) -> Findings:
         """Put right what is wrong; all of it is safe to do twice."""
@@ -102,10 +128,10 @@ class Recovery:
         )
 
     async def _such(self, query: str, wanted: Callable[..., Awaitable[Any]]) -> tuple[str, ...]:
-        """The tasks of a query of which something is true; those that a newer remit wrote are left to it."""
+        """The tasks of a query of which something is true; those that a newer remit wrote, or that nobody can read, are left alone."""
         found: list[str] = []
         async for row in self._rows(query):
-            with suppress(UnknownEvent):
+            with suppress(UnknownEvent, Corrupt):
                 if await wanted(str(row[0]), *row[1:]):
                     found.append(str(row[0]))
         return tuple(found)

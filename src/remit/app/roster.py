@@ -73,7 +73,7 @@ def _apply(name: str, setting: Mapping[str, Any], found: dict[str, Agent], known
     if setting.get("disabled"):
         del found[agent.id]
         return [(name, Note("disabled", "honoured"))]
-    notes: list[Note] = []
+    notes = [Note("concurrency", "honoured", f"{setting['concurrency'] or 'any number of'} runs at once")] if "concurrency" in setting else []
     if "model" in setting:
         model, meant = tier(setting["model"])
         notes.append(

@@ -1,27 +1,28 @@
 """When what waits for the scheduler gets its turn: one tick for the whole fleet, and tasks with a calendar of their own."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import datetime
 
 from remit.app.service import Held, Service
 from remit.domain import command as cmd
-from remit.domain.due import TICK, Job
-from remit.domain.value import State, Task
+from remit.domain.due import TICK, Job, can_run
+from remit.domain.value import Task
 from remit.domain.wire import instant
-from remit.errors import Conflict, NotFound, StaleRun, UnknownEvent
+from remit.errors import Conflict, Corrupt, NotFound, StaleRun, UnknownEvent
 from remit.ports import Clock, Lease, Store
 
 SYSTEM = "system:scheduler"
 PAGE = 100
-PATIENCE_SECONDS = 30.0
-"""How long a tick waits for a task that nobody picks up before it goes on to the next."""
+LOOK_SECONDS = 0.05
+"""How often at most a tick looks whether a turn is over while the store changes."""
 
 
 class Scheduler:
     """Keeps the one tick job going; the job itself is what makes a tick happen once."""
 
-    def __init__(self, store: Store, service: Service, clock: Clock, cron: str) -> None:
-        self._store, self._service, self._clock, self._cron = store, service, clock, cron
+    def __init__(self, store: Store, service: Service, clock: Clock, cron: str, lease_seconds: float) -> None:
+        self._store, self._service, self._clock, self._cron, self._lease_seconds = store, service, clock, cron, lease_seconds
 
     async def ensure(self) -> None:
         """See that there is a tick to come, and none later than the calendar now says; one that was missed is left as it is."""
@@ -33,17 +34,18 @@ class Scheduler:
     async def tick(self, lease: Lease, slot: str | None, stopping: asyncio.Event) -> None:
         """Give every task that waits for the scheduler its turn, one after the other; then there is the next tick.
 
-        A tick that its worker left half done is done again by another: who began to wait after the slot has had its turn.
+        A tick that its worker left half done is done again by another: whose turn was under way is waited for, and who began
+        to wait after the slot has had its turn.
         """
         began = self._clock.now()
         due = datetime.fromisoformat(slot) if slot else began
-        after = 0
-        while rows := await self._store.select("ticking", {"after": after, "limit": PAGE}):
-            for (number,) in rows:
-                after = number
-                if stopping.is_set():
-                    return await self._store.give_back(lease, 0.0)
-                await self._turn(str(number), due, lease, stopping)
+        async for task_id in self._each("turning"):
+            await self._until_over(task_id, stopping)
+        async for task_id in self._each("ticking"):
+            if stopping.is_set():
+                return await self._store.give_back(lease, 0.0)
+            if await self._turned(task_id, due, lease):
+                await self._until_over(task_id, stopping)
         await self._service.put(self._tick_after(_later(began, slot)), done=lease)
         return None
 
@@ -54,31 +56,44 @@ class Scheduler:
     def _tick_after(self, when: datetime) -> Job:
         return Job(key=TICK, at=instant(self._clock.next_slot(self._cron, when)))
 
-    async def _turn(self, task_id: str, due: datetime, lease: Lease, stopping: asyncio.Event) -> None:
+    async def _each(self, query: str) -> AsyncIterator[str]:
+        after = 0
+        while rows := await self._store.select(query, {"after": after, "limit": PAGE}):
+            for (after,) in rows:
+                yield str(after)
+
+    async def _turned(self, task_id: str, due: datetime, lease: Lease) -> bool:
+        """Whether a task was given its turn; what cannot be given one must not keep the others from theirs."""
         try:
             task = await self._service.load(task_id)
             if _has_own_calendar(task) or task.wait is None or task.wait.since > due:
-                return
+                return False
             await self._service.execute(cmd.Tick(task_id=task_id), SYSTEM, held=Held(lease))
-            await self._until_settled(task_id, stopping)
         except StaleRun:
             raise
-        except (Conflict, NotFound, UnknownEvent):  # what a newer remit wrote must not keep the others from their turns
-            return
+        except (Conflict, Corrupt, NotFound, UnknownEvent):
+            return False
+        return True
 
-    async def _until_settled(self, task_id: str, stopping: asyncio.Event) -> None:
-        """Return once the run that a turn led to is over; a task that nobody picks up holds the others for a while only.
+    async def _until_over(self, task_id: str, stopping: asyncio.Event) -> None:
+        """Return once nothing comes of a turn any more, however long that takes.
 
         A worker that is about to stop picks up nothing itself, and leaves the rest of the tick to others.
         """
-        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         async with self._store.watch() as bell:
-            while not stopping.is_set():
-                task = await self._service.load(task_id)
-                queued = task.state is State.PENDING and asyncio.get_running_loop().time() < deadline
-                if not queued and task.run is None:
-                    return
+            while not stopping.is_set() and await self._under_way(task_id):
                 await bell.wait()
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _under_way(self, task_id: str) -> bool:
+        """Whether a task is being run, or will be: it may run, and a worker that is alive serves its owner."""
+        try:
+            task = await self._service.load(task_id)
+        except (Corrupt, NotFound, UnknownEvent):
+            return False
+        if _has_own_calendar(task) or (task.run is None and not can_run(task)):
+            return False
+        return any(row.age_seconds < self._lease_seconds and task.owner in row.agents.split(",") for row in await self._store.workers())
 
 
 def _later(now: datetime, slot: str | None) -> datetime:

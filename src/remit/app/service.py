@@ -162,7 +162,7 @@ class Service:
     def loaded(self, task_id: str, head: bytes, document: str) -> Loaded:
         """A task from its row."""
         known = self._recent.get(task_id)
-        return known if known is not None and known.head == head else self._remember(Loaded(task_of(document), head))
+        return known if known is not None and known.head == head else self._remember(Loaded(task_of(document, task_id), head))
 
     def _remember(self, loaded: Loaded) -> Loaded:
         self._recent.pop(loaded.task.id, None)

@@ -15,6 +15,8 @@ from remit.errors import UnknownEvent
 from remit.ports import EventStore
 
 CHUNK = 200
+UNREPLAYABLE = (UnknownEvent, AssertionError, ValueError, TypeError, KeyError, IndexError)
+"""What the replay of events ends in that were changed, or that a newer remit wrote."""
 
 
 class Fault(NamedTuple):
@@ -49,7 +51,7 @@ async def verify(store: EventStore) -> Report:
             try:
                 expected |= {(change.table, change.key): change for change in stream_rows(chain)}
                 keys += _key_streams(chain)
-            except (UnknownEvent, AssertionError, ValueError, TypeError, KeyError, IndexError) as error:
+            except UNREPLAYABLE as error:
                 faults.append(Fault(f"stream {name}", f"cannot be replayed: {error}"))
         claimed = {row[0] for row in await store.select("heads", {"streams": keys})} if keys else set[str]()
         faults += [Fault(f"stream {key}", "is gone, though a task was made with that key") for key in keys if key not in claimed]

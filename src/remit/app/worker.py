@@ -13,7 +13,7 @@ from remit.domain.due import CHECK, CRON, LIMIT, RELEASE, RUN, TELL, TICK, TIMER
 from remit.domain.model import storable
 from remit.domain.value import State, Task
 from remit.domain.wire import instant
-from remit.errors import Conflict, NotFound, RemitError, StaleRun, Unacknowledged, Unavailable, UnknownEvent
+from remit.errors import Conflict, Corrupt, NotFound, RemitError, StaleRun, Unacknowledged, Unavailable, UnknownEvent
 from remit.ports import Clock, Lease, Postponed, Runner, Store, Taken
 
 SYSTEM = "system:engine"
@@ -22,6 +22,8 @@ LOOK_SECONDS = 0.1
 GRACE_SECONDS = 0.05
 NEWER_SECONDS = 5.0
 """How long work that only a newer remit understands is left to others before it is looked at again."""
+SPOILED_SECONDS = 60.0
+"""How long work on a task whose row cannot be read is left until somebody may have put that right."""
 GONE = "its run is over"
 """Why a run was stopped from outside."""
 log = logging.getLogger("remit.worker")
@@ -60,6 +62,9 @@ class Worker:
             await self._service.acknowledge(lease)
         except UnknownEvent as error:
             raise Postponed(f"{key} was written by a newer remit: {error}", NEWER_SECONDS) from error
+        except Corrupt as error:
+            log.warning("%s is left alone: %s", key, error)
+            raise Postponed(f"{key}: {error}", SPOILED_SECONDS) from error
         except (Unavailable, Unacknowledged) as error:
             raise Postponed(f"{key}: {error}", 1.0) from error
 
@@ -110,7 +115,7 @@ class Worker:
             await self._runner.run(run)
             if not run.over:
                 await run.do(cmd.FailRun(task_id=task_id, error="The runner returned without ending its run."))
-        except (StaleRun, Unavailable, Unacknowledged):
+        except (StaleRun, Unavailable, Unacknowledged, Corrupt):
             raise
         except UnknownEvent as error:
             log.info("run %s is left to a newer remit: %s", run.run_id, error)

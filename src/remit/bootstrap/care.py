@@ -8,14 +8,16 @@ from typing import Any, Literal
 from remit import __version__
 from remit.adapters.clock import SystemClock
 from remit.adapters.tools.supervisor import left_over, sweep_left_over
+from remit.app.core import Core
 from remit.app.exchange import export_tasks, import_tasks
 from remit.app.query import ask, counts
 from remit.app.recovery import Recovery
 from remit.app.transfer import END, dump, load
 from remit.app.verify import verify as verify_store
 from remit.app.view import worker_view
+from remit.bootstrap.agents import check_agents
 from remit.bootstrap.store import open_store, sqlite_path
-from remit.bootstrap.workspace import open_workspace
+from remit.bootstrap.workspace import calendar_problems, check_calendar, open_workspace, without_calendar
 from remit.config import SECRET, Settings
 from remit.domain.choice import TIERS, Choices
 from remit.domain.due import TICK, Job
@@ -34,11 +36,15 @@ def examine(settings: Settings, *, verify: bool, fix: bool) -> Result:
 
 
 async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
-    models = settings.models
-    async with open_workspace(settings) as core:
+    models, wrong = settings.models, calendar_problems(settings)
+    if fix:
+        check_calendar(settings)  # turns would be set by another calendar
+    async with open_workspace(without_calendar(settings) if wrong else settings) as core:
         store = core.store
         recovery = Recovery(store, core.service)
-        left = await recovery.examine()
+        spoiled = await recovery.unreadable()
+        lost = tuple([task_id for task_id in spoiled if not (fix and await recovery.rebuild(task_id))])
+        left = (await recovery.examine())._replace(unreadable_rows=spoiled)
         found: Result = {
             "version": __version__,
             "workspace": str(settings.workspace) if settings.workspace else None,
@@ -46,22 +52,29 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
                 *({"name": name, "value": _shown(settings, name), "origin": item.origin} for name, item in settings.values.items()),
                 *(_tier(models, tier) for tier in TIERS),
             ],
-            "unknown": [*settings.unknown, *models.ignored],
+            "unknown": [*settings.unknown, *models.ignored, *_nobodys(settings)],
+            "faults": [str(problem) for problem in wrong],
             "store": _kind(settings.database_url) | {"tasks": await ask(counts(), store.select)},
             "workers": [worker_view(row, settings.get("heartbeat_seconds")) for row in await store.workers()],
             "queues": [dict(zip(("queue", "queued", "claimed"), row, strict=True)) for row in await store.select("job_count", {})],
-            **left.view(),
+            **left.view(lost if fix else ()),
             "orphans": left_over(),
         }
         if fix:
             sweep_left_over()
             await recovery.repair(left)
-            found["fixed"] = left.repairable
+            found["fixed"] = left.repairable - len(lost)
         if verify:
             report = await verify_store(store)
             faults = [{"place": fault.place, "problem": fault.problem} for fault in report.faults]
             found["verified"] = {"streams": report.streams, "events": report.events, "rows": report.rows, "faults": faults}
     return found
+
+
+def _nobodys(settings: Settings) -> list[str]:
+    """The tables of agents that there are not."""
+    notes = check_agents(settings)["settings"]
+    return [f"agents.{note['agent_id']}: {note['text']}" for note in notes if note["verdict"] == "problem" and not note["field"]]
 
 
 def _tier(models: Choices, tier: str) -> Result:
@@ -86,6 +99,7 @@ def migrate(settings: Settings) -> Result:
 
 
 async def _schedule(settings: Settings) -> Result:
+    check_calendar(settings)
     cron, slots = settings.get("scheduler.cron"), list[str]()
     clock = SystemClock(settings.get("scheduler.timezone"))
     when = clock.now()
@@ -156,13 +170,23 @@ async def _exported(settings: Settings, what: Literal["events", "tasks"]) -> tup
 
 
 async def _import_tasks(settings: Settings, board: str, history: str) -> int:
-    async with open_store(settings.database_url) as store:
-        return await import_tasks(store, SystemClock(now=store.now), board, history)
+    async with open_workspace(settings) as core:
+        count = await import_tasks(core.store, SystemClock(now=core.store.now), board, history)
+        await _set_going(core)
+        return count
 
 
 async def _load(settings: Settings, lines: list[str]) -> int:
-    async with open_store(settings.database_url) as store:
-        return await load(store, lines)
+    async with open_workspace(settings) as core:
+        count = await load(core.store, lines)
+        await _set_going(core)
+        return count
+
+
+async def _set_going(core: Core) -> None:
+    """Put the jobs that follow from what was imported; what needs an event of its own is left to a worker, so that history stays as it came."""
+    recovery = Recovery(core.store, core.service)
+    await recovery.repair((await recovery.examine())._replace(stale_runs=(), undelivered_updates=()))
 
 
 def _text(path: Path) -> str:

@@ -17,7 +17,7 @@ from remit.bootstrap.api import operator
 from remit.bootstrap.runner import open_runner
 from remit.bootstrap.stop import Stop
 from remit.bootstrap.worker import GARBAGE, embedded_worker
-from remit.bootstrap.workspace import open_workspace
+from remit.bootstrap.workspace import check_calendar, open_workspace
 from remit.catalog import Caller, Core
 from remit.config import Settings
 from remit.errors import Unavailable, invalid
@@ -32,6 +32,7 @@ def serve(settings: Settings, *, insecure: bool, worker: bool = True) -> None:
     host = str(settings.get("host"))
     if not _loopback(host) and not insecure:
         raise invalid("host", f"is {host!r}, which other machines can reach without encryption", "127.0.0.1, or --insecure if you mean it")
+    check_calendar(settings)
     listener = _bound(host, int(settings.get("port")))
     run(_serve(settings, host, listener, worker))
 
@@ -58,6 +59,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 def serve_worker(settings: Settings, agents: Sequence[str] | None) -> None:
     """Work on tasks until told to stop."""
+    check_calendar(settings)
     run(_work(settings, agents))
 
 

@@ -20,6 +20,7 @@ from remit.app.scheduler import Scheduler
 from remit.app.worker import Worker
 from remit.bootstrap.stop import Stop
 from remit.config import Settings
+from remit.domain.agent import agent_id
 from remit.domain.due import AGENT
 from remit.domain.record import record
 from remit.domain.wire import instant
@@ -59,7 +60,7 @@ class RunningWorker:
         self._failure: Exception | None = None
         agents = _agents(core, options)
         self._core = core
-        self._scheduler = Scheduler(core.store, core.service, core.clock, options.cron)
+        self._scheduler = Scheduler(core.store, core.service, core.clock, options.cron, options.heartbeat_seconds)
         self._recovery = Recovery(core.store, core.service)
         self._worker = Worker(core.store, core.service, core.clock, runner, self.name, self._scheduler)
         self.row = WorkerRow(
@@ -124,10 +125,18 @@ class RunningWorker:
     async def _reconcile(self) -> None:
         """See at the start, and now and then, that no runnable task was forgotten."""
         while True:
-            with suppress(RemitError):  # the store is away; the next look will do
-                await self._scheduler.ensure()
-                await self._recovery.repair()
+            for look in (self._scheduler.ensure, self._recovery.repair):
+                await self._tried(look)
             await asyncio.sleep(RECONCILE_SECONDS * random.uniform(0.8, 1.2))  # noqa: S311 - so that workers do not all look at once
+
+    async def _tried(self, look: Callable[[], Awaitable[object]]) -> None:
+        """Do one of the things that are done now and then; none of them keeps another from being done."""
+        try:
+            await look()
+        except Unavailable:  # the store is away; the next look will do
+            return
+        except RemitError as error:
+            log.warning("what a worker looks at now and then could not be done: %s", error)
 
 
 def failed(error: Exception, details: Mapping[str, Any] | None = None) -> RemitError:
@@ -153,7 +162,7 @@ def options_of(settings: Settings, agents: Sequence[str] | None = None) -> Worke
         concurrency=settings.get("concurrency"),
         heartbeat_seconds=settings.get("heartbeat_seconds"),
         fleet_limit=settings.get("fleet_concurrency"),
-        agent_limits={name: table["concurrency"] for name, table in settings.get("agents").items() if "concurrency" in table},
+        agent_limits={str(agent_id(name)): table["concurrency"] for name, table in settings.get("agents").items() if "concurrency" in table},
         cron=settings.get("scheduler.cron"),
     )
 

@@ -137,7 +137,7 @@ def health(answer: Result) -> int:
     """1 if something was found wrong and was not put right."""
     found: dict[str, list[str]] = answer.get("left_behind", {}) | {"orphans": answer.get("orphans")}
     left = [name for name, ids in found.items() if ids and ("fixed" not in answer or name in answer["beyond_repair"])]
-    return 1 if left or ("verified" in answer and answer["verified"]["faults"]) else 0
+    return 1 if left or answer.get("faults") or ("verified" in answer and answer["verified"]["faults"]) else 0
 
 
 def check_agents(session: Session, _fields: dict[str, Any]) -> Result:

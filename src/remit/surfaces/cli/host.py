@@ -68,10 +68,10 @@ class Host(Protocol):
     def doctor(self, *, verify: bool, fix: bool) -> Result:
         """What is in force, who works, and what was left behind.
 
-        `{version, workspace, settings: [{name, value, origin}], unknown, store: {kind, sqlite?, tasks: {state: n}}, workers, queues,
-        left_behind: {kind: [task ids]}, beyond_repair: [kinds], orphans: [process ids], verified?, fixed?}`. With verify, `verified` is
-        `{streams, events, rows, faults: [{place, problem}]}`; with fix, what was left behind is put right but for what is beyond repair,
-        and `fixed` says how much.
+        `{version, workspace, settings: [{name, value, origin}], unknown, faults: [what is wrong with settings], store: {kind,
+        sqlite?, tasks: {state: n}}, workers, queues, left_behind: {kind: [task ids]}, beyond_repair: [kinds], orphans: [process ids],
+        verified?, fixed?}`. With verify, `verified` is `{streams, events, rows, faults: [{place, problem}]}`; with fix, what was left behind
+        is put right but for what is beyond repair, and `fixed` says how much.
         """
         ...
 

@@ -280,25 +280,33 @@ def doctor(answer: Result, screen: Screen) -> None:
     screen.table((Column("SETTING"), Column("VALUE", gives=True), Column("FROM", gives=True)), rows)
     for unknown in answer["unknown"]:
         screen.put(Ink("unknown setting ", "yellow"), text=str(unknown))
+    for fault in answer["faults"]:
+        screen.put(Ink("fault ", "red"), text=fault)
     if url := next((item["value"] for item in answer["settings"] if item["name"] == "url"), None):
         screen.note(f"What follows is about the database above. The server at {url} was not asked; it has /readyz.")
     store = answer["store"]
     counts = ", ".join(f"{count} {state}" for state, count in store["tasks"].items() if count)
     _facts("Store", {name: _value(value) for name, value in store.items()} | {"tasks": counts or "none"}, screen)
-    workers: list[list[Part]] = [
-        [row["worker"], moment(row["since"]), f"{row['running']} of {row['concurrency']}", _pulse(row)] for row in answer["workers"]
-    ]
-    if workers:
-        screen.put()
-        screen.table((Column("WORKER"), Column("SINCE"), Column("RUNNING"), Column("HEARD OF")), workers)
-        for row in answer["workers"]:
-            for model in row["models"]:
-                screen.put(Ink("model trouble ", "yellow"), text=f"{row['worker']} {_model_trouble(model)}")
-    else:
-        screen.note("No worker is running. Start one with: remit serve, or remit worker")
+    _workers(answer["workers"], screen)
     _left_behind(answer, screen)
     if answer.get("verified"):
         _verified(answer["verified"], screen)
+
+
+def _workers(rows: list[dict[str, Any]], screen: Screen) -> None:
+    shown: list[list[Part]] = [
+        [row["worker"], row["host"], ", ".join(row["agents"]), moment(row["since"]), f"{row['running']} of {row['concurrency']}", _pulse(row)]
+        for row in rows
+    ]
+    if shown:
+        screen.put()
+        columns = (Column("WORKER"), Column("HOST", gives=True), Column("AGENTS", gives=True), Column("SINCE"), Column("RUNNING"), Column("HEARD OF"))
+        screen.table(columns, shown)
+    for row in rows:
+        for model in row["models"]:
+            screen.put(Ink("model trouble ", "yellow"), text=f"{row['worker']} {_model_trouble(model)}")
+    if not any(row["alive"] for row in rows):
+        screen.note("No worker is running. Start one with: remit serve, or remit worker")
 
 
 def _model_trouble(model: dict[str, Any]) -> str:
@@ -321,6 +329,7 @@ _LEFT = {
     "undelivered_updates": "wait although there is an update for them",
     "waiting_without_alarm": "wait for a time that nobody will tell them",
     "claims_without_check": "claim to be done and nobody will check it",
+    "unreadable_rows": "have a row that cannot be read",
     "budgets_below_use": "have used more than their tree's ledger says",
 }
 
@@ -334,8 +343,12 @@ def _left_behind(answer: Result, screen: Screen) -> None:
     if answer.get("orphans"):
         verb = "Ended" if "fixed" in answer else "There are"
         screen.put(f"{verb} processes of commands whose worker is gone: {', '.join(map(str, answer['orphans']))}")
-    if left.keys() - set(answer["beyond_repair"]) and "fixed" not in answer:
+    if "fixed" in answer:
+        return
+    if left.keys() - {*answer["beyond_repair"], "unreadable_rows"}:
         screen.note("A worker puts this right within a minute; or say: remit doctor --fix")
+    if "unreadable_rows" in left:
+        screen.note("Rows are made anew from their events by: remit doctor --fix")
 
 
 def delegated(answer: Result, screen: Screen) -> None:
