@@ -142,7 +142,7 @@ async def test_who_asks_whether_all_is_well_does_not_wait_as_long_as_others(post
         line.cut()
         answer = await at.ask("GET", "/readyz")
         assert (answer.status, answer.code) == (503, "UNAVAILABLE")
-        assert "not within 2 seconds" in answer.json["error"]["message"], "its own limit, and not the store's"
+        assert "not within 2 seconds." in answer.json["error"]["message"], "its own limit, and not the store's"
         line.heal()
         assert (await at.ask("GET", "/readyz")).status == 200
 

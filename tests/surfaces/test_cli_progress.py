@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, redirect_stderr
+from itertools import cycle
 from typing import Any, cast
 
 import pytest
@@ -118,6 +119,19 @@ def test_whoever_waits_in_vain_is_told_until_somebody_works_again(monkeypatch: p
         assert [line.split(" · ")[0] for line in progress.picture(200)] == ["✓ #1 Work 1"]
     if output is io.StringIO:
         assert err.getvalue().count("No worker") == 1
+
+
+def test_nobody_is_called_gone_before_anything_was_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.surfaces.cli.progress._SILENCE_SECONDS", 0.0)
+    with redirect_stderr(io.StringIO()) as err:
+        progress = Progress(lambda: True)
+        blinks = cycle([False, False, True])
+        monkeypatch.setattr(progress._over, "wait", lambda _: next(blinks))
+        progress._keep_watch()
+        assert err.getvalue() == "", "the first worker may still be on its way"
+        progress.take(item(1))
+        progress._keep_watch()
+        assert "No worker is running any more" in err.getvalue()
 
 
 def _until(true: Callable[[], bool]) -> None:

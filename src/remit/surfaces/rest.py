@@ -299,7 +299,7 @@ class _Ready:
                 found = await fleet(self._core)
         except Exception as error:
             late = isinstance(error, TimeoutError)
-            why = f"not within {READY_SECONDS:g} seconds" if late else str(error)
+            why = f"not within {READY_SECONDS:g} seconds." if late else str(error)
             # Asked every few seconds: where a store is merely away, a line each time is enough.
             log.warning("The store does not answer: %s", why, exc_info=not late and not isinstance(error, Unavailable))
             told = f": {why}" if late or isinstance(error, RemitError) else "."

@@ -1,5 +1,6 @@
 """What is going on while somebody waits: a tree that is drawn anew at a terminal, one line for each change elsewhere."""
 
+import math
 import sys
 import time
 from collections import Counter
@@ -96,7 +97,7 @@ class Progress:
         self._children: dict[str | None, list[Node]] = {}
         self._drawn, self._changed = 0, False
         self._lock, self._over = Lock(), Event()
-        self._heard_at = time.monotonic()
+        self._heard_at = math.inf  # before anything was heard there may be no worker yet
         self._watch = Thread(target=self._keep_watch, daemon=True)
 
     def __enter__(self) -> Self:
