@@ -12,7 +12,7 @@ from remit.adapters.models.desk import ModelDesk
 from remit.app.recovery import Recovery
 from remit.domain.choice import Choices, Table, choose
 from remit.domain.message import Request, Response, Tokens
-from remit.domain.model import Price
+from remit.domain.model import FailureKind, ModelFailed, Price
 from remit.domain.value import State
 from tests.agents.endpoint import Body, RuledServer, answers, may_call, objective, wants
 from tests.agents.stage import Gate, Stage, calls, results, says, stage, texts
@@ -111,6 +111,17 @@ async def test_forty_children_at_once_cannot_pay_with_the_same_money(any_url: st
         ((_, cost),) = await ledger(at, root)
         assert cost == pytest.approx(math.fsum(task.usage.cost for task in (lead, *children)), abs=1e-5)
         assert max(*booked, cost) <= 1.0
+
+
+@pytest.mark.parametrize(("kind", "booked"), [("rate_limited", 0), ("rejected_request", 0), ("stalled", 4096)])
+async def test_a_call_that_was_not_taken_costs_nothing(any_url: str, tmp_path: Path, kind: FailureKind, booked: int) -> None:
+    def rule(_: Request) -> Response:
+        raise ModelFailed(kind, "Not now.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(limits={"max_tokens": CAP, "max_attempts": 1})
+        ((tokens, _),) = await ledger(at, task.id)
+        assert (task.state, tokens >= booked, bool(tokens)) == (State.FAILED, True, bool(booked))
 
 
 TO_DO = "Set price_input and price_output of its tier in the config ([models.main] or [models.light]), or limit max_tokens instead of max_cost."

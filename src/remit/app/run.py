@@ -20,7 +20,7 @@ from remit.domain import brief
 from remit.domain import command as cmd
 from remit.domain.due import report_seconds, time_left
 from remit.domain.message import Effort, ModelSettings, Request, Response, Tool, ToolCall, user
-from remit.domain.model import ModelFailed, excerpt
+from remit.domain.model import UNBILLED, ModelFailed, excerpt
 from remit.domain.policy import MAX_TURNS, max_attempts, must_come_to_something
 from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
@@ -324,8 +324,8 @@ class Stretch:
         try:
             response = self._priced(await self._chosen.gateway.request(request, pause=self._pause))
         except (_Halted, ModelFailed) as error:
-            if not isinstance(error, ModelFailed) or error.kind == "circuit_open":
-                await self._purse.free()  # nobody was asked
+            if not isinstance(error, ModelFailed) or error.kind in UNBILLED:
+                await self._purse.free()
             raise
         self._count(response)
         await self._purse.settle(response)
