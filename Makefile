@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Tests wait more than they compute, so there are more processes of them than cores.
-PROCESSES := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)))
+PROCESSES := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 2)))
 
 .PHONY: help try test torture lint types layers reference check bench lock format clean
 

@@ -1,4 +1,4 @@
-"""What tests of agents share."""
+"""What tests of agents share. The store in memory is held to its promises by tests/contract and tests/engine."""
 
 from pathlib import Path
 
@@ -12,3 +12,9 @@ def folder(tmp_path: Path) -> Path:
     (made / ".remit").mkdir(parents=True)
     (made / "main.py").write_text("def main(): ...\n")
     return made
+
+
+@pytest.fixture
+def any_url(durable_url: str) -> str:
+    """The URL of an empty store of each kind that agents work on."""
+    return durable_url

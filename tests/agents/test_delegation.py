@@ -183,7 +183,7 @@ async def test_receipts_alone_need_no_worker(any_url: str, tmp_path: Path) -> No
     async with stage(any_url, tmp_path, echo, workers=0) as at:
         found = (await at.call("task_parallel", tasks=[{"objective": "A", "wait": False}, {"objective": "B", "wait": "no"}]))["results"]
         assert [one["data"]["status"] for one in found] == ["running", "failed"]
-        assert "tasks[1]: is not understood: wait: is 'no'; expected true or false" in found[1]["error"]["message"]
+        assert "tasks[1].wait: is 'no'; expected true or false" in found[1]["error"]["message"]
 
 
 async def test_results_come_as_they_settle(any_url: str, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from remit.adapters.models.endpoint import Endpoint, Ticks
 from remit.adapters.models.wire import WireGateway
 from remit.app.verify import verify
 from remit.domain.message import Request, Response
-from remit.domain.model import FailureKind, ModelFailed
+from remit.domain.model import UNBILLED, FailureKind, ModelFailed
 from remit.domain.value import State
 from remit.ports import Chosen
 from tests.agents.endpoint import Body, RuledServer, answers, may_call, tool_results, wants
@@ -185,7 +185,7 @@ async def faulty(
 
     async with RuledServer(rule, dialect).running() as server, stage(url, folder, [says("never")], workers=0) as at:
         models = Endpoints(server.url, known, ports, dialect)
-        await at.hire(models, concurrency=64)
+        await at.hire(models, concurrency=64, heartbeat_seconds=30.0)
         try:
             yield at, server
         finally:
@@ -288,7 +288,7 @@ async def test_who_is_turned_away_comes_back_when_it_may(
         (due,) = [row[4] for row in await at.team.core.store.select("jobs", {"limit": 10}) if row[1] == f"run/{task_id}"]
         assert (task.state, task.attempts) == (State.PENDING, attempts)
         ((reserved, _),) = await at.team.core.store.select("budget", {"id": int(task_id)})
-        assert (reserved > 0) is (kind != "circuit_open")
+        assert (reserved > 0) is (kind not in UNBILLED)
         assert begun + timedelta(seconds=rests) <= datetime.fromisoformat(due) <= ended + timedelta(seconds=rests)
 
 

@@ -28,7 +28,7 @@ class Fleet:
 
     async def hire(self, runner: Runner | None = None, **options: Any) -> RunningWorker:
         """One more worker; it leaves at the end of the test."""
-        chosen = WorkerOptions(**{"heartbeat_seconds": 2.0, **options})
+        chosen = WorkerOptions(**{"heartbeat_seconds": 5.0, **options})
         return await self._stack.enter_async_context(working(self.core, runner or Scripted(), chosen))
 
     async def do(self, command: str, actor: str = ANN, **fields: Any) -> str:

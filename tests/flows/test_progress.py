@@ -256,7 +256,7 @@ async def test_a_result_can_be_had_flat_everywhere(durable_url: str, tmp_path: P
         assert [[(list(item), item["status"]) for item in results] for results in answers] == [
             [(FLAT, "completed"), (FLAT, "failed"), (FLAT, "failed")]
         ] * 2
-        assert answers[0][1]["error"].startswith("tasks[1]: is not understood: objective: is a number")
+        assert answers[0][1]["error"].startswith("tasks[1].objective: is a number; expected text.")
         for target, sent in (
             ("/api/delegate?format=flat", {}),
             ("/api/delegate", {"format": "flat"}),

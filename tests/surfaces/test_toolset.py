@@ -118,7 +118,7 @@ async def test_several_are_handed_out_at_once_and_one_that_fails_fails_alone(tmp
         assert second.startswith("1] Task 2. Subagent (explore, light) failed.\n\n")
         assert "ValueError: I will not." in second
         assert third == "2] Task 3. Subagent (plan, main) completed.\n\nDid: Plan"
-        assert fourth.startswith("3] This one was not taken on. tasks[3]: is not understood: objektive: is not a field here; expected objective")
+        assert fourth.startswith("3] This one was not taken on. tasks[3].objektive: is not a field here; expected objective")
         assert [one["status"] for one in found.metadata["results"]] == ["success", "error", "success", "error"]
         assert {(await remit.get_task(task_id=n))["parent_session_id"] for n in (1, 2, 3)} == {"mine"}
 

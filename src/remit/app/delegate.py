@@ -298,7 +298,7 @@ def _item(item: Mapping[str, Any], number: int, request: ask.DelegateParallel) -
     try:
         return parse(ask.DelegateTask, common | own)
     except RemitError as refused:
-        raise invalid(f"tasks[{number}]", f"is not understood: {refused.message}", "an object as `task` takes it") from refused
+        raise _at(number, refused) from refused
 
 
 def _tier(core: Core, task: Task) -> str:
