@@ -22,7 +22,7 @@ PERMANENT: frozenset[FailureKind] = frozenset({"authentication", "rejected_reque
 """What no further try can mend."""
 UNHEALTHY: frozenset[FailureKind] = frozenset({"overloaded", "refused", "no_first_byte", "stalled", "bad_response"})
 """What says that an endpoint is not well; a full quota or a wrong request says nothing about it."""
-UNBILLED: frozenset[FailureKind] = PERMANENT | {"rate_limited", "refused", "circuit_open"}
+UNBILLED: frozenset[FailureKind] = frozenset({*PERMANENT, "rate_limited", "refused", "circuit_open"})
 """What costs nothing: the request was not taken."""
 
 MAX_EXCERPT = 200
