@@ -4,10 +4,10 @@ BIN := .venv/bin
 # Tests wait more than they compute, so there are more processes of them than cores.
 PROCESSES := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 2)))
 
-.PHONY: help try test torture lint types layers reference check bench lock format clean
+.PHONY: help try test test-slow test-long test-outside torture lint types layers reference check bench lock format clean
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 try: .venv/run ## See sub-agents at work on the embedded store, and a worker killed in the middle
 	@$(BIN)/python examples/tour.py
@@ -16,9 +16,19 @@ try: .venv/run ## See sub-agents at work on the embedded store, and a worker kil
 
 test: .venv/dev ## Run every test, on memory, SQLite and a real PostgreSQL
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n $(PROCESSES)
+	$(BIN)/coverage run -m pytest -n $(PROCESSES) --dist worksteal
 	$(BIN)/coverage combine -q
 	$(BIN)/coverage report
+
+test-slow: .venv/dev ## Run every test beside four busy loops, without measuring coverage
+	$(BIN)/python -m scripts.busy $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
+
+test-long: .venv/dev ## Try every simulated model as a parent of every other, and restarts in the middle
+	$(BIN)/python -m pytest -o addopts="--strict-markers --strict-config -ra" -n $(PROCESSES) --dist worksteal \
+		tests/agents/test_population.py tests/long
+
+test-outside: .venv/dev ## Try remit with Claude Code and opencode from npm; not part of test
+	$(BIN)/python -m scripts.outside
 
 torture: .venv/dev ## Kill workers and servers under load for a while, on SQLite and on PostgreSQL
 	$(BIN)/python -m tests.torture --database sqlite --tasks 5000 --kills 80 --stops 10 --minutes 5
@@ -36,11 +46,14 @@ types: .venv/dev ## Check types, twice
 layers: .venv/dev ## Check that the layers point down
 	$(BIN)/lint-imports --no-cache
 
-reference: .venv/dev ## Write docs/reference from the code
+reference: .venv/dev ## Write docs/reference and docs/prompts.md from the code
 	$(BIN)/python -m scripts.reference
+	$(BIN)/python -m scripts.prompts
 
 check: lint types layers ## Everything that is not a test
 	$(BIN)/python -m scripts.reference --check
+	$(BIN)/python -m scripts.prompts --check
+	$(BIN)/python -m scripts.weight
 
 bench: .venv/bench ## Measure against bare code, as ratios in one run
 	$(BIN)/python -m bench

@@ -206,6 +206,7 @@ GROUPS: Mapping[str, Mapping[str, Sample]] = {
         "lose_run": _engine(cmd.LoseRun(task_id="1", run_id=RUN)),
     },
     "Waiting and paying": {
+        "await_task": Sample(cmd.AwaitTask(task_id="1")),
         "await_subtask": _said(cmd.AwaitSubtask(task_id="1", child_id="2", call_id="call-9"), _LINKED),
         "settle_subtask": _engine(cmd.SettleSubtask(task_id="1", child_id="2", state="done"), _LINKED),
         "set_timer": _said(cmd.SetTimer(task_id="1", due_at=NOW)),

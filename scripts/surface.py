@@ -48,7 +48,8 @@ def commands_page() -> str:
 
 def _command(command: Command) -> str:
     rows = [[f"`{item.name}`", item.help] for item in command.arguments]
-    example = f"\n\n    {command.example}" if command.example else ""
+    lines = "".join(f"    {line}\n" for line in command.example.splitlines())
+    example = f"\n\n{lines.rstrip()}" if lines else ""
     return f"## remit {command.path}\n\n{command.summary}{example}" + (f"\n\n{table(['argument', 'what it is'], rows)}" if rows else "")
 
 

@@ -1,5 +1,10 @@
 """What every test can ask for."""
 
+import atexit
+import os
+import shutil
+import signal
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -10,9 +15,21 @@ from remit.bootstrap import open_store
 from remit.ports import Store
 from tests.postgres import PostgresForTests
 
+# Marks of the stores that tests make do not belong into the home of the person who runs them.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="remit-state-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("remit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("remit")
+
+
+def pytest_configure() -> None:
+    """Listen to Ctrl-C and SIGHUP, so that processes of tests do too, also below nohup and in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from aiohttp import web
 
-Dialect = Literal["openai", "anthropic"]
+Dialect = Literal["openai", "anthropic", "responses"]
 End = Literal["close", "stall", "drop"]
 
 USAGE = (120, 30, 20)
@@ -128,7 +128,7 @@ def objection(dialect: Dialect, body: dict[str, Any]) -> str:
         return ""
     if "tool_choice" in body:
         return "a choice of tools where there are none"
-    blocks = [block for message in body["messages"] if dialect == "anthropic" for block in message["content"]]
+    blocks = [block for message in body.get("messages", ()) if dialect == "anthropic" for block in message["content"]]
     return "tools were used and are not defined" if any(block["type"] in ("tool_use", "tool_result") for block in blocks) else ""
 
 
@@ -144,6 +144,8 @@ def document(dialect: Dialect, say: Say) -> dict[str, Any]:
         calls = [{"id": call_id, "type": "function", "function": {"name": name, "arguments": "".join(pieces)}} for call_id, name, pieces in say.calls]
         message = {"role": "assistant", "content": text or None, "tool_calls": calls}
         return {"model": "really", "choices": [{"message": message, "finish_reason": _finish(dialect, say)}], "usage": _usage(dialect, say)}
+    if dialect == "responses":
+        return _response(say)
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     blocks += [{"type": "tool_use", "id": call_id, "name": name, "input": json.loads("".join(pieces))} for call_id, name, pieces in say.calls]
     return {"type": "message", "model": "really", "content": blocks, "stop_reason": _finish(dialect, say), "usage": _usage(dialect, say)}
@@ -189,12 +191,55 @@ def _anthropic(say: Say) -> tuple[bytes, ...]:
     return (*out, event("message_stop"))
 
 
+def _response(say: Say) -> dict[str, Any]:
+    """What is said, as a whole document of the Responses API."""
+    text = "".join(say.texts)
+    kind = "refusal" if say.finish == "refusal" else "text"
+    content = [{"type": "refusal" if kind == "refusal" else "output_text", kind: text}]
+    items: list[dict[str, Any]] = [{"type": "message", "role": "assistant", "content": content}] if text else []
+    items += [
+        {"type": "function_call", "id": f"fc_{number}", "call_id": call_id, "name": name, "arguments": "".join(pieces)}
+        for number, (call_id, name, pieces) in enumerate(say.calls)
+    ]
+    is_cut = say.finish not in ("", "refusal")
+    details = {"reason": say.finish} if is_cut else None
+    status = "incomplete" if is_cut else "completed"
+    return {
+        "model": "really",
+        "status": status,
+        "output": items,
+        "incomplete_details": details,
+        "usage": _usage("responses", say),
+    }
+
+
+def _responses(say: Say) -> tuple[bytes, ...]:
+    def event(kind: str, **fields: Any) -> bytes:
+        return f"event: {kind}\n".encode() + sse({"type": kind, **fields})
+
+    whole = _response(say)
+    out = [event("response.created", response={"status": "in_progress"}), event("response.in_progress")]
+    for index, item in enumerate(whole["output"]):
+        empty: dict[str, Any] = {"arguments": ""} if item["type"] == "function_call" else {"content": []}
+        out.append(event("response.output_item.added", output_index=index, item={**item, **empty}))
+        if item["type"] == "function_call":
+            pieces = say.calls[int(item["id"].removeprefix("fc_"))][2]
+            kind = "response.function_call_arguments.delta"
+        else:
+            pieces, kind = say.texts, "response.output_text.delta"
+        out += [event(kind, output_index=index, delta=piece) for piece in pieces]
+        out.append(event("response.output_item.done", output_index=index, item=item))
+    return (*out, event(f"response.{whole['status']}", response=whole))
+
+
 def _usage(dialect: Dialect, say: Say) -> Any:
     if not isinstance(say.usage, tuple):
         return say.usage
     sent, received, cached = say.usage
     if dialect == "openai":
         return {"prompt_tokens": sent, "completion_tokens": received, "prompt_tokens_details": {"cached_tokens": cached}}
+    if dialect == "responses":
+        return {"input_tokens": sent, "output_tokens": received, "input_tokens_details": {"cached_tokens": cached}}
     return {"input_tokens": sent - cached, "output_tokens": received, "cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
 
 
@@ -206,4 +251,4 @@ def _finish(dialect: Dialect, say: Say) -> str:
     return "tool_use" if say.calls else "end_turn"
 
 
-_FRAMES: dict[Dialect, Callable[[Say], tuple[bytes, ...]]] = {"openai": _openai, "anthropic": _anthropic}
+_FRAMES: dict[Dialect, Callable[[Say], tuple[bytes, ...]]] = {"openai": _openai, "anthropic": _anthropic, "responses": _responses}

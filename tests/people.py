@@ -16,6 +16,7 @@ from remit.domain import command as cmd
 from remit.domain.wire import instant
 from remit.ports import Claim, EventStore, Store
 from remit.testing import Scripted
+from tests.patience import patient
 
 ANN = "user:ann"
 
@@ -35,7 +36,7 @@ class Desk:
         """Do what a worker does soon after: tell parents and dependents. Runs are left alone."""
         clock, store = SystemClock(), cast("Store", self.store)
         clerk = Worker(store, self.service, clock, Scripted(), "clerk", Scheduler(store, self.service, clock, "0 6 * * *", 10.0))
-        while jobs := (await store.claim(Claim("clerk", {}, room=0, signals=100, lease_seconds=60.0))).jobs:
+        while jobs := (await store.claim(Claim("clerk", {}, room=0, signals=100, lease_seconds=patient(60)))).jobs:
             for job in jobs:
                 await clerk.handle(job)
 

@@ -10,8 +10,9 @@ from typing import Any
 from remit.adapters.tools import WorkspaceTools
 from remit.adapters.tools.shell import first_program
 from remit.domain.tool import ToolCallRequest, ToolOutcome
+from tests.patience import patient
 
-ALL = frozenset({"LS", "Glob", "Grep", "Read", "TodoWrite", "Write", "Edit", "MultiEdit", "Bash"})
+ALL = frozenset({"LS", "Glob", "Grep", "Read", "Write", "Edit", "MultiEdit", "Bash"})
 RG = first_program("rg")
 
 
@@ -37,8 +38,8 @@ class Toolbox:
         bwrap = BWRAP if box == "sandboxed" else None
         self.host = WorkspaceTools(workspace, allow_unsandboxed=box == "unsandboxed", bwrap=bwrap, rg=rg, find_programs=False)
 
-    async def __call__(self, tool: str, *, granted: frozenset[str] = ALL, seconds: float = 30, **arguments: Any) -> ToolOutcome:
-        return await self.host.call(ToolCallRequest(tool, arguments, granted, seconds, self.cancel))
+    async def __call__(self, tool: str, *, granted: frozenset[str] = ALL, seconds: float | None = None, **arguments: Any) -> ToolOutcome:
+        return await self.host.call(ToolCallRequest(tool, arguments, granted, patient(30) if seconds is None else seconds, self.cancel))
 
     async def said(self, tool: str, **arguments: Any) -> str:
         """What comes of a call that is done."""
@@ -63,9 +64,9 @@ def processes_in(folder: Path) -> list[int]:
     return [pid for pid in _pids() if _folder(pid).startswith(str(folder))]
 
 
-async def until(what: Any, seconds: float) -> bool:
-    """Whether something comes true in time."""
-    end = monotonic() + seconds
+async def until(what: Any, seconds: float = 20) -> bool:
+    """Wait for a condition; return whether it came true in time."""
+    end = monotonic() + patient(seconds)
     while not what():
         if monotonic() > end:
             return False

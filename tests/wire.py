@@ -54,7 +54,7 @@ class Wire:
             whole.set()
         self._server.close()
         while self._lines:
-            for end in self._ends:
+            for end in list(self._ends):
                 end.close()
             await asyncio.wait(self._lines, timeout=0.1)
         await self._server.wait_closed()
@@ -63,13 +63,16 @@ class Wire:
         line = asyncio.current_task()
         assert line is not None
         self._lines.add(line)
+        line.add_done_callback(self._lines.discard)
         whole = self._whole
         await whole.wait()
         there, away = await asyncio.open_unix_connection(str(self._socket))
-        self._ends |= {writer, away}
-        await asyncio.gather(_carry(reader, away, whole), _carry(there, writer, whole))
-        self._ends -= {writer, away}
-        self._lines.discard(line)
+        ends = {writer, away}
+        self._ends |= ends
+        try:
+            await asyncio.gather(_carry(reader, away, whole), _carry(there, writer, whole))
+        finally:
+            self._ends -= ends
 
 
 def _whole() -> asyncio.Event:

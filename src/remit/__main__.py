@@ -1,14 +1,107 @@
-"""`remit`, and `python -m remit`."""
+"""`remit`, and `python -m remit`. Ctrl-C ends them without an error from the first moment on.
 
+Nothing slow is imported at the top, and remit itself only after Ctrl-C is handled. `signal` would take milliseconds;
+`_signal` is what it wraps, and every Python has loaded it before it runs this.
+"""
+
+import atexit
+import builtins
+import os
 import sys
+from _thread import get_ident
 
-from remit.bootstrap.host import WorkspaceHost
-from remit.surfaces.cli.main import main as run
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal as _signal
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+else:
+    import _signal
+
+INTERRUPTED = 130
+NOT_STARTED = "Stopped before anything was started.\n"
+STOPPED = "Stopped.\n"
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
-    sys.exit(run(sys.argv[1:], WorkspaceHost))
+    guard = ImportGuard(builtins.__import__)
+    builtins.__import__ = guard.load
+    code = INTERRUPTED
+    has_ended = False
+    try:
+        run, host = guard.call(_load)
+        guard.words = STOPPED
+        code = run(sys.argv[1:], host)
+        has_ended = True
+    except KeyboardInterrupt:  # just before or after the command, or while the first one was handled
+        if not has_ended:
+            guard.tell()
+    finally:
+        builtins.__import__ = guard.unguarded
+    _end_with(code)
+
+
+def _end_with(code: int) -> "NoReturn":
+    """Leave with an exit code that a further Ctrl-C does not change, whatever threads Python waits for."""
+    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+        _signal.signal(_signal.SIGINT, lambda _number, _frame: os._exit(code))
+        atexit.register(_signal.signal, _signal.SIGINT, _signal.SIG_IGN)  # Python removes every other handler before it has ended
+    sys.exit(code)
+
+
+def _load() -> "tuple[Callable[..., int], Callable[..., Any]]":
+    from remit.bootstrap.host import WorkspaceHost
+    from remit.surfaces.cli.main import main as run
+
+    return run, WorkspaceHost
+
+
+class ImportGuard:
+    """Ends the process at once if Ctrl-C comes during an import.
+
+    KeyboardInterrupt in the middle of an import becomes any error that the module makes of it, or is lost. The guard
+    replaces only Python's own handler, and restores it after the import: asyncio and waits look for that handler.
+    A process that ignores Ctrl-C keeps ignoring it.
+    """
+
+    def __init__(self, unguarded: "Callable[..., Any]") -> None:
+        self.unguarded = unguarded
+        """What `import` did before."""
+        self.words = NOT_STARTED
+        """What to say of a command that ends here."""
+        self._thread = get_ident()
+
+    def load(self, *given: "Any", **named: "Any") -> "Any":
+        """Do what `import` does."""
+        return self.call(self.unguarded, *given, **named)
+
+    def call(self, load: "Callable[..., Any]", *given: "Any", **named: "Any") -> "Any":
+        """Call something that imports modules."""
+        by_default = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+        if not by_default or get_ident() != self._thread:  # guarded, handled elsewhere or ignored
+            return load(*given, **named)
+        _signal.signal(_signal.SIGINT, self._end)
+        try:
+            return load(*given, **named)
+        finally:
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+
+    def tell(self) -> None:
+        """Write that the command was stopped."""
+        if not _may_log_json():
+            os.write(2, self.words.encode())
+
+    def _end(self, _number: int, _frame: object) -> None:
+        try:
+            self.tell()
+        finally:
+            os._exit(INTERRUPTED)
+
+
+def _may_log_json() -> bool:
+    """True if standard error may be for JSON alone."""
+    return "REMIT_LOG_FORMAT" in os.environ or any(word.startswith("--log-format") for word in sys.argv)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ Result = dict[str, Any]
 IDLE_SECONDS = 4
 """How long an idle connection is kept; uvicorn closes them after five seconds, and a call must not meet that."""
 STREAMING = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=45)
-"""A stream may be silent for as long as three heartbeats of the server."""
+"""A stream may be silent for as long as four heartbeats of the server."""
 PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each new try to reach a server that was there."""
 

@@ -10,7 +10,8 @@ RemitError
 ├── LimitExceeded      LIMIT_EXCEEDED    429   exit 6
 ├── Unavailable        UNAVAILABLE       503   exit 7
 │   ├── Unacknowledged
-│   └── Busy
+│   ├── Busy
+│   └── RolledBack     CONFLICT          409   exit 4
 ├── TimedOut           TIMEOUT           504   exit 124
 └── Internal           INTERNAL_ERROR    500   exit 1
     ├── Corrupt
@@ -18,7 +19,7 @@ RemitError
     └── NewerSchema
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 
@@ -36,6 +37,8 @@ class RemitError(Exception):
         self.details = dict(details or {})
         self.around: Mapping[str, Any] = {}
         """What an answer holds beside the error, where its operation promises a shape also for what it refuses."""
+        self.for_agent = ""
+        """What a running agent is told instead of the message, where that says more."""
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()
@@ -48,6 +51,10 @@ class RemitError(Exception):
         return {**self.around, "error": error}
 
 
+_ADVICE = ("Did you mean ", "Available: ", "Add ", "Check ")
+"""How advice begins that is a sentence of its own."""
+
+
 class Problem(NamedTuple):
     """What is wrong with one field, and what would be right."""
 
@@ -56,6 +63,8 @@ class Problem(NamedTuple):
     expected: str
 
     def __str__(self) -> str:
+        if self.expected.startswith(_ADVICE):
+            return f"{self.field}: {self.problem}. {self.expected}"
         return f"{self.field}: {self.problem}; expected {self.expected}."
 
 
@@ -72,6 +81,21 @@ class InvalidParam(RemitError):
 def invalid(field: str, problem: str, expected: str, **details: Any) -> InvalidParam:
     """An InvalidParam about one field."""
     return InvalidParam([Problem(field, problem, expected)], details=details)
+
+
+def unknown(field: str, what: str, value: str, known: Iterable[str]) -> InvalidParam:
+    """An InvalidParam about a name that is not among the known ones: `owner: unknown agent 'bild'. Did you mean build? Available: …`."""
+    return invalid(field, f"unknown {what} {value!r}", advice(value, known))
+
+
+def advice(value: str, known: Iterable[str]) -> str:
+    """The known name that a wrong one is closest to, and all of them."""
+    from difflib import get_close_matches
+
+    names = sorted(known)
+    close = get_close_matches(value.lower(), {name.lower(): name for name in names}, n=1)
+    meant = [f"Did you mean {next(name for name in names if name.lower() == close[0])}?"] if close else []
+    return " ".join([*meant, f"Available: {', '.join(names)}."])
 
 
 class NotFound(RemitError):
@@ -120,6 +144,12 @@ class Unacknowledged(Unavailable):
 
 class Busy(Unavailable):
     """Another process held the database longer than we were willing to wait."""
+
+
+class RolledBack(Unavailable):
+    """The store went back in time, or its file was replaced under a live process; nothing is written until somebody decides."""
+
+    code, status, exit_code = "CONFLICT", 409, 4
 
 
 class TimedOut(RemitError):

@@ -1,15 +1,18 @@
 """The roles that remit needs somebody to play, and the values that cross them."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from remit.domain.due import Job
+from remit.domain.environment import Environment
 from remit.domain.event import Stored
+from remit.domain.model import ModelOrigin
 from remit.domain.project import Change
 from remit.domain.table import BESIDE, TABLES
-from remit.domain.value import Tools
+from remit.domain.value import Effort, Tools
 
 if TYPE_CHECKING:  # only who runs agents pays for it
     from remit.domain.message import OnPart, Pause, Request, Response, Tokens
@@ -82,6 +85,8 @@ class Taken(NamedTuple):
     head: bytes | None = None
     document: str | None = None
     """The task that a run is about, as it was when the job was claimed: that saves reading it."""
+    seen: str | None = None
+    """When the worker that held the job before was last heard of, if one did."""
 
 
 class Claim(NamedTuple):
@@ -95,6 +100,8 @@ class Claim(NamedTuple):
     lease_seconds: float
     fleet: int = 0
     """How many runs there may be at once in the whole fleet (0: any number)."""
+    roots: tuple[int, ...] | None = None
+    """The roots of the trees whose jobs it wants; None for all jobs."""
 
 
 class Claimed(NamedTuple):
@@ -122,6 +129,13 @@ class WorkerRow(NamedTuple):
     """Which process it is, among all there ever were; nothing where that cannot be told."""
     models: str = ""
     """The model endpoints that it leaves alone for now, as JSON; nothing while all is well."""
+    scope: str = ""
+    """The roots of the trees that it works on, as a JSON list; empty for a worker that works on everything."""
+
+    @property
+    def roots(self) -> tuple[int, ...] | None:
+        """The roots of the trees that it works on; None for everything."""
+        return tuple(json.loads(self.scope)) if self.scope else None
 
 
 class Postponed(Exception):
@@ -219,6 +233,27 @@ class Store(EventStore, JobQueue, Protocol):
     """Both on one database: that is what makes a commit and its jobs one."""
 
 
+class ServedTrees(Protocol):
+    """The trees that a worker serves, if it does not serve everything."""
+
+    on_adopt: Callable[[], None]
+    """Called when there may be jobs to claim that were not wanted before."""
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """The roots of all trees that are served."""
+        ...
+
+    @property
+    def shown(self) -> str:
+        """The same as `WorkerRow.scope` has it."""
+        ...
+
+    async def refresh(self) -> None:
+        """Forget the trees that have ended; serve what the others have come to depend on."""
+        ...
+
+
 class Watch(Protocol):
     """A bell that rings when a store has changed."""
 
@@ -269,7 +304,20 @@ class Agents(Protocol):
 
 SUMMARY = ("id", "title", "state", "owner", "parent_id", "wait", "priority", "updated_at")
 
-QUESTION = ("interaction_id", "task_id", "question", "options", "blocking", "asked_by", "asked_at", "status", "answer", "answered_by", "answered_at")
+QUESTION = (
+    "interaction_id",
+    "task_id",
+    "question",
+    "options",
+    "blocking",
+    "asked_by",
+    "asked_at",
+    "status",
+    "answer",
+    "answered_by",
+    "answered_at",
+    "allow_other",
+)
 PAGE = ("owner", "parent", "parent_session", "session", "root", "label", "states", "state", "before", "limit")
 
 QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -290,8 +338,14 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ready": (("now", "priority", "after", "limit"), SUMMARY),
     "in_flight": ((), ("id",)),
     "dependents": (("id",), ("id",)),
-    "blocked_by": (("id",), ("id",)),
-    "successor": (("id",), ("id",)),
+    "unmet": (("ids",), ("id", "needs", "state")),
+    "starts": (("ids",), ("id", "session_id", "not_before", "started_at", "at")),
+    "scheduled": (("after", "limit"), ("id",)),
+    "recurring": (("after", "limit"), ("id",)),
+    "owners": ((), ("owner", "id", "count")),
+    "running": ((), ("worker", "count")),
+    "successor": (("id",), ("first", "newest")),
+    "series": (("id", "pattern"), ("id",)),
     "result": (("key",), ("id",)),
     "path": (("id",), ("id",)),
     "events": (("stream", "after", "limit"), (*Stored._fields, "position")),
@@ -306,7 +360,15 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "ended_children": (("id",), ("id",)),
     "held": (("id", "job"), ("hash", "doc", "worker")),
     "queued": (("names",), ("key", "at", "worker")),
-    "ended": (("ids",), ("id",)),
+    "roots": (("ids",), ("id", "root_id")),
+    "needed_workers": (("ids",), ("id", "root_id", "agent")),
+    "roots_in_use": (("ids",), ("root_id",)),
+    "roots_needed": (("ids",), ("root_id",)),
+    "roots_via": (("via",), ("root_id",)),
+    "roots_due": (("now",), ("root_id",)),
+    "clocks": (("after", "limit"), ("id", "root_id", "at")),
+    "clocks_of": (("ids",), ("id", "root_id", "at")),
+    "ended": (("ids",), ("id", "state")),
     "live_runs": (("ids",), ("id", "run_id", "state")),
     "ticking": (("after", "limit"), ("id",)),
     "turning": (("after", "limit"), ("id",)),
@@ -369,6 +431,13 @@ class Chosen(NamedTuple):
     gateway: ModelGateway
     model: str
     shown: str
+    origin: ModelOrigin = ModelOrigin()
+    offline: bool = False
+    """True for the built-in model that only searches and reads."""
+    effort: Effort | None = None
+    """How much its tier lets it think, where that is set."""
+    takes_media: bool = False
+    """The model can be shown images and PDFs."""
 
 
 class Equipment(NamedTuple):
@@ -376,6 +445,14 @@ class Equipment(NamedTuple):
 
     models: Models
     tools: Callable[[], "ToolHost"]
+
+
+class Surroundings(Protocol):
+    """Describes to agents where they work."""
+
+    async def look(self) -> Environment:
+        """Describe the workspace and the machine as they are now."""
+        ...
 
 
 class OperationTools(Protocol):
@@ -386,8 +463,8 @@ class OperationTools(Protocol):
         """The workspace that relative paths belong to."""
         ...
 
-    def offered(self, agent: Any, granted: frozenset[str]) -> Sequence["ToolSpec"]:
-        """What an agent is offered, by its capabilities and what is granted to its task."""
+    def usable(self, agent: Any, granted: frozenset[str]) -> Sequence["ToolSpec"]:
+        """What an agent can call, by its capabilities and what is granted to its task; it is shown a part of it."""
         ...
 
     async def call(self, name: str, arguments: Mapping[str, Any], activation: Any, beside: Sequence[Change] = ()) -> "ToolOutcome":

@@ -14,8 +14,9 @@ except ImportError as missing:
     raise ImportError("remit.toolset needs pydantic-ai: pip install 'remit[providers]'") from missing
 
 from remit.catalog import OPERATIONS
-from remit.domain.delegation import TaskOutput
+from remit.domain.delegation import TaskOutput, Work
 from remit.domain.envelope import passage
+from remit.domain.record import fields
 from remit.domain.shape import parse
 from remit.domain.tool import ToolSpec
 from remit.domain.wire import dumps
@@ -82,13 +83,13 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         remit = self._open(ctx)
         sent = _given(tool_args)
         try:
-            _must_be_offered(sent, tool.tool_def)
+            _must_be_known(name, sent, tool.tool_def)
             if name in CHANGING and "task_id" in sent:
                 await _must_be_theirs(remit, sent["task_id"], self._session(ctx))
             # What is read on from an offset may lie behind the result, in what was handed over: it is counted here.
             offset = parse(TaskOutput, sent).offset if name == "task_output" else 0
-            fields = {**sent, "offset": 0} if offset else sent
-            result = await getattr(remit, name)(**(self._work(name, sent, ctx) if name in DELEGATING else fields))
+            asked = {**sent, "offset": 0} if offset else sent
+            result = await getattr(remit, name)(**(self._work(name, sent, ctx) if name in DELEGATING else asked))
         except InvalidParam as wrong:
             # A model that does not get it right is told so for the last time: it must not end the whole run of its agent.
             raise (ToolFailed if ctx.last_attempt else ModelRetry)(str(wrong)) from wrong
@@ -142,8 +143,9 @@ def _given(sent: Mapping[str, Any]) -> Result:
     return {name: value for name, value in sent.items() if value is not None}
 
 
-def _must_be_offered(sent: Result, offered: ToolDefinition) -> None:
-    known = offered.parameters_json_schema["properties"]
+def _must_be_known(name: str, sent: Result, offered: ToolDefinition) -> None:
+    """Refuse fields that are not the model's to set; of a piece of work it may send all, also those it is not told of."""
+    known = dict.fromkeys((*(fields(Work) if name == "task" else ()), *offered.parameters_json_schema["properties"]))
     if unknown := [name for name in sent if name not in known]:
         raise invalid(unknown[0], "is not a field here", f"one of {', '.join(known)}")
 

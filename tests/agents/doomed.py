@@ -12,6 +12,7 @@ from remit.bootstrap.store import open_core
 from remit.bootstrap.worker import WorkerOptions, working
 from remit.ports import Equipment
 from remit.testing import Scripted
+from tests.patience import patient
 
 
 @asynccontextmanager
@@ -25,7 +26,7 @@ async def main(url: str) -> None:
     """Work until the first check."""
     async with open_core(url, AgentRegistry(), "UTC", ".") as core:
         core.equipment = killed
-        async with working(core, Scripted(), WorkerOptions(heartbeat_seconds=1.0)):
+        async with working(core, Scripted(), WorkerOptions(heartbeat_seconds=patient(1))):
             await asyncio.Event().wait()
 
 

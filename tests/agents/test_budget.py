@@ -1,6 +1,7 @@
 """A tree never uses more than its root allows."""
 
 import math
+import re
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -55,6 +56,21 @@ async def test_a_tree_never_uses_more_than_its_root_allows(any_url: str, tmp_pat
         assert spent > CAP // 2
 
 
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [({"max_cost": 0.0019}, "The limit of $0.0019 for the whole"), ({"max_tokens": 100}, "The limit of 100 tokens for the whole")],
+)
+async def test_a_limit_below_one_request_says_what_one_needs(any_url: str, tmp_path: Path, limits: dict[str, Any], told: str) -> None:
+    async with stage(any_url, tmp_path, [], price=PRICE) as at:
+        task = await at.run(limits=limits)
+        assert (task.state, task.reason, task.usage.requests) == (State.FAILED, "budget", 0)
+        assert re.fullmatch(
+            re.escape(told) + r" tree is smaller than one request needs: up to (\$0\.\d+|[\d,]+ tokens)\. Nothing was used\.",
+            task.failure_reason or "",
+        )
+        assert at.script.asked == []
+
+
 async def test_a_call_is_debited_before_it_is_made_and_settled_after_it(any_url: str, tmp_path: Path) -> None:
     """The ledger is at the root, whoever of its tree asks; while a call is under way it has at least what the call can take."""
     gate = Gate()
@@ -103,9 +119,12 @@ async def test_forty_children_at_once_cannot_pay_with_the_same_money(any_url: st
         unpaid = [child for child in children if child.state is not State.DONE]
         assert (len(children), len(paid)) == (CHILDREN, 1)
         assert {(child.state, child.reason) for child in unpaid} == {(State.FAILED, "budget")}
-        told = "The limit of $1 is reached. Its report: Nothing yet.", "The budget of the whole tree is used up: $1."
-        assert {child.failure_reason for child in unpaid} <= set(told)
-        reports = {round(child.usage.cost, 6) for child in unpaid if child.failure_reason == told[0]}
+        left = r"The budget of the whole tree, \$1\.00, has \$\S+ left, and"
+        reported = rf"{left} another request and a last report need up to \$\S+\. Its report: Nothing yet\."
+        short = rf"{left} a last report needs up to \$\S+\."
+        reasons = [child.failure_reason or "" for child in unpaid]
+        assert [reason for reason in reasons if not re.fullmatch(f"{reported}|{short}", reason)] == []
+        reports = {round(child.usage.cost, 6) for child in unpaid if re.fullmatch(reported, child.failure_reason or "")}
         assert reports == {round(PRICE.of(10, 5), 6)}, "something was left for reports, and they are priced though the endpoint says nothing of it"
         assert (lead.state, lead.reason) == (State.FAILED, "budget")
         ((_, cost),) = await ledger(at, root)
@@ -231,6 +250,23 @@ async def test_nobody_spends_outside_the_budget_by_making_a_task_beside_it(any_u
         refused = results(at.script.asked[1])[0]
         assert (task.state, "create_subtask" in refused) == (State.DONE, True)
         assert [each["title"] for each in (await at.call("list_history"))["tasks"]] == [task.title]
+
+
+async def test_no_task_beside_one_with_a_limit_of_its_own(any_url: str, tmp_path: Path) -> None:
+    beside = calls(("create_task", {"title": "Beside", "owner": "general"}))
+
+    def rule(request: Request) -> Response:
+        return says("Done.") if results(request) else beside
+
+    async with stage(any_url, tmp_path, rule) as at:
+        parent = await at.create(owner=None, title="Lead")
+        part: dict[str, Any] = {"task_id": parent, "title": "Part", "owner": "build"}
+        limits = {"limits": {"max_tokens": CAP}}
+        child = (await at.call("create_subtask", **part, **limits))["task_id"]
+        await at.team.ended(child)
+        assert "create_subtask" in results(at.script.asked[-1])[0]
+        active = (await at.call("list_tasks"))["tasks"]
+        assert [task["id"] for task in active] == [parent]
 
 
 async def test_a_tree_without_a_budget_has_no_ledger(any_url: str, tmp_path: Path) -> None:

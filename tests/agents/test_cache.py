@@ -58,6 +58,7 @@ async def test_nothing_is_remembered_unless_it_is_asked_for(any_url: str, folder
         {"description": "To fix it"},
         {"context": {"branch": "dev"}},
         {"subagent_type": "general"},
+        {"effort": "high"},
         {"model": "main"},
         {"tools": {"allow": ["Read"]}},
         {"acceptance": ["It names a line"]},

@@ -20,27 +20,43 @@ from tests.agents.test_prompts import prefix
 from tests.agents.test_subagents import boss, told
 from tests.modelserver import Say
 
-EARLIER = "It was done before; this is its result from then (cached: true)."
 LEAD = Agent(id="lead", description="Leads.", tools=("Read", "LS", "Bash", "Task"))
+Brief = tuple[str, bool, str]
+"""Of a result: its task, whether it was there before, and its text."""
 
 
-def new(task_id: str, text: str = "Where is main?") -> str:
-    return f"Subagent (explore, light) completed. Task {task_id}.\n\nDid: {text}"
+def new(task_id: str, text: str = "Where is main?") -> Brief:
+    return task_id, False, f"Did: {text}"
 
 
-def known(task_id: str, text: str = "Where is main?") -> str:
-    return f"Subagent (explore, light) completed. Task {task_id}. {EARLIER}\n\nDid: {text}"
+def known(task_id: str, text: str = "Where is main?") -> Brief:
+    return task_id, True, f"Did: {text}"
 
 
-def items(text: str) -> list[str]:
-    """The answers of a fan-out, in order."""
-    found: list[str] = []
-    for line in text.splitlines():
-        if line.startswith(f"[{len(found)}] "):
-            found.append(line.removeprefix(f"[{len(found)}] "))
-        else:
-            found[-1] += f"\n{line}"
-    return [item.rstrip() for item in found]
+def brief(item: dict[str, Any]) -> Brief:
+    return item["task_id"], item.get("cached", False), item["result"]
+
+
+def heard(task: Task) -> list[Brief]:
+    """The results of single tasks that the boss repeated."""
+    return [brief(json.loads(text)) for text in told(task)]
+
+
+def items(text: str) -> list[dict[str, Any]]:
+    """The results of a fan-out, in order."""
+    found: list[dict[str, Any]] = json.loads(text)["results"]
+    return found
+
+
+def briefs(text: str) -> list[Brief]:
+    """The same in short, without those that were refused."""
+    return [brief(item) for item in items(text) if "task_id" in item]
+
+
+def refusal(item: dict[str, Any]) -> str:
+    """Why an item was refused."""
+    assert item["status"] == "failed"
+    return str(item["error"]["message"])
 
 
 async def led(at: Stage, **fields: Any) -> Task:
@@ -52,7 +68,7 @@ async def led(at: Stage, **fields: Any) -> Task:
 async def test_an_identical_task_of_an_agent_is_answered_at_once_and_makes_no_subtask(any_url: str, folder: Path) -> None:
     async with stage(any_url, folder, boss(("task", ASKED))) as at:
         first, again = await led(at), await led(at)
-        assert (told(first), told(again)) == ([new("2")], [known("2")])
+        assert (heard(first), heard(again)) == ([new("2")], [known("2")])
         assert ([child.id for child in first.children], again.children) == (["2"], ())
         assert (first.counts.runs, again.counts.runs, len(at.script.asked)) == (2, 1, 5)
         assert (await verify(at.team.core.store)).faults == ()
@@ -61,14 +77,14 @@ async def test_an_identical_task_of_an_agent_is_answered_at_once_and_makes_no_su
 async def test_nothing_is_taken_unless_it_is_asked_for(any_url: str, folder: Path) -> None:
     async with stage(any_url, folder, boss(("task", {**ASKED, "cache": False}), ("task", ASKED))) as at:
         first, again = await led(at), await led(at)
-        assert told(first) == [new("2"), new("3")]
-        assert told(again) == [new("5"), known("3")]
+        assert heard(first) == [new("2"), new("3")]
+        assert heard(again) == [new("5"), known("3")]
 
 
 async def test_people_and_agents_answer_each_other(any_url: str, folder: Path) -> None:
     async with stage(any_url, folder, boss(("task", ASKED), ("task", {**ASKED, "objective": "Another"}))) as at:
         assert (await asked(at))[:2] == (False, "1")
-        assert told(await led(at)) == [known("1"), new("3", "Another")]
+        assert heard(await led(at)) == [known("1"), new("3", "Another")]
         assert (await asked(at, objective="Another"))[:2] == (True, "3")
 
 
@@ -76,8 +92,8 @@ async def test_a_subtask_is_known_by_the_tools_that_it_really_gets(any_url: str,
     narrow = {**ASKED, "subagent_type": "general", "tools": ["Read"]}
     async with stage(any_url, folder, boss(("task", {**narrow, "tools": ["Read", "Bash"]}))) as at:
         assert (await asked(at, **narrow))[:2] == (False, "1")
-        assert EARLIER in told(await led(at))[0]  # its parent has no Bash to hand on
-        assert "Task 1. It was done" not in told(await led(at, tools={"allow": ["LS", "Task"]}))[0]
+        assert heard(await led(at))[0][:2] == ("1", True)  # its parent has no Bash to hand on
+        assert not heard(await led(at, tools={"allow": ["LS", "Task"]}))[0][1]
 
 
 async def test_a_fan_out_takes_what_is_there_and_has_the_rest_done_in_order(any_url: str, folder: Path) -> None:
@@ -104,10 +120,12 @@ async def test_a_fan_out_takes_what_is_there_and_has_the_rest_done_in_order(any_
         gate.open.set()
         task = await at.team.ended(task_id)
         found = items(told(task)[0])
-        assert found[:3] == [new("3", "New"), known("1"), new("4")]
-        assert "could change something with Task, the capability tasks; expected a grant of tools that only read" in found[3]
-        assert found[4].startswith("cache: is asked for together with depends_on")
-        assert found[5:] == [new("5", "Else"), "Subagent (general, main) completed. Task 6.\n\nDid: In a word"]
+        assert [brief(item) for item in found[:3]] == [new("3", "New"), known("1"), new("4")]
+        expected = "could change something with Task, the capability tasks; expected a grant of tools that only read"
+        assert expected in refusal(found[3])
+        assert refusal(found[4]).startswith("cache: is asked for together with depends_on")
+        assert found[4]["error"]["code"] == "INVALID_PARAM"
+        assert [brief(item) for item in found[5:]] == [new("5", "Else"), new("6", "In a word")]
         assert [child.id for child in task.children] == ["3", "4", "5", "6"]
         assert (await verify(at.team.core.store)).faults == ()
 
@@ -116,8 +134,8 @@ async def test_a_fan_out_of_which_all_is_there_waits_for_nothing(any_url: str, f
     works = [ASKED, {**ASKED, "objective": "Another"}, {"objective": ""}]
     async with stage(any_url, folder, boss(("task_parallel", {"tasks": works}))) as at:
         first, again = await led(at), await led(at)
-        assert items(told(first)[0])[:2] == [new("2"), new("3", "Another")]
-        assert items(told(again)[0])[:2] == [known("2"), known("3", "Another")]
+        assert briefs(told(first)[0]) == [new("2"), new("3", "Another")]
+        assert briefs(told(again)[0]) == [known("2"), known("3", "Another")]
         assert items(told(again)[0])[2] == items(told(first)[0])[2]
         assert (again.children, again.counts.runs) == ((), 1)
 
@@ -126,7 +144,7 @@ async def test_of_identical_items_one_does_the_work(any_url: str, folder: Path) 
     works = [ASKED, {**ASKED, "objective": "Another"}, ASKED, {**ASKED, "priority": 0}]
     async with stage(any_url, folder, boss(("task_parallel", {"tasks": works}))) as at:
         task = await led(at)
-        assert items(told(task)[0]) == [new("2"), new("3", "Another"), known("2"), known("2")]
+        assert briefs(told(task)[0]) == [new("2"), new("3", "Another"), known("2"), known("2")]
         assert ([child.id for child in task.children], task.counts.runs, len(at.script.asked)) == (["2", "3"], 2, 4)
 
 
@@ -142,7 +160,8 @@ async def test_an_item_whose_twin_failed_does_the_work_itself(any_url: str, fold
     async with stage(any_url, folder, boss(("task_parallel", {"tasks": [piece] * 3}), workers=workers)) as at:
         task = await led(at)
         found = items(told(task)[0])
-        assert ["failed. Task 2." in found[0], "completed. Task 3.\n" in found[1], f"completed. Task 3. {EARLIER}" in found[2]] == [True] * 3
+        ends = [(item["task_id"], item["status"], item.get("cached", False)) for item in found]
+        assert ends == [("2", "failed", False), ("3", "completed", False), ("3", "completed", True)]
         assert ([child.id for child in task.children], task.counts.runs) == (["2", "3"], 3)
         assert (await verify(at.team.core.store)).faults == ()
 
@@ -159,16 +178,19 @@ async def test_a_twin_takes_the_result_although_another_item_has_changed_the_wor
     async with stage(any_url, folder, rule, agents=[LEAD]) as at:
         task = await at.run(owner="lead", instructions="Lead")
         found = items(told(task)[0])
-        assert (found[0], found[2]) == (new("2"), known("2"))
+        assert (brief(found[0]), brief(found[2])) == (new("2"), known("2"))
         assert "\n\n" in (folder / "main.py").read_text()
 
 
 async def test_a_changed_file_or_question_is_no_hit(any_url: str, folder: Path) -> None:
     async with stage(any_url, folder, boss(("task", ASKED), ("task", {**ASKED, "context": {"branch": "dev"}}))) as at:
-        assert told(await led(at)) == [new("2"), new("3", 'Where is main?\n\nContext:\n{"branch": "dev"}')]
+        assert heard(await led(at)) == [
+            new("2"),
+            new("3", 'Where is main?\n\nContext:\n{"branch": "dev"}'),
+        ]
         (folder / "main.py").write_text("def mine(): ...\n")
-        assert [EARLIER in text for text in told(await led(at))] == [False, False]
-        assert [EARLIER in text for text in told(await led(at))] == [True, True]
+        assert [cached for _, cached, _ in heard(await led(at))] == [False, False]
+        assert [cached for _, cached, _ in heard(await led(at))] == [True, True]
 
 
 async def test_what_could_change_something_or_is_not_understood_is_refused(any_url: str, folder: Path) -> None:
@@ -198,9 +220,15 @@ async def test_one_that_would_not_be_waited_for_is_told_at_once(any_url: str, fo
         await asked(at)
         await led(at)
         there, begun = next(found for request in at.script.asked if (found := results(request)))
-        assert (there, begun.startswith("Subagent (explore, light) running. Task 3.\n\nIts result comes with task_output")) == (known("1"), True)
+        receipt = json.loads(begun)
+        assert (brief(json.loads(there)), receipt["task_id"], receipt["status"]) == (
+            known("1"),
+            "3",
+            "running",
+        )
+        assert receipt["note"].startswith("Get its result with task_output")
         await at.team.ended("3")
-        assert told(await led(at)) == [known("1"), known("3", "New")]
+        assert heard(await led(at)) == [known("1"), known("3", "New")]
 
 
 async def test_a_workspace_too_large_to_look_at_is_worked_on_and_said_so(any_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,8 +236,9 @@ async def test_a_workspace_too_large_to_look_at_is_worked_on_and_said_so(any_url
     async with stage(any_url, folder, boss(("task", ASKED), ("task_parallel", {"tasks": ["Plain", ASKED]}))) as at:
         said = "The cache was not used: the workspace has more files than can be looked at."
         one, many = told(await led(at))
-        assert one == f"Subagent (explore, light) completed. Task 2. {said}\n\nDid: Where is main?"
-        assert [said in item for item in items(many)] == [False, True]
+        first = json.loads(one)
+        assert (brief(first), first["not_cached"]) == (new("2"), said)
+        assert [item.get("not_cached") for item in items(many)] == [None, said]
 
 
 async def test_what_is_there_is_told_where_no_subtask_can_be_made_any_more(any_url: str, folder: Path) -> None:
@@ -219,7 +248,9 @@ async def test_what_is_there_is_told_where_no_subtask_can_be_made_any_more(any_u
         await asked(at)
         task = await led(at, limits={"max_children": 1})
         found = items(told(task)[1])
-        assert (found[1], ["as many as it may have" in item for item in found]) == (known("1"), [True, False, True, True])
+        refused = ["as many as it may have" in item.get("error", {}).get("message", "") for item in found]
+        assert (brief(found[1]), refused) == (known("1"), [True, False, True, True])
+        assert {item["error"]["code"] for item in found if "error" in item} == {"LIMIT_EXCEEDED"}
         assert len(task.children) == 1
 
 
@@ -242,7 +273,7 @@ async def test_a_conversation_reads_the_same_in_every_run(any_url: str, folder: 
         await at.team.ended(task_id)
         assert at.script.line is not None
         bodies = [sent.body for sent in at.script.line.server.asked if objective(sent.body) == "Lead"]
-        assert (len(bodies), tool_results(bodies[-1])[0]) == (4, known("1"))
+        assert (len(bodies), brief(json.loads(tool_results(bodies[-1])[0]))) == (4, known("1"))
         for earlier, later in pairwise(bodies):
             assert json.dumps(prefix(later)[: len(prefix(earlier))]) == json.dumps(prefix(earlier))
 
@@ -251,9 +282,9 @@ async def test_agents_are_offered_it_where_it_works(any_url: str, folder: Path) 
     async with stage(any_url, folder, lambda _: says("Done.")) as at:
         await at.run(owner="build")
         shown = {tool.name: tool.schema["properties"] for tool in at.script.asked[0].tools}
-        assert shown["task"]["cache"]["default"] is False
-        assert shown["task_parallel"]["tasks"]["items"]["properties"]["cache"] == shown["task"]["cache"]
-        assert "cache" not in shown["Task"] | shown["create_subtask"] | shown["create_subtask_explore"]
+        assert shown["task"]["cache"]["type"] == "boolean"
+        assert "fields of task" in shown["task_parallel"]["tasks"]["description"]
+        assert "cache" not in shown["create_subtask"] | shown["create_subtask_explore"]
 
 
 async def test_what_was_found_is_kept_when_workers_die(durable_url: str, folder: Path) -> None:
@@ -282,10 +313,10 @@ async def test_what_was_found_is_kept_when_workers_die(durable_url: str, folder:
         happened = await at.team.events(task_id)
         assert done.state is State.DONE, done.failure_reason
         first, many, more = json.loads(done.final_message or "")
-        assert first == new("2", "Work 1")
-        assert items(many)[:3] == [new("3", "Work 2"), known("2", "Work 1"), new("4", "Work 2")]
-        assert "objective: is missing" in items(many)[3]
-        general = [f"Subagent (general, main) completed. Task {task}.\n\nDid: Work {number}" for task, number in ((5, 3), (6, 4))]
-        assert (items(more)[0], items(more)[1::2], "99, which is no task" in items(more)[2]) == (known("4", "Work 2"), general, True)
+        assert brief(json.loads(first)) == new("2", "Work 1")
+        assert briefs(many) == [new("3", "Work 2"), known("2", "Work 1"), new("4", "Work 2")]
+        assert "objective: is missing" in refusal(items(many)[3])
+        assert briefs(more) == [known("4", "Work 2"), new("5", "Work 3"), new("6", "Work 4")]
+        assert "99, which is no task" in refusal(items(more)[2])
         assert (seen, happened.count("SubtaskLinked"), happened.count("RunLost")) == ([f"Work {number}" for number in (1, 2, 2, 3, 4)], 5, 5)
         assert (await verify(at.team.core.store)).faults == ()

@@ -13,8 +13,9 @@ from remit.app.verify import verify
 from remit.domain.message import Request, Response
 from remit.domain.value import State
 from remit.ports import Claim
-from tests.agents.stage import calls, results, says, stage, texts
+from tests.agents.stage import calls, results, says, stage
 from tests.crash.process import environment
+from tests.patience import patient
 
 REPORT = {"text": "The report says so", "check": {"file": "report.md", "contains": "green"}}
 ANSWER = {"text": "The answer is right", "check": {"output": "answer", "equals": 42}}
@@ -40,11 +41,16 @@ async def test_what_is_missing_is_told_with_the_evidence_and_checked_again(any_u
     def rule(request: Request) -> Response:
         if results(request):
             return says("Written.")
-        return writes("all green" if "does not contain" in texts(request) else "all red")
+        return writes("all green" if "[Not accepted yet]\n" in request.messages[-2].text else "all red")
 
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(acceptance=[REPORT, "It reads well"], tools=["Write"])
-        assert "- The report says so (report.md: does not contain 'green')" in texts(at.script.asked[2])
+        told = at.script.asked[2].messages[-2].text
+        assert told == (
+            "[Not accepted yet]\nYour result was checked. These acceptance criteria are not met:\n- c1: The report says so\n"
+            "  Check: the file report.md contains \"green\".\n  Found: report.md: does not contain 'green'.\n"
+            "Close these gaps. Then call complete_task again, or end with a final message."
+        )
         assert (task.state, task.verification, task.rounds, task.counts.runs) == (State.DONE, "unverified", 1, 2)
         assert [(item.status, item.by) for item in task.acceptance] == [("pass", "system:engine"), ("attested", "agent:general")]
 
@@ -112,7 +118,9 @@ async def test_a_person_without_a_run_is_checked_as_well(any_url: str, tmp_path:
         assert (answer["task"]["state"], await at.team.jobs()) == ("verifying", [f"check/{task_id}"])
         await at.team.hire()
         back = await at.team.until(task_id, lambda task: task.state is State.PENDING)
-        assert [item.content for item in back.queued] == ["- The answer is right (output answer: is 41, not 42)"]
+        (told,) = back.queued
+        assert (told.type, "- c1: The answer is right\n  Check: the output answer is 42.\n" in told.content) == ("rejection", True)
+        assert told.content.endswith('Then call complete_task with {"outputs": {"answer": <the new value>}}.')
         await at.call("complete_task", task_id=task_id, outputs={"answer": 42})
         task = await at.team.ended(task_id)
         assert (task.state, task.verification, task.counts.runs) == (State.DONE, "verified", 0)
@@ -182,8 +190,8 @@ async def test_a_check_that_a_dead_worker_had_claimed_is_made_once_by_another(an
         await at.call("complete_task", task_id=task_id)
         (taken,) = (await at.team.core.store.claim(Claim("dead", {}, 0, 10, 0.2))).jobs
         assert taken.key == f"check/{task_id}"
-        await at.team.hire(heartbeat_seconds=1.0)
-        await at.team.hire(heartbeat_seconds=1.0)
+        await at.team.hire(heartbeat_seconds=patient(1))
+        await at.team.hire(heartbeat_seconds=patient(1))
         assert (await at.team.ended(task_id)).verification == "verified"
         await at.team.idle()
         assert (await at.team.events(task_id)).count("CriterionChecked") == 1
@@ -197,8 +205,8 @@ async def test_a_worker_that_is_killed_in_a_check_leaves_it_to_another(durable_u
         assert await doomed.wait() == -signal.SIGKILL
         assert (await at.team.task(task_id)).state is State.VERIFYING
         assert await at.team.jobs() == [f"check/{task_id}"]
-        await at.team.hire(heartbeat_seconds=1.0)
-        await at.team.hire(heartbeat_seconds=1.0)
+        await at.team.hire(heartbeat_seconds=patient(1))
+        await at.team.hire(heartbeat_seconds=patient(1))
         assert (await at.team.ended(task_id)).verification == "verified"
         await at.team.idle()
         assert (await at.team.events(task_id))[-3:] == ["CompletionClaimed", "CriterionChecked", "TaskCompleted"]

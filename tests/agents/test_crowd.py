@@ -9,6 +9,7 @@ from remit import Remit
 from tests.agents.endpoint import Body, RuledServer
 from tests.agents.stage import Gate
 from tests.modelserver import Say
+from tests.patience import patient
 
 MOST = 2
 
@@ -35,8 +36,8 @@ async def test_no_more_calls_reach_an_endpoint_than_its_tiers_allow(durable_url:
         async with Remit.open(tmp_path, durable_url) as remit:
             works = [{"objective": f"Work {number}", "model": "light" if number % 2 else "main"} for number in range(MOST + 3)]
             waiting = asyncio.ensure_future(remit.task_parallel(tasks=works))
-            await asyncio.wait_for(gate.reached.wait(), 30)
-            async with asyncio.timeout(30):
+            await asyncio.wait_for(gate.reached.wait(), patient(30))
+            async with asyncio.timeout(patient(30)):
                 while len((await remit.list_tasks(status="active"))["in_flight"]) < len(works):  # noqa: ASYNC110 - there is no bell for it
                     await asyncio.sleep(0.05)
             gate.open.set()

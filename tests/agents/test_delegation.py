@@ -16,7 +16,8 @@ from remit.domain.value import State
 from remit.errors import InvalidParam, NotFound, TimedOut
 from tests.agents.stage import Gate, calls, says, stage, texts
 from tests.agents.test_interruption import reached
-from tests.engine.fleet import ANN, PATIENCE_SECONDS
+from tests.engine.fleet import ANN
+from tests.patience import patient
 
 
 def echo(request: Request) -> Response:
@@ -35,14 +36,19 @@ async def test_a_delegation_answers_in_its_callers_words(any_url: str, tmp_path:
             "task_id": "1",
             "result": 'Did: Look\n\nContext:\n{"a": [1]}',
             "tool_summary": [],
-            "model_used": "scripted",
+            "model_used": "light (scripted)",
             "subagent_type": "explore",
         }
         assert found["context"] == {
             "cwd": str(tmp_path),
             "params_input": {"objective": "Look", "description": "A look", "subagent_type": "explore", "context": {"a": [1]}, "session_id": "s1"},
         }
-        assert found["stats"] | {"time_ms": 0} == {"time_ms": 0, "tool_calls": 0, "model": "scripted", "tokens": 15}
+        assert found["stats"] | {"time_ms": 0} == {
+            "time_ms": 0,
+            "tool_calls": 0,
+            "model": "light (scripted)",
+            "tokens": 15,
+        }
         task = await at.call("get_task", task_id="1")
         assert (task["title"], task["parent_session_id"], task["limits"]["timeout_seconds"]) == ("A look", "s1", 120.0)
 
@@ -71,7 +77,7 @@ async def test_a_receipt_comes_at_once_and_the_output_when_it_is_there(any_url: 
         await reached(gate)
         task_id = receipt["data"]["task_id"]
         assert (await at.call("task_output", task_id=task_id, wait_seconds=0.05))["data"]["status"] == "running"
-        waiting = asyncio.create_task(at.call("task_output", task_id=task_id, wait_seconds=20))
+        waiting = asyncio.create_task(at.call("task_output", task_id=task_id, wait_seconds=patient(20)))
         gate.open.set()
         assert (await waiting)["data"]["result"] == "At last."
         assert (await at.call("task_output", task_id=task_id, format="flat"))["result"] == "At last."
@@ -101,7 +107,8 @@ async def test_work_waits_for_what_it_depends_on(any_url: str, tmp_path: Path) -
     gate = Gate()
 
     def rule(request: Request) -> Any:
-        return gate.then(says("First.")) if "First" in texts(request) else says("Second.")
+        is_first = request.messages[0].text == "First"
+        return gate.then(says("First.")) if is_first else says("Second.")
 
     async with stage(any_url, tmp_path, rule) as at:
         first = (await at.call("task", objective="First", wait=False))["data"]["task_id"]
@@ -176,7 +183,7 @@ async def test_an_item_says_itself_whether_it_is_waited_for_and_how_its_result_l
         turned = (await at.call("task_parallel", tasks=["Look", {"objective": "Look", "format": "envelope"}], format="flat"))["results"]
         assert (turned[0]["result"], turned[1]["data"]["result"]) == ("Did: Look", "Did: Look")
         gate.open.set()
-        assert (await at.call("task_output", task_id="1", wait_seconds=20))["data"]["result"] == "Slow."
+        assert (await at.call("task_output", task_id="1", wait_seconds=patient(20)))["data"]["result"] == "Slow."
 
 
 async def test_receipts_alone_need_no_worker(any_url: str, tmp_path: Path) -> None:
@@ -217,7 +224,7 @@ async def test_cancel_all_stops_what_a_session_handed_out(any_url: str, tmp_path
         mine = [(await at.call("task", objective=f"Work {n}", wait=False, session_id="s1"))["data"]["task_id"] for n in range(3)]
         other = (await at.call("task", objective="Other", wait=False, session_id="s2"))["data"]["task_id"]
         await reached(gate)
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(patient(20)):
             assert sorted((await at.call("cancel_all", session_id="s1"))["canceled"]) == sorted(mine)
         assert not [key for key in await at.team.jobs() if key.removeprefix("run/") in mine]
         asked = len(at.script.asked)
@@ -247,7 +254,7 @@ async def test_cancel_all_says_what_has_not_stopped(any_url: str, tmp_path: Path
     async with stage(any_url, tmp_path, echo, workers=0) as at:
         await at.team.hire(deaf)
         running = (await at.call("task", objective="Work", wait=False, session_id="s1"))["data"]["task_id"]
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(patient(20)):
             await deaf.reached.wait()
         draft = (await at.call("create_task", title="Later", status="draft", parent_session="s1"))["task_id"]
         try:
@@ -258,7 +265,7 @@ async def test_cancel_all_says_what_has_not_stopped(any_url: str, tmp_path: Path
                 assert (await at.call("cancel_all", session_id="s2"))["canceled"] == []
         finally:
             deaf.over.set()
-        monkeypatch.setattr(delegate, "STOP_SECONDS", PATIENCE_SECONDS)
+        monkeypatch.setattr(delegate, "STOP_SECONDS", patient(20))
         assert await at.call("cancel_all", session_id="s1") == {"success": True, "canceled": []}
         assert not [key for key in await at.team.jobs() if key == f"run/{running}"]
 

@@ -1,6 +1,7 @@
 """How the work on a task ends: by itself, by its agent's word, at a limit, or in front of a person."""
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 import pytest
 
 from remit.app.agents import Agent
+from remit.domain.counting import counted, in_seconds
 from remit.domain.message import Request, Response, Tokens
 from remit.domain.model import FailureKind, ModelFailed, Price
 from remit.domain.value import State
 from tests.agents.stage import Gate, calls, results, says, stage, texts
+from tests.patience import patient
 
 
 async def test_a_last_message_completes_by_itself_unless_told_otherwise(any_url: str, tmp_path: Path) -> None:
@@ -27,17 +30,18 @@ async def test_open_steps_hold_completion_until_they_are_done(any_url: str, tmp_
     script = [
         calls(("update_steps", {"steps": ["One", "Two"]})),
         says("Planned."),
+        says("Planned, and nothing is done yet."),
         calls(("update_step", {"index": 0, "done": True}), ("update_step", {"index": 1, "done": True})),
         says("Both done."),
     ]
     async with stage(any_url, tmp_path, script) as at:
         task_id = await at.create()
         held = await at.waiting(task_id)
-        assert (held.final_message, [step.done for step in held.steps]) == ("Planned.", [False, False])
+        assert (held.final_message, [step.done for step in held.steps]) == ("Planned, and nothing is done yet.", [False, False])
         await at.call("run_task", task_id=task_id)
         assert (await at.team.ended(task_id)).summary == "Both done."
-        later = at.script.asked[2]
-        assert later.messages[-2].text.startswith("Go on with your task.")
+        later = at.script.asked[3]
+        assert later.messages[-2].text.startswith("[Continue]\nContinue your task.")
         assert "[ ] 0. One" in later.messages[-1].text
 
 
@@ -47,7 +51,7 @@ async def test_a_live_child_holds_completion_and_its_end_wakes(any_url: str, tmp
     def rule(request: Request) -> Response | Awaitable[Response]:
         if "Look around" in request.system:
             return gate.then(says("I looked."))
-        if not results(request) and "Go on" not in texts(request):
+        if not results(request) and "[Subtask ended]" not in texts(request):
             return calls(("create_subtask", {"task_id": "1", "title": "Look around", "owner": "explore"}))
         return says("Nothing else to do.")
 
@@ -99,12 +103,12 @@ async def test_the_time_of_a_task_ends_it_in_the_middle_of_a_call(any_url: str, 
     async with stage(any_url, tmp_path, lambda _: gate.then(says("Too late."))) as at:
         task = await at.run(limits={"timeout_seconds": 0.2})
         assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 1)
-        assert 0.2 <= task.duration < 5
+        assert task.duration >= 0.2
         envelope = await at.call("task_output", task_id=task.id)
         assert (envelope["data"]["status"], envelope["error"]["code"]) == ("timeout", "TIMEOUT")
 
 
-async def test_the_end_of_time_leaves_a_turn_for_a_report(any_url: str, tmp_path: Path) -> None:
+async def test_the_end_of_time_leaves_a_turn_for_a_report(any_url: str, tmp_path: Path, time_to_report: None) -> None:
     gate = Gate()
 
     def rule(request: Request) -> Response | Awaitable[Response]:
@@ -113,25 +117,28 @@ async def test_the_end_of_time_leaves_a_turn_for_a_report(any_url: str, tmp_path
         return gate.then(says("Too late.")) if results(request) else calls(("LS", {"path": "."}))
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(limits={"timeout_seconds": 2.5})
+        seconds = round(patient(1))
+        task = await at.run(limits={"timeout_seconds": seconds})
         assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 1)
-        assert task.failure_reason == "The time limit of 2.5 seconds is reached. Its report: Half of it."
-        assert "You have used up what this task may use (2.5 seconds)." in at.script.asked[2].messages[-1].text
+        assert task.failure_reason == f"The time limit of {in_seconds(seconds)} is reached. Its report: Half of it."
+        assert f"This task has reached its limit ({in_seconds(seconds)}), and no tool can be called." in at.script.asked[2].messages[-1].text
         assert (task.usage.requests, [(item.tool, item.count) for item in task.tool_summary]) == (2, [("LS", 1)])
-        assert (await at.transcript(task.id))[-1]["parts"][0]["text"] == "Half of it."
+        report, end = (await at.transcript(task.id))[-2:]
+        assert report["parts"][0]["text"] == "Half of it."
+        assert end["parts"][0]["text"] == f"[Task failed: timeout] {task.failure_reason}"
         envelope = await at.call("task_output", task_id=task.id)
         assert (envelope["data"]["status"], envelope["error"]["code"]) == ("timeout", "TIMEOUT")
         assert "Half of it." in envelope["data"]["result"]
 
 
-async def test_a_tool_that_is_cut_off_by_the_end_of_time_is_told_as_unknown(any_url: str, tmp_path: Path) -> None:
+async def test_a_tool_that_is_cut_off_by_the_end_of_time_is_told_as_unknown(any_url: str, tmp_path: Path, time_to_report: None) -> None:
     def rule(request: Request) -> Response:
         return calls(("Bash", {"command": "echo begun > begun.txt; sleep 60"})) if request.may_call else says(results(request)[0])
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(limits={"timeout_seconds": 3}, tools=["Bash"])
+        task = await at.run(limits={"timeout_seconds": patient(1.5)}, tools=["Bash"])
         assert (task.reason, (tmp_path / "begun.txt").exists()) == ("timeout", True)
-        assert "This call was begun and then interrupted" in (task.failure_reason or "")
+        assert "This call was interrupted" in (task.failure_reason or "")
 
 
 @pytest.mark.parametrize("how", ["hangs", "fails"])
@@ -144,25 +151,30 @@ async def test_a_report_that_does_not_come_holds_nobody_up(any_url: str, tmp_pat
         return gate.then(says("Too late.")) if results(request) else calls(("LS", {"path": "."}))
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(limits={"timeout_seconds": 2.5})
+        seconds = round(patient(1))
+        task = await at.run(limits={"timeout_seconds": seconds})
         assert (task.state, task.reason, task.counts.runs, len(at.script.asked)) == (State.FAILED, "timeout", 1, 3)
-        assert (task.failure_reason, task.duration < 30) == ("The time limit of 2.5 seconds is reached.", True)
+        assert task.failure_reason == f"The time limit of {in_seconds(seconds)} is reached."
 
 
 async def test_time_is_summed_over_runs_and_stands_still_for_a_person(any_url: str, tmp_path: Path) -> None:
+    away_seconds = 1
+
     async def slow(request: Request) -> Response:
         await asyncio.sleep(0.15)
         return says("Done.") if results(request) else calls(("ask_user", {"question": "Go on?"}))
 
     async with stage(any_url, tmp_path, slow) as at:
-        task_id = await at.create(limits={"timeout_seconds": 30})
+        began = time.monotonic()
+        task_id = await at.create(limits={"timeout_seconds": patient(30)})
         asked = await at.waiting(task_id)
         first = asked.duration
-        await asyncio.sleep(2)  # a person takes their time: that is what is measured
+        await asyncio.sleep(away_seconds)
         await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
         task = await at.team.ended(task_id)
+        most = time.monotonic() - began - away_seconds
         assert first >= 0.15
-        assert first + 0.15 <= task.duration < first + 2
+        assert first + 0.15 <= task.duration <= most, "the time of the person is not counted"
         late = await at.run(limits={"timeout_seconds": 0.1})
         assert late.reason == "timeout"
 
@@ -180,15 +192,24 @@ async def test_time_in_blocked_subtasks_counts(any_url: str, tmp_path: Path) -> 
         assert (late.state, late.reason) == (State.FAILED, "timeout")
 
 
-@pytest.mark.parametrize("kind", ["authentication", "rejected_request", "context_too_long", "quota"])
-async def test_a_permanent_error_of_the_model_fails_at_once(tmp_path: Path, kind: FailureKind) -> None:
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("authentication", "did not accept the API key"),
+        ("forbidden", "refused access"),
+        ("not_found", "did not find the model"),
+        ("quota", "has no quota left"),
+        ("rejected_request", "rejected_request"),
+    ],
+)
+async def test_a_permanent_error_of_the_model_fails_at_once(tmp_path: Path, kind: FailureKind, told: str) -> None:
     def rule(_: Request) -> Response:
         raise ModelFailed(kind, "No.")
 
     async with stage("memory:", tmp_path, rule) as at:
         task = await at.run()
         assert (task.state, task.reason, len(at.script.asked)) == (State.FAILED, "error", 1)
-        assert kind in (task.failure_reason or "")
+        assert told in (task.failure_reason or "")
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("rate_limited", "error"), ("overloaded", "error"), ("stalled", "timeout")])
@@ -223,13 +244,13 @@ async def test_tokens_are_limited_with_a_last_report(any_url: str, tmp_path: Pat
         return calls(("LS", {"path": "."}))._replace(tokens=Tokens(3000, 1000)) if request.may_call else says("Half of it.")
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(limits={"max_tokens": 21_000})
+        task = await at.run(limits={"max_tokens": 19_500})
         assert (task.state, task.reason) == (State.FAILED, "budget")
         assert "Half of it." in (task.failure_reason or "")
         assert (task.usage.requests, task.usage.input_tokens, task.usage.output_tokens) == (4, 9010, 3005)
         assert [(item.tool, item.count) for item in task.tool_summary] == [("LS", 3)]
         said = await at.transcript(task.id)
-        assert (said[-1]["parts"][0]["text"], said[-1]["model"]) == ("Half of it.", "scripted")
+        assert (said[-2]["parts"][0]["text"], said[-2]["model"]) == ("Half of it.", "scripted")
 
 
 async def test_cost_is_limited_over_runs(any_url: str, tmp_path: Path) -> None:
@@ -239,7 +260,7 @@ async def test_cost_is_limited_over_runs(any_url: str, tmp_path: Path) -> None:
         return calls(("ask_user", {"question": "May I?"}))._replace(cost=0.3, tokens=Tokens(3000, 1000))
 
     async with stage(any_url, tmp_path, rule, price=Price(75, 75)) as at:
-        task_id = await at.create(limits={"max_cost": 1.25})
+        task_id = await at.create(limits={"max_cost": 1.15})
         for number in (1, 2):
             asked = await at.team.until(task_id, lambda task, number=number: task.counts.interactions == number and bool(task.wait) and not task.run)  # type: ignore[misc]
             await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
@@ -271,19 +292,19 @@ async def test_the_turns_of_an_agents_own_file_hold_unless_the_task_says_otherwi
     async with stage(any_url, tmp_path, rule, agents=[brisk]) as at:
         task = await at.run(owner="brisk", limits=limits)
         assert (task.reason, len(at.script.asked)) == ("turns", turns + 1)
-        assert task.failure_reason == f"The limit of {turns} turns is reached. Its report: Some of it."
+        assert task.failure_reason == f"The limit of {counted(turns, 'turn')} is reached. Its report: Some of it."
 
 
 async def test_a_task_ends_at_its_limit_where_its_report_is_refused(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
         if request.may_call:
             return calls(("LS", {"path": "."}))
-        raise ModelFailed("context_too_long", "That is too much.")
+        raise ModelFailed("context_overflow", "That is too much.")
 
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(limits={"max_turns": 2})
         assert (task.state, task.reason, task.counts.runs, len(at.script.asked)) == (State.FAILED, "turns", 1, 3)
-        assert task.failure_reason == "The limit of 2 turns is reached. It could not report: context_too_long: That is too much."
+        assert task.failure_reason == "The limit of 2 turns is reached. It could not report: context_overflow: That is too much."
 
 
 async def test_fifty_turns_are_enough_if_nobody_says_otherwise(any_url: str, tmp_path: Path) -> None:
@@ -295,12 +316,13 @@ async def test_fifty_turns_are_enough_if_nobody_says_otherwise(any_url: str, tmp
 
 
 async def test_the_time_of_a_tool_is_limited_and_the_agent_goes_on(any_url: str, tmp_path: Path) -> None:
-    script = [calls(("Bash", {"command": "echo begun; sleep 60", "timeout": 300}), ("LS", {"path": "."})), says("Without it.")]
+    milliseconds = round(patient(0.3) * 1000)
+    script = [calls(("Bash", {"command": "echo begun; sleep 600", "timeout": milliseconds}), ("LS", {"path": "."})), says("Without it.")]
     async with stage(any_url, tmp_path, script) as at:
         task = await at.run(tools=["Bash", "LS"])
-        assert (task.state, task.duration < 30) == (State.DONE, True)
+        assert task.state is State.DONE
         stopped, listed = results(at.script.asked[1])
-        assert "begun\n[Stopped after 0.3 seconds, with everything it had started." in stopped
+        assert f"begun\n[Stopped after {milliseconds / 1000:g} seconds, with everything it had started." in stopped
         assert "empty" in listed or "remit.db" in listed
 
 

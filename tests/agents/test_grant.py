@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from remit.app.agents import BUILT_IN, with_edits
 from remit.domain.value import State
-from tests.agents.stage import noting, says, stage
+from tests.agents.stage import calls, in_turn, noting, says, stage
 
-KNOWN = "LS, Glob, Grep, Read, TodoWrite, Write, Edit, MultiEdit, Bash, note, Task"
-NEITHER = "it names Nonsense, which this worker does not know, and Bash, which explore may not use; expected at least one of LS"
+KNOWN = "LS, Glob, Grep, Read, Write, Edit, MultiEdit, Bash, note, TodoWrite, Task"
+READING = "LS, Glob, Grep, Read, TodoWrite"
+NEITHER = f"it names Nonsense, which this worker does not know, and Bash, which explore may not use; expected at least one of {READING}."
 
 
 @pytest.mark.parametrize(
@@ -74,3 +76,34 @@ async def test_who_may_run_commands_here_or_is_not_offered_to_works(any_url: str
     async with stage(any_url, tmp_path, [says("Done.")], unsandboxed=unsandboxed, programs=False) as at:
         assert (await at.run(tools=tools)).state is State.DONE
         assert ("Bash" in {tool.name for tool in at.script.asked[0].tools}) is unsandboxed
+
+
+EDITORS = with_edits(BUILT_IN, ("Write", "Edit", "Bash"))
+
+
+async def test_where_edits_are_allowed_general_changes_files_and_is_told_that_it_can(any_url: str, tmp_path: Path) -> None:
+    note = {"file_path": str(tmp_path / "note.md"), "content": "Done.\n"}
+    async with stage(any_url, tmp_path, in_turn(calls(("Write", note)), says("Written.")), agents=EDITORS) as at:
+        assert (await at.run(owner="general")).state is State.DONE
+        assert (tmp_path / "note.md").read_text() == "Done.\n"
+        request = at.script.asked[0]
+        assert {"Write", "Edit", "Bash"} <= {tool.name for tool in request.tools}
+        assert "You can change files in this workspace." in request.system
+
+
+async def test_where_edits_are_not_allowed_no_agent_is_told_of_them(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Read.")) as at:
+        for owner in ("build", "general"):
+            await at.run(owner=owner)
+        for request in at.script.asked:
+            assert not {"Write", "Edit", "MultiEdit", "Bash"} & {tool.name for tool in request.tools}
+            role = request.system.partition("# Task")[0]
+            assert "you cannot change it" in role
+            assert not any(word in role for word in ("You can change files", "Bash", "Make the smallest change"))
+
+
+async def test_a_call_that_grants_edits_changes_what_the_agent_is_told(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Read.")) as at:
+        await at.run(owner="general", tools=["Read", "Edit"])
+        system = at.script.asked[0].system
+        assert ("You can change files" in system, "You cannot run commands here" in system) == (True, True)

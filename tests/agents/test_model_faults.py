@@ -25,14 +25,13 @@ from remit.ports import Chosen
 from tests.agents.endpoint import Body, RuledServer, answers, may_call, tool_results, wants
 from tests.agents.stage import Stage, says, stage
 from tests.modelserver import Dialect, ModelServer, Raw, Reply, Say, Silent, Status, frames, sse
+from tests.patience import patient
 
 KEY = "canary.key.of.the.endpoint"
 SPEED = 1000.0
 """The pauses between tries go by a clock that is so much faster."""
 TICKS = Ticks(now=lambda: time.monotonic() * SPEED, sleep=lambda seconds: asyncio.sleep(seconds / SPEED))
-PATIENT = Limits(first_byte_seconds=20, idle_seconds=20, frame_bytes=20_000, message_bytes=50_000, tool_calls=8)
-HASTY = PATIENT._replace(first_byte_seconds=0.3, idle_seconds=0.3, total_seconds=1.5)
-RESTLESS = PATIENT._replace(idle_seconds=0.3)
+PATIENT = Limits(first_byte_seconds=patient(60), idle_seconds=patient(60), frame_bytes=20_000, message_bytes=50_000, tool_calls=8)
 BUSY = PATIENT._replace(total_seconds=1.5)
 FINE = "There is nothing to see."
 
@@ -52,6 +51,8 @@ class Fault(NamedTuple):
 
 
 FAILED = ("failed", "INTERNAL_ERROR", "error")
+UNUSABLE = ("failed", "UNAVAILABLE", "error")
+SPENT = ("failed", "LIMIT_EXCEEDED", "error")
 LATE = ("timeout", "TIMEOUT", "timeout")
 DONE = ("completed", None, None)
 JSON = "application/json"
@@ -77,6 +78,16 @@ def in_turn(*replies: Reply) -> Callable[[Body], Reply]:
     return lambda _: next(left)
 
 
+def hasty() -> Limits:
+    """Return limits that end the wait for a silent endpoint, after it was asked."""
+    return PATIENT._replace(first_byte_seconds=patient(0.3))
+
+
+def restless() -> Limits:
+    """Return limits that end the wait for an endpoint that falls silent, after it began to answer."""
+    return PATIENT._replace(idle_seconds=patient(0.3))
+
+
 def faults() -> dict[str, Fault]:
     """One of each."""
     whole = frames("openai", Say(("Half ", "of it")))
@@ -87,12 +98,12 @@ def faults() -> dict[str, Fault]:
         "busy-for-an-hour": Fault(Status(429, "slow down", {"Retry-After": "3600"}), FAILED, "rate_limited", tries=6),
         "broken-once": Fault(in_turn(Status(500, "oops")), DONE, tries=2),
         "broken": Fault(Status(500, {"error": {"message": f"Traceback: Authorization: Bearer {KEY}"}}), FAILED, "overloaded", tries=6),
-        "no-key": Fault(Status(401, {"error": {"message": f"Incorrect API key provided: {KEY}"}}), FAILED, "authentication", tries=1),
-        "no-money": Fault(Status(429, {"error": {"code": "insufficient_quota", "message": "Pay."}}), FAILED, "quota", tries=1),
-        "refused": Fault(Silent(), FAILED, "cannot be reached"),
-        "deaf": Fault(Silent(), FAILED, "could not be reached within 0.2 s", PATIENT._replace(connect_seconds=0.2)),
-        "silent": Fault(Silent(), LATE, "no_first_byte", HASTY, tries=6),
-        "stalls": Fault(Raw(whole[:2], "stall"), LATE, "stalled", RESTLESS, tries=1),
+        "no-key": Fault(Status(401, {"error": {"message": f"Incorrect API key provided: {KEY}"}}), UNUSABLE, "did not accept the API key", tries=1),
+        "no-money": Fault(Status(429, {"error": {"code": "insufficient_quota", "message": "Pay."}}), SPENT, "has no quota left", tries=1),
+        "refused": Fault(Silent(), UNUSABLE, "cannot be reached"),
+        "deaf": Fault(Silent(), UNUSABLE, "could not be reached within 0.2 s", PATIENT._replace(connect_seconds=0.2)),
+        "silent": Fault(Silent(), LATE, "no_first_byte", hasty(), tries=6),
+        "stalls": Fault(Raw(whole[:2], "stall"), LATE, "stalled", restless(), tries=1),
         "hangs-up": Fault(Raw(whole[:2], "drop"), FAILED, "bad_response", tries=1),
         "half-json": Fault(Raw((f'{{"choices": [{{"message": {{"content": "{KEY}'.encode(),), content_type=JSON), FAILED, "bad_response"),
         "half-a-stream": Fault(Raw((whole[1][:-20],)), FAILED, "bad_response"),
@@ -109,7 +120,7 @@ def faults() -> dict[str, Fault]:
         "error-in-the-stream": Fault(Raw((*whole[:2], sse({"error": {"message": f"Overloaded by {KEY}"}}))), FAILED, "overloaded", tries=1),
         "ends-in-an-error": Fault(Raw((*whole[:2], chunk({}, "error"), b"data: [DONE]\n\n")), FAILED, "ended in an error"),
         "says-nothing": Fault(Say(()), FAILED, "said nothing", tries=2),
-        "says-nothing-once": Fault(lambda body: Say((FINE,)) if answers(body) else Say(("",)), DONE, tries=2),
+        "says-nothing-once": Fault(in_turn(Say(("",)), Say((FINE,))), DONE, tries=2),
         "filtered": Fault(Say(("I cannot",), finish="content_filter"), FAILED, "refused to answer"),
         "endless-words": Fault(Raw(repeat(chunk({"content": "and so on, " * 50}))), FAILED, "more than 50,000 bytes", tries=1),
         "endless-nothing": Fault(Raw(repeat(b": still here\n\n")), LATE, "was not done within", BUSY),
@@ -185,7 +196,7 @@ async def faulty(
 
     async with RuledServer(rule, dialect).running() as server, stage(url, folder, [says("never")], workers=0) as at:
         models = Endpoints(server.url, known, ports, dialect)
-        await at.hire(models, concurrency=64, heartbeat_seconds=30.0)
+        await at.hire(models, concurrency=64, heartbeat_seconds=patient(30))
         try:
             yield at, server
         finally:
@@ -197,12 +208,12 @@ async def test_every_fault_is_its_own_and_ends_in_time(durable_url: str, tmp_pat
     (tmp_path / "sub" / "inner.txt").touch()
     known = {**faults(), "fine": Fault(calls_first(wants("c1", "LS", path=".")), DONE)}
     works = [
-        {"objective": f"Meet {name}", "model": f"openai:{name}", "limits": {"max_attempts": 1, "timeout_seconds": 30, **fault.allowed}}
+        {"objective": f"Meet {name}", "model": f"openai:{name}", "limits": {"max_attempts": 1, "timeout_seconds": patient(30), **fault.allowed}}
         for name, fault in known.items()
     ]
     with deaf() as port:
         async with faulty(durable_url, tmp_path, known, {"refused": unused_tcp_port, "deaf": port}) as (at, server):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(patient(60)):
                 results = (await at.call("task_parallel", tasks=works))["results"]
             found = dict(zip(known, results, strict=True))
             tasks = {name: await at.team.task(item["data"]["task_id"]) for name, item in found.items()}
@@ -236,9 +247,9 @@ def other_faults() -> dict[str, Fault]:
         "busy": Fault(Status(429, {"error": {"type": "rate_limit_error", "message": f"slow down {KEY}"}}), FAILED, "rate_limited", tries=6),
         "broken": Fault(Status(500, "oops"), FAILED, "overloaded", tries=6),
         "overloaded": Fault(Status(529, {"error": {"type": "overloaded_error", "message": "Overloaded"}}), FAILED, "overloaded", tries=6),
-        "refused": Fault(Silent(), FAILED, "cannot be reached"),
-        "silent": Fault(Silent(), LATE, "no_first_byte", HASTY, tries=6),
-        "stalls": Fault(Raw(whole[:4], "stall"), LATE, "stalled", RESTLESS, tries=1),
+        "refused": Fault(Silent(), UNUSABLE, "cannot be reached"),
+        "silent": Fault(Silent(), LATE, "no_first_byte", hasty(), tries=6),
+        "stalls": Fault(Raw(whole[:4], "stall"), LATE, "stalled", restless(), tries=1),
         "hangs-up": Fault(Raw(whole[:4], "drop"), FAILED, "bad_response", tries=1),
         "half-json": Fault(Raw((b'{"type": "message", "content": [{"type": "text", "te',), content_type=JSON), FAILED, "bad_response"),
         "garbage": Fault(Raw((b"\x00\xff\xfe\x80" * 500,)), FAILED, "bad_response"),
@@ -253,9 +264,11 @@ def other_faults() -> dict[str, Fault]:
 
 async def test_the_other_wire_fails_in_the_same_ways(durable_url: str, tmp_path: Path, unused_tcp_port: int) -> None:
     known = other_faults()
-    works = [{"objective": f"Meet {name}", "model": f"anthropic:{name}", "limits": {"max_attempts": 1, "timeout_seconds": 30}} for name in known]
+    works = [
+        {"objective": f"Meet {name}", "model": f"anthropic:{name}", "limits": {"max_attempts": 1, "timeout_seconds": patient(30)}} for name in known
+    ]
     async with faulty(durable_url, tmp_path, known, {"refused": unused_tcp_port}, "anthropic") as (at, server):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patient(60)):
             found = dict(zip(known, (await at.call("task_parallel", tasks=works))["results"], strict=True))
         tasks = {name: await at.team.task(item["data"]["task_id"]) for name, item in found.items()}
         ends = {name: (item["data"]["status"], item.get("error", {}).get("code"), tasks[name].reason) for name, item in found.items()}
@@ -292,9 +305,21 @@ async def test_who_is_turned_away_comes_back_when_it_may(
         assert begun + timedelta(seconds=rests) <= datetime.fromisoformat(due) <= ended + timedelta(seconds=rests)
 
 
-@pytest.mark.parametrize(("cause", "reason"), [("refused", "error"), ("no_first_byte", "timeout")])
+@pytest.mark.parametrize(
+    ("cause", "reason", "fail_cause", "told"),
+    [
+        ("refused", "error", "model_unreachable", "cannot be used: it cannot be reached."),
+        ("overloaded", "error", None, "gave no answer: overloaded:"),
+        ("no_first_byte", "timeout", None, "gave no answer: no_first_byte:"),
+    ],
+)
 async def test_a_circuit_that_opens_again_and_again_ends_the_task_with_what_is_wrong(
-    durable_url: str, tmp_path: Path, cause: FailureKind, reason: str
+    durable_url: str,
+    tmp_path: Path,
+    cause: FailureKind,
+    reason: str,
+    fail_cause: str | None,
+    told: str,
 ) -> None:
     def rule(_: Request) -> Response:
         raise ModelFailed("circuit_open", "Nobody there; it failed 12 times in a row.", retry_after=120.0, cause=cause, lasting=True)
@@ -302,4 +327,6 @@ async def test_a_circuit_that_opens_again_and_again_ends_the_task_with_what_is_w
     async with stage(durable_url, tmp_path, rule) as at:
         task = await at.run()
         assert (task.state, task.reason, task.counts.runs) == (State.FAILED, reason, 1)
-        assert task.failure_reason == f"The model scripted gave no answer: {cause}: Nobody there; it failed 12 times in a row."
+        assert task.cause == fail_cause
+        said = f"The model scripted {told} Nobody there; it failed 12 times in a row."
+        assert (task.failure_reason or "").startswith(said)

@@ -15,10 +15,23 @@ from tests.agents.endpoint import Body, RuledServer, answers, may_call, wants
 from tests.agents.stage import calls, results, says, stage, texts
 from tests.modelserver import Say
 
-FILES = {"LS", "Glob", "Grep", "Read", "TodoWrite"}
-OWN = {"get_task", "get_guide", "update_steps", "update_step", "complete_task", "ask_user", "notify_user"}
+FILES = {"LS", "Glob", "Grep", "Read"}
+PLAN = {"update_steps", "update_step"}
+END = {"complete_task", "ask_user", "notify_user"}
+OWN = {"get_task", "get_guide", *END}
 CHILDREN = {"task_output", "send_message", "update_task", "cancel_task", "create_subtask"}
-DELEGATION = {"task", "task_parallel", "Task"}
+DELEGATION = {"task", "task_parallel"}
+TASKS = {
+    "create_task",
+    "get_task",
+    "list_tasks",
+    "update_task",
+    "cancel_task",
+    "create_subtask",
+    "add_resource",
+    "remove_resource",
+    "list_history",
+}
 CLERK = Agent(id="clerk", description="Keeps the list.", tools=("Read",), capabilities=("tasks",))
 LEAD = Agent(id="lead", description="Leads.", tools=("Read", "Task"), effort="high")
 WRITER = Agent(id="writer", description="Writes.", tools=("Read", "Write", "Bash"))
@@ -30,13 +43,12 @@ async def test_each_agent_is_offered_what_it_was_promised(any_url: str, tmp_path
             await at.run(owner=owner)
         offered = {request.agent: {tool.name for tool in request.tools} for request in at.script.asked}
         named = {f"create_subtask_{agent.id}" for agent in at.team.core.agents.all() if not agent.hidden}
-        assert offered["general"] == offered["explore"] == FILES | OWN
-        assert offered["lead"] == {"Read"} | OWN | CHILDREN | DELEGATION | named
-        assert {"create_task", "list_tasks", "create_subtask", "list_history", "run_task"} | OWN | {"Read"} <= offered["clerk"]
-        assert not offered["clerk"] & (DELEGATION | named | {"respond", "waive_criterion"})
-        assert offered["build"] == offered["clerk"] | offered["lead"] | FILES
+        assert offered["general"] == offered["explore"] == FILES | {"TodoWrite"} | OWN
+        assert offered["lead"] == {"Read"} | PLAN | OWN | CHILDREN | DELEGATION | named
+        assert offered["clerk"] == {"Read"} | PLAN | END | TASKS
+        assert offered["build"] == FILES | PLAN | END | TASKS | CHILDREN | DELEGATION | named
         efforts = {request.agent: request.settings.effort for request in at.script.asked}
-        assert (efforts["general"], efforts["build"], efforts["lead"]) == ("low", "low", "high")
+        assert (efforts["general"], efforts["build"], efforts["lead"]) == ("low", None, "high")
 
 
 async def test_the_tools_that_hand_out_work_say_when_to_and_with_which_model(any_url: str, tmp_path: Path) -> None:
@@ -46,7 +58,7 @@ async def test_the_tools_that_hand_out_work_say_when_to_and_with_which_model(any
         assert all("complex" in said[name] and "parallel" in said[name] for name in (*DELEGATION, "create_subtask_explore"))
         assert all("`light` for simple" in said[name] and "`main` for reasoning" in said[name] for name in DELEGATION)
         assert all(agent.description in said["task"] for agent in at.team.core.agents.all() if not agent.hidden)
-        assert {name: FOR_EVERYONE[name].description for name in DELEGATION} == {name: said[name].partition(" Who can")[0] for name in DELEGATION}
+        assert {name: FOR_EVERYONE[name].description for name in DELEGATION} == {name: said[name].partition(" Agents:")[0] for name in DELEGATION}
 
 
 async def test_a_task_made_beside_has_no_tool_that_its_maker_has_not(any_url: str, tmp_path: Path) -> None:
@@ -68,12 +80,12 @@ async def test_a_task_made_beside_has_no_tool_that_its_maker_has_not(any_url: st
 
 
 async def test_no_agent_loosens_what_its_own_work_is_held_to(any_url: str, tmp_path: Path) -> None:
-    loosened = {"acceptance": [], "outputs": [], "limits": {"max_turns": 1000}}
+    loosened = {"acceptance": [], "outputs": [], "limits": {"max_turns": 1000}, "instructions": "Do nothing."}
 
     def rule(request: Request) -> Response:
         level = 2 if "Below" in request.messages[0].text else 1
         if found := results(request):
-            return says("Done.") if level == 2 or "Subagent" in found[-1] else calls(("task", {"objective": "Below", "subagent_type": "build"}))
+            return says("Done.") if level == 2 or "tool_summary" in found[-1] else calls(("task", {"objective": "Below", "subagent_type": "build"}))
         each = [("update_task", {"task_id": f"#{level - up}", field: value}) for field, value in loosened.items() for up in range(level)]
         return calls(*each)
 
@@ -82,7 +94,11 @@ async def test_no_agent_loosens_what_its_own_work_is_held_to(any_url: str, tmp_p
         assert ([item.text for item in task.acceptance], task.limits.max_turns) == (["It is good"], 9)
         refused = [part for request in at.script.asked[1:] for message in request.messages for part in message.parts if type(part) is ToolResult]
         assert {part.is_error for part in refused if part.name == "update_task"} == {True}
-        assert all("is held to" in part.text for part in refused if part.name == "update_task")
+        own, above = "they are the terms that its work is held to", "Task 1 is not yours to change"
+        texts_of = [part.text for part in refused if part.name == "update_task"]
+        assert all(own in text or above in text for text in texts_of)
+        assert any(own in text for text in texts_of)
+        assert any(above in text for text in texts_of)
 
 
 async def test_a_clerk_has_tasks_of_its_own_run_and_not_the_one_it_works_on(any_url: str, tmp_path: Path) -> None:
@@ -105,7 +121,7 @@ async def test_a_clerk_has_tasks_of_its_own_run_and_not_the_one_it_works_on(any_
         refused = [part for message in last.messages for part in message.parts if type(part) is ToolResult and part.is_error]
         own, other = [part.text for part in refused if part.name == "run_task"]
         assert "already" in own
-        assert "neither yours nor below" in other
+        assert "Task 1 is not yours to change" in other
 
 
 async def test_a_parent_still_sets_the_terms_of_its_child(any_url: str, tmp_path: Path) -> None:
@@ -149,15 +165,15 @@ async def test_without_a_model_the_workspace_is_really_searched_and_nothing_is_p
     async with stage(any_url, tmp_path, [says("never")], workers=0) as at:
         await at.hire(ModelDesk(Choices({}, {})))
         found = await at.call("task", objective="Where is the `kiln` fired?", subagent_type="explore")
-        assert (found["status"], found["data"]["model_used"]) == ("success", "offline")
+        assert (found["status"], found["data"]["model_used"]) == ("success", "light (offline)")
         assert "kiln.py" in found["data"]["result"]
         assert "No language model was used" in found["data"]["result"]
         assert sum(item["count"] for item in found["data"]["tool_summary"]) > 0
         assert (await at.team.task("1")).state is State.DONE
-        blind = await at.call("task", objective="Where is the `kiln` fired?", tools=["Edit"])
+        blind = await at.call("task", objective="Where is the `kiln` fired?", tools=["TodoWrite"])
         assert blind["stats"]["tool_calls"] == 0
         said = blind["data"]["result"]
-        assert "Could not search for `kiln`, `fired`: that takes Grep, and the tools it was given for the workspace are Edit." in said
+        assert "Could not search for `kiln`, `fired`: that takes Grep, and the tools it was given for the workspace are TodoWrite." in said
         assert "Nothing was found" not in said
 
 
@@ -191,4 +207,7 @@ async def test_an_agent_works_as_its_file_says(durable_url: str, tmp_path: Path,
     assert systems["light-model"].startswith("You review with care.\n\nYou are a sub-agent")
     assert systems["main-model"].startswith("You write in English.\n\nYou are a sub-agent")
     offered = {model: {tool["function"]["name"] for tool in body["tools"]} - OWN for model, body in first.items()}
-    assert offered == {"light-model": {"Read", "Edit"}, "main-model": FILES | {"Write", "Edit", "MultiEdit"}}
+    assert offered == {
+        "light-model": {"Read", "Edit"} | PLAN,
+        "main-model": FILES | {"TodoWrite", "Write", "Edit", "MultiEdit"},
+    }

@@ -1,12 +1,13 @@
 """What the model reads on each turn, and what never changes between turns."""
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from remit.domain.message import Request
 from tests.agents.endpoint import Body
-from tests.agents.stage import Gate, calls, says, stage
+from tests.agents.stage import Gate, calls, results, says, stage
 
 
 def prefix(body: Body) -> list[object]:
@@ -38,14 +39,16 @@ async def test_nothing_before_the_tail_changes_between_turns_and_runs(any_url: s
         assert ["[x] 0. One" in tail for tail in tails] == [False, False, True, True, True]
 
 
-async def test_the_system_prompt_is_the_role_the_description_and_the_contract(any_url: str, tmp_path: Path) -> None:
+async def test_the_system_prompt_is_the_role_and_the_description_and_the_block_has_the_rest(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, [calls(("complete_task", {"outputs": {"report": "x"}}))]) as at:
         await at.call("create_guide", title="Disk full", body="Delete caches.")
         await at.run(owner="explore", description="Why.", instructions="What.", acceptance=["It works"], outputs=["report"], tsgs=["disk-full"])
         request = at.script.asked[0]
         assert request.system.startswith("You are explore")
-        for part in ("\n\n# Task\nWhy.", "- [ ] It works", "report", "- disk-full: Disk full", "never changes these instructions"):
-            assert part in request.system
+        assert "\n\n# Task\nWhy.\n\n" in request.system
+        for part in ("Description: Why.", "- [ ] c1: It works", "complete_task: report", "- disk-full: Disk full"):
+            assert part in request.messages[-1].text
+            assert part not in request.system
         assert [message.text for message in request.messages[:-1]] == ["What."]
 
 
@@ -56,7 +59,7 @@ async def test_a_later_run_gets_the_work_prompt_and_the_earlier_words(any_url: s
         await at.call("run_task", task_id=task_id)
         await at.team.ended(task_id)
         roles = [(message.role, message.text.split(".")[0]) for message in at.script.asked[1].messages[:-1]]
-        assert roles == [("user", "What"), ("assistant", "Begun"), ("user", "Go on with your task")]
+        assert roles == [("user", "What"), ("assistant", "Begun"), ("user", "[Continue]\nContinue your task")]
 
 
 async def test_steps_show_their_subtasks_with_their_state(any_url: str, tmp_path: Path) -> None:
@@ -74,3 +77,157 @@ async def test_steps_show_their_subtasks_with_their_state(any_url: str, tmp_path
         gate.open.set()
         await at.team.until("1", lambda task: task.run is None and task.counts.runs > 1 and task.children[0].settled == "done")
         assert "[ ] 0. Look around (subtask 2: done)" in at.script.asked[-1].messages[-1].text
+
+
+# What is in force, and whose word counts.
+
+
+def shown(request: Request) -> str:
+    """All that a model reads in a request, the words of its own aside."""
+    return "\n".join([request.system, *(message.text for message in request.messages if message.role == "user")])
+
+
+async def test_nothing_that_an_update_replaced_stands_after_it(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        if len(request.messages) == 2:
+            return gate.then(calls(("LS", {"path": "."})))
+        return calls(("complete_task", {"outputs": {"list": "x"}}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task_id = await at.create(title="Survey", instructions="Count the apples.", acceptance=["Apples only"], outputs=["number"])
+        await gate.reached.wait()
+        await at.call("update_task", task_id=task_id, instructions="List the pears.", acceptance=["Pears only"], outputs=["list"])
+        gate.open.set()
+        await at.team.ended(task_id)
+        first, second = at.script.asked
+        assert "\n\n# Task\nSurvey\n\n" in first.system, "there is no description, so the title stands for it"
+        assert first.system == second.system
+        before, _, after = shown(second).partition("[Task Update: Instructions Modified]")
+        assert "Count the apples." in before
+        for old in ("apples", "Apples only", "number"):
+            assert old not in after
+        block = second.messages[-1].text
+        terms = block.partition("Terms, version 2 (they replace all earlier instructions, criteria and outputs):\n")[2]
+        assert terms.startswith("Instructions: List the pears.\n")
+        assert "Acceptance criteria, which the result must meet:\n- [ ] c2: Pears only" in terms
+        assert "Required outputs, handed over with complete_task: list" in terms
+        assert (await at.call("get_task", task_id=task_id))["description"] == "List the pears.", "it was given for both, and still is"
+
+
+async def test_a_title_that_stood_for_old_instructions_is_not_shown_to_the_model(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        return gate.then(calls(("LS", {"path": "."}))) if len(request.messages) == 2 else says("Done.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        made = await at.call("create_task", title="Count the apples.", owner="general")
+        await gate.reached.wait()
+        for text in ("List the plums. " * 10, "List the pears."):
+            await at.call("update_task", task_id=made["task_id"], instructions=text)
+        gate.open.set()
+        await at.team.ended(made["task_id"])
+        second = at.script.asked[1]
+        assert "\n\n# Task\nList the pears.\n\n" in second.system
+        assert second.messages[-1].text.startswith("<Task id=1>\nTitle: List the pears.\n")
+        task = await at.call("get_task", task_id=made["task_id"])
+        assert (task["title"], task["description"]) == ("Count the apples.", "List the pears."), "people know it by its title"
+
+
+async def test_long_instructions_are_referred_to(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        return gate.then(calls(("LS", {"path": "."}))) if len(request.messages) == 2 else says("Done.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task_id = await at.create(title="Survey", instructions="Count. " * 500)
+        await gate.reached.wait()
+        await at.call("update_task", task_id=task_id, instructions="List. " * 500)
+        gate.open.set()
+        await at.team.ended(task_id)
+        first, second = [request.messages[-1].text for request in at.script.asked]
+        assert ("Count." in first, "Instructions: see your first message." in first) == (False, True)
+        assert "Instructions: see the newest message headed [Task Update: Instructions Modified]" in second
+        assert "List." not in second
+
+
+async def test_the_system_prompt_says_whose_word_counts(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [says("Done.")]) as at:
+        await at.run(owner="explore", instructions="Look.")
+        system = at.script.asked[0].system
+    assert "Messages headed [Task Update: …] or [Not accepted yet] come from the person or agent that gave you" in system
+    assert "never changes these instructions" not in system
+    assert "messages is material" not in system
+
+
+async def test_missing_outputs_are_told_with_the_call_that_hands_them_over(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [says("Done."), calls(("complete_task", {"outputs": {"report": "x", "rows": [1]}}))]) as at:
+        task = await at.run(instructions="Look.", outputs=["report", {"name": "rows", "kind": "json"}])
+        told = at.script.asked[1].messages[-2].text
+        assert told == (
+            "[Not accepted yet]\nThe task is not complete. These required outputs are missing or wrong:\n"
+            "- The required output report is missing.\n- The required output rows is missing.\n"
+            'Call complete_task with {"outputs": {"report": "<the text>", "rows": <a JSON value>}} and your own values. '
+            "A message alone does not hand over an output."
+        )
+        assert task.state.value == "done"
+
+
+async def test_bookkeeping_fills_no_context(any_url: str, tmp_path: Path) -> None:
+    steps = [f"Step {number}" for number in range(8)]
+    script = [
+        calls(("update_steps", {"steps": steps})),
+        *(calls(("update_step", {"index": index, "done": True})) for index in range(8)),
+        says("Done."),
+    ]
+    async with stage(any_url, tmp_path, script) as at:
+        await at.run(instructions="Count the apples. " * 350)
+        answers = [results(request)[0] for request in at.script.asked[1:]]
+        assert answers == ['{"success":true}'] * 9
+
+
+async def test_a_change_of_another_task_is_told_in_a_few_fields(any_url: str, tmp_path: Path) -> None:
+    made = {"title": "Another", "instructions": "Look at it. " * 100}
+
+    def rule(request: Request) -> Any:
+        return calls(("create_task", made)) if request.messages[0].text == "Go." and not results(request) else says("Done.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        await at.run(owner="build", instructions="Go.")
+        (told,) = [json.loads(answer) for request in at.script.asked for answer in results(request)]
+        assert (told["task_id"], set(told["task"])) == ("2", {"id", "state", "version"})
+
+
+async def test_an_update_that_removes_terms_says_so(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        if len(request.messages) == 2:
+            return gate.then(calls(("LS", {"path": "."})))
+        return says("Done.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task_id = await at.create(instructions="Count.", acceptance=["Short"], outputs=["number"])
+        await gate.reached.wait()
+        await at.call("update_task", task_id=task_id, acceptance=[], outputs=[])
+        gate.open.set()
+        await at.team.ended(task_id)
+        assert at.script.asked[1].messages[-2].text == (
+            "[Task Update: Acceptance Modified]\nThere are no acceptance criteria now.\n\n"
+            "[Task Update: Outputs Modified]\nNo outputs are required now."
+        )
+
+
+async def test_a_last_turn_asks_for_nothing_but_a_report(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Any:
+        return calls(("LS", {"path": "."})) if request.may_call else says("Half of it.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        await at.run(instructions="Look.", outputs=["report"], limits={"max_turns": 1})
+        last = at.script.asked[-1].messages[-1].text
+        assert last.startswith("[Last turn]\n")
+        assert "call complete_task" not in last, "no tool can be called in the last turn"
+        assert "\nTo finish: report in one message now.\n" in last

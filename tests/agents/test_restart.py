@@ -12,6 +12,7 @@ from tests.agents.endpoint import Body, RuledServer, answers, objective, wants
 from tests.agents.stage import says, stage
 from tests.agents.test_killed_worker import worker
 from tests.modelserver import Say
+from tests.patience import patient
 
 CHILDREN = 20
 NEVER = 600.0
@@ -40,7 +41,7 @@ async def test_a_killed_worker_that_is_started_again_goes_on_at_once(durable_url
     async with RuledServer(story).running() as server, stage(durable_url, tmp_path, [says("never")], workers=0) as at:
         async with worker(tmp_path, durable_url, server.url, heartbeat=NEVER) as first:
             task_id = await at.create(owner="build", instructions="Lead", tools=["Task"])
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(patient(20)):
                 await story.most.wait()
             os.kill(first.pid, signal.SIGKILL)
             await first.wait()

@@ -34,11 +34,12 @@ async def test_five_megabytes_are_kept_whole_and_read_on_to_the_end(any_url: str
         (cut,), (whole, *rest) = (results(request) for request in at.script.asked[2:4])
         assert all(len(part) < 201_000 for part in (cut, whole, *rest))
         assert whole.endswith(': task_output with task_id "2" has its result, in parts.]')
-        assert cut.endswith(
-            '\n[Cut at 200 KB: characters 0 to 200000 of 5000000. The rest is kept: task_output with task_id "2" and offset 200000 goes on.]'
+        begun = json.loads(cut)
+        assert begun["note"] == (
+            '[Cut at 200 KB: characters 0 to 200000 of 5000000. The rest is kept: task_output with task_id "2" and offset 200000 goes on.]'
         )
-        assert cut.splitlines()[2] + "".join(json.loads(part)["data"]["result"] for part in rest) == LARGE
-        assert "note" not in json.loads(rest[-1])["data"]
+        assert begun["result"] + "".join(json.loads(part)["result"] for part in rest) == LARGE
+        assert "note" not in json.loads(rest[-1])
         assert (await at.call("task_output", task_id="2"))["data"]["result"] == LARGE
         late = [await at.call("task_output", task_id="2", offset=4_999_990, format=form) for form in ("envelope", "flat")]
         assert [late[0]["data"]["result"], late[0]["text"], late[1]["result"]] == [
@@ -60,7 +61,7 @@ async def test_who_follows_the_notes_reads_every_character_and_what_was_handed_o
         if not found:
             return calls(("create_subtask_explore", {"title": "Dump"}))
         part = json.loads(found[0])
-        text, note = (part["data"]["result"], part["data"].get("note")) if "data" in part else (part["summary"], part["note"])
+        text, note = (part["result"] if "result" in part else part["summary"]), part.get("note")
         kept.append(text)
         assert len(found[0].encode()) < 201_000
         if note is None:
@@ -97,12 +98,20 @@ async def test_what_was_handed_over_reaches_a_parent_by_every_way_to_ask(any_url
         assert (await at.run(owner="build")).state is State.DONE
         asked = [request for request in at.script.asked if request.agent == "build"]
         (one, several, launched, subtask), (output,) = (results(request) for request in asked[1:3])
-        assert one == 'Subagent (explore, light) completed. Task 2.\n\nDone.\n\nOutputs: {"answer":"forty-two"}'
-        assert several.count('\n\nOutputs: {"answer":"forty-two"}') == 2, "also of the one that was cut"
-        assert 'task_output with task_id "4" and offset 199' in several
-        assert launched.endswith('Outputs: {"answer":"forty-two"}')
-        assert json.loads(subtask)["outputs"] == {"answer": "forty-two"}
-        assert json.loads(output)["data"]["outputs"] == {"answer": "forty-two"}
+        handed = {"answer": "forty-two"}
+        told = json.loads(one)
+        assert (told["task_id"], told["status"], told["result"], told["outputs"]) == (
+            "2",
+            "completed",
+            "Done.",
+            handed,
+        )
+        both = json.loads(several)["results"]
+        assert [item["outputs"] for item in both] == [handed, handed], "also of the one that was cut"
+        assert 'task_output with task_id "4" and offset 199' in both[1]["note"]
+        assert json.loads(launched)["data"]["outputs"] == handed
+        assert json.loads(subtask)["outputs"] == handed
+        assert json.loads(output)["outputs"] == handed
 
 
 async def test_every_ending_has_its_envelope(any_url: str, tmp_path: Path) -> None:
@@ -146,7 +155,7 @@ async def test_an_output_that_is_wrong_is_told_with_its_place_and_can_be_put_rig
         found = await at.call("task", objective="Count", outputs=[ROWS])
         assert (found["status"], found["data"]["outputs"]) == ("success", {"rows": [{"n": 1}]})
         first, second, third = at.script.asked
-        assert '"required":["n"]' in first.system
+        assert '"required":["n"]' in first.messages[-1].text
         refused = [part.text for part in second.messages[2].parts if isinstance(part, ToolResult) and part.is_error]
         assert "outputs.rows[0].n: is text; expected integer." in refused[0]
         assert texts(third).count("The required output rows is missing.") == 1
@@ -173,7 +182,7 @@ async def test_a_file_that_is_handed_over_must_be_there(any_url: str, tmp_path: 
         task = await at.run(outputs=[{"name": "report", "kind": "file"}], tools={"allow": ["Write"]})
         assert (task.state, task.completion_outputs, task.output_asks) == (State.DONE, {"report": "out.md"}, 1)
         (refused,) = results(at.script.asked[1])
-        assert refused.startswith("outputs.report: is 'out.md': does not exist; expected the path of a file in the workspace.")
+        assert "\n- outputs.report: is 'out.md': does not exist; expected the path of a file in the workspace." in refused
 
 
 @pytest.mark.parametrize(
@@ -185,7 +194,8 @@ async def test_a_person_is_refused_with_what_is_wrong_and_what_would_be_right(tm
     (folder / "report.md").write_text("Fine.")
     async with stage(f"sqlite:///{tmp_path / 'remit.db'}", folder, [], workers=0) as at:
         task_id = await at.create(outputs=[{"name": "report", "kind": "file"}, {"name": "page", "kind": "url"}])
-        with pytest.raises(InvalidParam, match=f"outputs: lacks page; .*outputs.report: .*{why}.*; expected the path of a file in the workspace"):
+        told = f"outputs: missing required output: page. .*outputs.report: .*{why}.*; expected the path of a file in the workspace"
+        with pytest.raises(InvalidParam, match=told):
             await at.call("complete_task", task_id=task_id, outputs={"report": path})
         assert (await at.team.events(task_id)) == ["TaskCreated"]
         given = {"report": str(folder / "report.md"), "page": "https://example.org/"}

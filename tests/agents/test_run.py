@@ -1,5 +1,6 @@
 """What an agent does with a task: its conversation, its tools, its questions, its children."""
 
+import json
 from pathlib import Path
 
 from remit.domain.message import Request, Response
@@ -51,7 +52,8 @@ async def test_delegation_suspends_the_parent_even_with_one_slot(any_url: str, t
         task = await at.team.ended(await at.team.create(owner="build", instructions="Find two files.", metadata={}))
         assert task.state is State.DONE
         told = (task.final_message or "").split(" | ")
-        assert [text.split(".")[0] for text in told[:2]] == ["Subagent (explore, light) completed"] * 2
+        ends = [json.loads(text) for text in told[:2]]
+        assert [(end["status"], end["result"]) for end in ends] == [("completed", "It is in src/.")] * 2
         assert "one of build, explore, general" in told[2]
         assert len(task.children) == 2
 

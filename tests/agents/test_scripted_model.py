@@ -17,13 +17,13 @@ def rule(asked: Asked) -> Answer:
     return f"In stock: {asked.results[0]}"
 
 
-@pytest.mark.parametrize("agent", ["general", "explore"])
-async def test_agents_of_both_tiers_work_with_it(tmp_path: Path, agent: str) -> None:
+@pytest.mark.parametrize(("agent", "tier"), [("general", "main"), ("explore", "light")])
+async def test_agents_of_both_tiers_work_with_it(tmp_path: Path, agent: str, tier: str) -> None:
     (tmp_path / "stock.txt").write_text("3 apples")
     async with scripted_model(rule), Remit.open(tmp_path) as remit:
         found = await remit.task(objective="What is in stock?", subagent_type=agent)
     assert "3 apples" in found["data"]["result"]
-    assert found["data"]["model_used"] == "scripted"
+    assert found["data"]["model_used"] == f"{tier} (scripted)"
 
 
 async def test_a_rule_that_raises_refuses_the_request(tmp_path: Path) -> None:

@@ -70,7 +70,13 @@ async def test_the_result_of_a_subtask_has_the_shape_that_was_promised(any_url: 
     )
     async with stage(any_url, tmp_path, boss(*wanted, workers=workers)) as at:
         done, failed = map(json.loads, told(await at.run(owner="build", instructions="Lead")))
-        assert done == {"taskId": "2", "agentId": "explore", "subTaskStatus": "Success", "summary": "Found it.", "finalAssistantMessage": "Found it."}
+        assert done.pop("duration") >= 0
+        assert done == {
+            "taskId": "2",
+            "agentId": "explore",
+            "subTaskStatus": "Success",
+            "summary": "Found it.",
+        }
         assert (failed["agentId"], failed["subTaskStatus"], "I will not." in failed["failureReason"]) == ("general", "Error", True)
         child = await at.team.task("2")
         assert (child.title, child.instructions, child.priority) == ("Look", "Look in src", 1)
@@ -160,13 +166,13 @@ async def test_a_storm_of_delegation_stops_at_the_limit(any_url: str, tmp_path: 
 async def test_the_default_time_of_a_delegation_holds_inside_too(any_url: str, tmp_path: Path) -> None:
     wanted = (
         ("task", {"objective": "A"}),
-        ("task_parallel", {"tasks": ["B"], "timeout_seconds": 30}),
-        ("task", {"objective": "C", "timeout_seconds": 5}),
+        ("task_parallel", {"tasks": ["B"], "timeout_seconds": 3000}),
+        ("task", {"objective": "C", "timeout_seconds": 500}),
     )
     async with stage(any_url, tmp_path, boss(*wanted)) as at:
         task = await at.run(owner="build", instructions="Lead")
         found = {child.instructions: child.limits.timeout_seconds for child in [await at.team.task(item.id) for item in task.children]}
-        assert found == {"A": 120.0, "B": 30.0, "C": 5.0}
+        assert found == {"A": 120.0, "B": 3000.0, "C": 500.0}
 
 
 async def test_a_parent_hears_of_a_child_that_was_handed_to_somebody_else(any_url: str, tmp_path: Path) -> None:
@@ -236,5 +242,5 @@ async def test_a_canceled_child_is_told_as_such(any_url: str, tmp_path: Path) ->
         for child in ("2", "3"):
             await at.call("cancel_task", task_id=child)
         one, two = told(await at.team.ended(task_id))
-        assert one.startswith("Subagent (general, main) cancelled.")
+        assert json.loads(one)["status"] == "cancelled"
         assert json.loads(two)["subTaskStatus"] == "Cancel"

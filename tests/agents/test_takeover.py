@@ -134,5 +134,42 @@ async def test_an_interrupted_call_that_cannot_be_repeated_is_reported_as_unknow
         await at.team.do("LoseRun", "system:engine", task_id=task_id, run_id=lost.run.id)
         task = await at.team.ended(task_id)
         assert (task.state, made, task.counts.runs) == (State.DONE, ["one"], 2)
-        assert "nobody knows whether it took effect" in results(at.script.asked[1])[0]
+        assert "it is not known whether it took effect" in results(at.script.asked[1])[0]
         assert task.usage.requests == 2
+
+
+async def test_a_worker_that_hands_over_cancels_a_model_call_and_the_next_run_makes_it_again(any_url: str, tmp_path: Path) -> None:
+    gate, turns = Gate(), list[int]()
+
+    def rule(_request: Request) -> object:
+        turns.append(1)
+        return gate.then(says("Done.")) if len(turns) == 2 else calls(("note", {"text": "one"})) if len(turns) == 1 else says("Done.")
+
+    made = list[str]()
+    async with stage(any_url, tmp_path, rule, functions=[noting(made)], workers=0) as at:  # type: ignore[arg-type]  # the rule answers later
+        worker = await at.hire(heartbeat_seconds=LONG_SECONDS)
+        task_id = await at.create(tools=["note"])
+        await reached(gate)
+        worker.hand_over()
+        task = await at.team.until(task_id, lambda task: task.run is None)
+        assert (task.state, task.attempts, await at.team.jobs()) == (State.PENDING, 0, [f"run/{task_id}"])
+        assert [item.tool for item in task.tool_summary] == ["note"], "what it did is on record"
+        await at.hire()
+        task = await at.team.ended(task_id)
+        assert (task.state, task.attempts, made, len(turns), task.usage.requests) == (State.DONE, 0, ["one"], 3, 2)
+        assert (await at.team.events(task_id)).count("RunReleased") == 1
+
+
+async def test_a_worker_that_hands_over_stops_a_tool_whose_outcome_is_unknown_then(any_url: str, tmp_path: Path) -> None:
+    gate, made = Gate(), list[str]()
+    script = [calls(("note", {"text": "one"})), says("I looked.")]
+    async with stage(any_url, tmp_path, script, functions=[noting(made, gate)], workers=0) as at:
+        worker = await at.hire(heartbeat_seconds=LONG_SECONDS)
+        task_id = await at.create(tools=["note"])
+        await reached(gate)
+        worker.hand_over()
+        assert (await at.team.until(task_id, lambda task: task.run is None)).attempts == 0
+        await at.hire()
+        task = await at.team.ended(task_id)
+        assert (task.state, made, task.attempts) == (State.DONE, ["one"], 0)
+        assert "it is not known whether it took effect" in results(at.script.asked[1])[0]

@@ -1,19 +1,19 @@
 """The time of a task that waits for its subtasks: it runs out, the agent may report, and it stands still while only a person can help."""
 
+import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from remit.app.recovery import Recovery
 from remit.domain import command as cmd
-from remit.domain import due as due_jobs
 from remit.domain.agent import Agent
+from remit.domain.counting import in_seconds
 from remit.domain.message import Request
 from remit.domain.value import State
 from remit.ports import Unit
 from tests.agents.stage import Gate, Stage, calls, results, says, stage
 from tests.agents.test_interruption import reached
+from tests.patience import patient
 
 LIMIT = "limit/1"
 
@@ -29,19 +29,13 @@ def leading(work: Any, *more: tuple[str, dict[str, Any]]) -> Any:
     return rule
 
 
-@pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is, there is time to report."""
-    monkeypatch.setattr(due_jobs, "REPORT_LEAST_SECONDS", 25.0)
-
-
 async def due(at: Stage, there: bool) -> None:
     """Wait until the end of the time of task 1 is in the queue, or is not any more."""
     await at.team.until("1", lambda task: (task.state is State.WAITING and task.clock_since is not None) is there)
     assert (LIMIT in await at.team.jobs()) is there
 
 
-async def test_a_blocked_task_whose_time_is_up_gets_one_last_turn_to_report(any_url: str, tmp_path: Path, patience: None) -> None:
+async def test_a_blocked_task_whose_time_is_up_gets_one_last_turn_to_report(any_url: str, tmp_path: Path, time_to_report: None) -> None:
     gate = Gate()
 
     def rule(request: Request) -> Any:
@@ -55,15 +49,25 @@ async def test_a_blocked_task_whose_time_is_up_gets_one_last_turn_to_report(any_
         return calls(("task_parallel", {"tasks": pieces}))
 
     async with stage(any_url, tmp_path, rule) as at:
-        task = await at.run(owner="build", limits={"timeout_seconds": 4})
+        seconds = round(patient(2))
+        task = await at.run(owner="build", limits={"timeout_seconds": seconds})
         assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 2)
-        assert task.duration >= 4
-        assert task.failure_reason == "The time limit of 4 seconds is reached. Its report: Rocks were found; the digging goes on."
+        assert task.duration >= seconds
+        assert task.failure_reason == f"The time limit of {in_seconds(seconds)} is reached. Its report: Rocks were found; the digging goes on."
         (told,) = [request for request in at.script.asked if not request.may_call]
         (found,) = results(told)
-        assert "completed. Task 2.\n\nThree rocks." in found
-        assert "running. Task 3.\n\nIt has not ended yet." in found
-        assert "[2] tasks[2].objective: is missing" in found, "what was refused of it is told too"
+        looked, digs, wrong = json.loads(found)["results"]
+        assert (looked["task_id"], looked["status"], looked["result"]) == (
+            "2",
+            "completed",
+            "Three rocks.",
+        )
+        assert (digs["task_id"], digs["status"], digs["note"]) == (
+            "3",
+            "running",
+            "It has not ended yet.",
+        )
+        assert "tasks[2].objective: is missing" in wrong["error"]["message"], "what was refused of it is told too"
         assert "build" in told.system
         await reached(gate)
         child = await at.team.task("3")
@@ -76,8 +80,9 @@ async def test_a_blocked_task_whose_time_is_up_gets_one_last_turn_to_report(any_
 async def test_it_fails_without_a_report_if_no_slot_comes(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
     async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug."))), concurrency=1) as at:
-        task = await at.run(owner="build", limits={"timeout_seconds": 3})
-        assert (task.reason, task.counts.runs, task.failure_reason) == ("timeout", 1, "The time limit of 3 seconds is reached.")
+        seconds = round(patient(2))
+        task = await at.run(owner="build", limits={"timeout_seconds": seconds})
+        assert (task.reason, task.counts.runs, task.failure_reason) == ("timeout", 1, f"The time limit of {in_seconds(seconds)} is reached.")
         assert (await at.team.events("1"))[-2:] == ["TimerFired", "TaskFailed"]
         gate.open.set()
         await at.team.idle()
@@ -86,7 +91,7 @@ async def test_it_fails_without_a_report_if_no_slot_comes(any_url: str, tmp_path
 async def in_line(at: Stage) -> None:
     """A boss whose time is up while nobody is there to run it."""
     boss = await at.hire(agents=("build",))
-    await at.create(owner="build", limits={"timeout_seconds": 600})
+    await at.create(owner="build", limits={"timeout_seconds": patient(600)})
     await at.waiting("1")
     boss.stop()
     await at.team.staff(0)
@@ -101,7 +106,7 @@ async def test_who_is_given_more_time_while_it_stands_in_line_waits_on(any_url: 
     gate = Gate()
     async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug."))), workers=0) as at:
         await in_line(at)
-        await at.call("update_task", task_id="1", limits={"timeout_seconds": 600})
+        await at.call("update_task", task_id="1", limits={"timeout_seconds": patient(600)})
         assert LIMIT not in await at.team.jobs()
         await at.hire()
         await due(at, there=True)
@@ -110,7 +115,7 @@ async def test_who_is_given_more_time_while_it_stands_in_line_waits_on(any_url: 
         assert (task.state, task.counts.runs) == (State.DONE, 3)
 
 
-async def test_a_pause_takes_it_out_of_the_line(any_url: str, tmp_path: Path, patience: None) -> None:
+async def test_a_pause_takes_it_out_of_the_line(any_url: str, tmp_path: Path, time_to_report: None) -> None:
     gate = Gate()
     async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug."))), workers=0) as at:
         await in_line(at)
@@ -128,7 +133,7 @@ async def test_it_runs_out_in_whichever_process_is_there(any_url: str, tmp_path:
     """Nobody here does the work of the child; the worker that saw the wait begin is gone by the time it ends."""
     async with stage(any_url, tmp_path, leading(None), workers=0) as at:
         first = await at.hire(agents=("build",))
-        task_id = await at.create(owner="build", limits={"timeout_seconds": 3})
+        task_id = await at.create(owner="build", limits={"timeout_seconds": patient(1.5)})
         await at.waiting(task_id)
         first.stop()
         await at.hire(agents=("plan",))
@@ -147,7 +152,7 @@ async def test_an_agents_own_time_holds_too(any_url: str, tmp_path: Path) -> Non
 async def test_a_child_that_ends_in_time_takes_the_end_of_time_away(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
     async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug.")))) as at:
-        task_id = await at.create(owner="build", limits={"timeout_seconds": 600})
+        task_id = await at.create(owner="build", limits={"timeout_seconds": patient(600)})
         await due(at, there=True)
         gate.open.set()
         assert (await at.team.ended(task_id)).state is State.DONE
@@ -157,7 +162,7 @@ async def test_a_child_that_ends_in_time_takes_the_end_of_time_away(any_url: str
 async def test_a_pause_stops_the_clock_of_a_blocked_task(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
     async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug.")))) as at:
-        task_id = await at.create(owner="build", limits={"timeout_seconds": 600})
+        task_id = await at.create(owner="build", limits={"timeout_seconds": patient(600)})
         await due(at, there=True)
         await at.call("pause_task", task_id=task_id)
         await due(at, there=False)
@@ -170,7 +175,7 @@ async def test_a_pause_stops_the_clock_of_a_blocked_task(any_url: str, tmp_path:
 async def test_a_question_of_its_own_stops_the_clock(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
     async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug.")), ("ask_user", {"question": "Shall I?"}))) as at:
-        task_id = await at.create(owner="build", limits={"timeout_seconds": 600})
+        task_id = await at.create(owner="build", limits={"timeout_seconds": patient(600)})
         task = await at.waiting(task_id)
         await due(at, there=False)
         await at.call("respond", interaction_id=task.questions[0].id, answer="Yes")
@@ -191,7 +196,7 @@ async def test_a_question_far_below_stops_every_clock_above(any_url: str, tmp_pa
         return calls(("task", {"objective": f"Level {level + 1}", "subagent_type": "build"}))
 
     async with stage(any_url, tmp_path, rule) as at:
-        task_id = await at.create(owner="build", instructions="Level 0", limits={"timeout_seconds": 600})
+        task_id = await at.create(owner="build", instructions="Level 0", limits={"timeout_seconds": patient(600)})
         held = await at.team.until(task_id, lambda task: task.held)
         assert (held.state, held.clock_since, LIMIT in await at.team.jobs()) == (State.WAITING, None, False)
         await at.call("respond", interaction_id="3-q1", answer="Yes")
@@ -215,7 +220,7 @@ async def test_one_child_that_can_work_keeps_the_clock_going(any_url: str, tmp_p
         return says("Done.") if results(request) else calls(("task", {"objective": "Dig"}), ("task", {"objective": "Enquire"}))
 
     async with stage(any_url, tmp_path, rule) as at:
-        task_id = await at.create(owner="build", limits={"timeout_seconds": 600})
+        task_id = await at.create(owner="build", limits={"timeout_seconds": patient(600)})
         await at.waiting(task_id)
         await at.waiting("3")
         await reached(gate)
@@ -232,7 +237,7 @@ async def test_a_lost_end_of_time_is_put_back(any_url: str, tmp_path: Path) -> N
     gate = Gate()
     async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug.")))) as at:
         core = at.team.core
-        await at.create(owner="build", limits={"timeout_seconds": 600})
+        await at.create(owner="build", limits={"timeout_seconds": patient(600)})
         await due(at, there=True)
         await core.store.commit(Unit((), (), drops=(LIMIT,)))
         recovery = Recovery(core.store, core.service)

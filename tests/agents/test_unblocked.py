@@ -37,12 +37,14 @@ async def test_a_receipt_comes_at_once_and_the_end_wakes_the_parent(any_url: str
         calls(AHEAD),
         says("Meanwhile."),
         calls(("task_output", OUTPUT)),
-        lambda request: says(json.loads(results(request)[0])["data"]["result"]),
+        lambda request: says(json.loads(results(request)[0])["result"]),
     )
     async with stage(any_url, tmp_path, rule, concurrency=1) as at:
         task_id = await at.create(owner="build")
         waiting = await at.waiting(task_id)
-        assert results(at.script.asked[1])[0].startswith("Subagent (explore, light) running. Task 2.\n\nIts result comes with task_output")
+        receipt = json.loads(results(at.script.asked[1])[0])
+        assert (receipt["task_id"], receipt["status"], receipt["result"]) == ("2", "running", "")
+        assert receipt["note"].startswith("Get its result with task_output")
         assert waiting.wait is not None
         assert [(item.kind, item.ref, item.call_id) for item in waiting.wait.on] == [("subtask", "2", None)]
         await reached(gate)
@@ -63,17 +65,26 @@ async def test_of_several_an_agent_waits_for_those_it_wants_to(any_url: str, tmp
         calls(("task_parallel", {"tasks": items}), ("task_parallel", {"tasks": [{"objective": "Dig deep", "wait": False}, {}]})),
         says("Meanwhile."),
         calls(("task_output", {**OUTPUT, "wait_seconds": 600})),
-        lambda request: says(json.loads(results(request)[0])["data"]["result"]),
+        lambda request: says(json.loads(results(request)[0])["result"]),
     )
     async with stage(any_url, tmp_path, rule, concurrency=3) as at:
         task_id = await at.create(owner="build")
         waiting = await at.team.until(task_id, lambda task: task.final_message == "Meanwhile.")
         mixed, receipts = results(next(request for request in at.script.asked if request.agent == "build" and results(request)))
-        first, second, third = mixed.split("\n\n[")
-        assert first.startswith("[0] Subagent (general, main) running. Task 2.\n\nIts result comes with task_output")
-        assert second == "1] Subagent (general, main) completed. Task 3.\n\nScratched."
-        assert third == "2] tasks[2].wait: is 'no'; expected true or false."
-        assert receipts.startswith("[0] Subagent (general, main) running. Task 4.")
+        first, second, third = json.loads(mixed)["results"]
+        assert (first["task_id"], first["status"]) == ("2", "running")
+        assert first["note"].startswith("Get its result with task_output")
+        assert (second["task_id"], second["status"], second["result"]) == (
+            "3",
+            "completed",
+            "Scratched.",
+        )
+        assert third["error"] == {
+            "code": "INVALID_PARAM",
+            "message": "tasks[2].wait: is 'no'; expected true or false.",
+        }
+        receipt, _ = json.loads(receipts)["results"]
+        assert (receipt["task_id"], receipt["status"]) == ("4", "running")
         assert waiting.wait is not None
         gate.open.set()
         task = await at.team.ended(task_id)
@@ -85,7 +96,7 @@ async def test_an_agent_waits_for_an_output_without_holding_its_slot(any_url: st
         lambda _: says("Dug."),
         calls(AHEAD),
         calls(("task_output", {**OUTPUT, "wait_seconds": 600})),
-        lambda request: says(json.loads(results(request)[0])["data"]["result"]),
+        lambda request: says(json.loads(results(request)[0])["result"]),
     )
     async with stage(any_url, tmp_path, rule, concurrency=1) as at:
         task = await at.run(owner="build")
@@ -99,7 +110,7 @@ async def test_the_time_for_an_output_can_run_out(any_url: str, tmp_path: Path) 
         lambda _: gate.then(says("Dug.")),
         calls(AHEAD),
         calls(("task_output", {**OUTPUT, "wait_seconds": 0.2})),
-        lambda request: says(json.loads(results(request)[0])["data"]["status"]),
+        lambda request: says(json.loads(results(request)[0])["status"]),
         says("Over."),
     )
     async with stage(any_url, tmp_path, rule, concurrency=2) as at:
@@ -121,7 +132,7 @@ async def test_an_output_that_is_there_is_not_waited_for(any_url: str, tmp_path:
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(owner="build")
         there, other = (task.final_message or "").split("|")
-        assert (json.loads(there)["data"]["result"], task.counts.runs) == ("Dug.", 2)
+        assert (json.loads(there)["result"], task.counts.runs) == ("Dug.", 2)
         assert other == "wait_seconds: is 5, but task 1 is no subtask of yours; expected 0."
 
 
@@ -221,6 +232,6 @@ async def test_a_call_from_outside_waits_itself(any_url: str, tmp_path: Path) ->
 async def test_a_call_that_nobody_would_answer_is_refused(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, [], workers=0) as at:
         parent = await at.create(owner="build", status="draft")
-        with pytest.raises(Unavailable, match="No worker is running"):
+        with pytest.raises(Unavailable, match="No running worker works on task"):
             await at.call("create_subtask", task_id=parent, title="Dig", owner="explore", wait="block")
         assert (await at.team.task("2")).state is State.PENDING

@@ -29,7 +29,7 @@ async def test_a_tick_goes_on_with_open_steps(any_url: str, tmp_path: Path) -> N
     def rule(request: Request) -> Response:
         if results(request):
             return says("Ready.")
-        done = "Go on with your task." in texts(request)
+        done = "Continue your task." in texts(request)
         return calls(("update_step", {"index": 0, "done": True})) if done else says("Later.")
 
     async with stage(any_url, tmp_path, rule) as at:
@@ -48,7 +48,7 @@ async def test_a_live_child_holds_the_end_of_its_parent_unless_nobody_waits_for_
     def rule(request: Request) -> Response | Awaitable[Response]:
         if "Look around" in request.system:
             return gate.then(says("I looked."))
-        if results(request) or "Go on" in texts(request):
+        if results(request) or "[Subtask ended]" in texts(request):
             return says("Nothing else to do.")
         return calls(("create_subtask", {"task_id": "1", "title": "Look around", "owner": "explore", "wait": wait}))
 

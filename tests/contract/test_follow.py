@@ -23,8 +23,9 @@ from remit.bootstrap import open_store
 from remit.ports import EventStore, Recorded
 from tests.contract.test_store import unit
 from tests.crash.history import read
-from tests.crash.process import DEADLINE, children
+from tests.crash.process import children
 from tests.crash.scenario import story
+from tests.patience import patient
 from tests.people import Desk, desk
 from tests.postgres import PostgresForTests
 
@@ -35,7 +36,7 @@ FOREVER = 3600.0
 async def seen(store: EventStore, after: str, count: int) -> list[Recorded]:
     """The first so many events that a follower sees after a position."""
     found: list[Recorded] = []
-    async with asyncio.timeout(DEADLINE), aclosing(follow(store, after)) as pages:
+    async with asyncio.timeout(patient(60)), aclosing(follow(store, after)) as pages:
         while len(found) < count:
             found += await anext(pages)
     return found
@@ -203,7 +204,7 @@ class Ear:
 
     def hears(self) -> bool:
         """Whether a ring arrives."""
-        return self.heard.wait(5)
+        return self.heard.wait(patient(5))
 
 
 def test_a_listener_that_comes_within_the_same_tick_of_the_clock_is_rung_too(tmp_path: Path) -> None:
@@ -288,7 +289,7 @@ async def test_a_bell_that_breaks_in_any_way_leaves_no_caller_waiting(tmp_path: 
         raise RuntimeError("no bell")
 
     monkeypatch.setattr(Bell, "ring", broken)
-    async with open_store(f"sqlite:///{tmp_path / 'remit.db'}") as store, asyncio.timeout(DEADLINE):
+    async with open_store(f"sqlite:///{tmp_path / 'remit.db'}") as store, asyncio.timeout(patient(60)):
         for stream in ("x/1", "x/2"):
             await store.commit(unit(stream))
         assert len(await store.feed("", 10)) == 2

@@ -15,12 +15,13 @@ from remit.adapters.models.endpoint import Endpoint, Ticks
 from remit.adapters.models.offline import NOTICE, OfflineGateway
 from remit.adapters.models.price import Prices
 from remit.adapters.models.pydantic_ai import PydanticAiGateway
+from remit.adapters.models.responses import ResponsesGateway
 from remit.adapters.models.scripted import ScriptedGateway, calls, says
 from remit.adapters.models.wire import WireGateway
 from remit.domain.message import Delta, Message, ModelSettings, Request, Response, Tokens, Tool, ToolCall, ToolResult, plain, restore, user
 from remit.domain.model import ModelFailed, Price
 from remit.ports import ModelGateway
-from tests.modelserver import ModelServer, Say, Status
+from tests.modelserver import Dialect, ModelServer, Say, Status
 
 TOOL = Tool("Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
 ASK = Request("m", "Be brief.", (user("Read notes.md"),), (TOOL,), ModelSettings(max_tokens=100))
@@ -39,11 +40,16 @@ def endpoint() -> Endpoint:
     return Endpoint("test", ticks=Ticks(sleep=_nap))
 
 
-@pytest.fixture(params=["wire", "wire-whole", "anthropic", "anthropic-whole", "pydantic_ai", "pydantic_ai-wire", "scripted"])
+@pytest.fixture(
+    params=["wire", "wire-whole", "responses", "responses-whole", "anthropic", "anthropic-whole", "pydantic_ai", "pydantic_ai-wire", "scripted"]
+)
 async def behind(request: pytest.FixtureRequest) -> AsyncIterator[Setup]:
     """Makes a gateway behind which these replies are given."""
     kind: str = request.param
-    async with ModelServer("anthropic" if kind.startswith("anthropic") else "openai").running() as server:
+    dialect: Dialect = "openai"
+    if kind.startswith(("anthropic", "responses")):
+        dialect = "anthropic" if kind.startswith("anthropic") else "responses"
+    async with ModelServer(dialect).running() as server:
         made: list[ModelGateway] = []
 
         def setup(*replies: Say | Status) -> ModelGateway:
@@ -59,6 +65,8 @@ async def behind(request: pytest.FixtureRequest) -> AsyncIterator[Setup]:
 def _gateway(kind: str, url: str, replies: tuple[Say | Status, ...]) -> ModelGateway:
     if kind.startswith("wire"):
         return WireGateway("key", url, endpoint=endpoint(), stream=kind == "wire")
+    if kind.startswith("responses"):
+        return ResponsesGateway("key", url, endpoint=endpoint(), stream=kind == "responses")
     if kind.startswith("anthropic"):
         return AnthropicGateway("key", url, endpoint=endpoint(), stream=kind == "anthropic")
     if kind == "pydantic_ai":

@@ -59,7 +59,9 @@ async def test_eight_processes_that_open_a_new_database_at_once_make_one_schema(
 
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[Any]:
-    opened = connect(tmp_path / "remit.db")
+    path = tmp_path / "remit.db"
+    path.touch()
+    opened = connect(path)
     yield opened
     opened.close()
 
@@ -182,3 +184,40 @@ async def test_a_database_of_a_newer_remit_is_refused_and_left_alone(postgres: P
             async with open_store(url):
                 pass
         assert await server_state(connection) == (99, ["first", "third"], [20])
+
+
+# Jobs learn the root of their tree.
+
+SCOPES = sqlite_schema.MIGRATIONS.index(sqlite_schema.SCOPES)
+TASK = """INSERT INTO task (id, uid, title, state, root_id, priority, updated_at, version, hash, doc)
+    VALUES ({id}, 'u{id}', 'T', 'waiting', {root}, 2, '2026', 1, '', '{{}}')"""
+JOB = "INSERT INTO job (key, queue, priority, later) VALUES ('{key}', 'signals', 0, 0)"
+BEFORE = [TASK.format(id=1, root=1), TASK.format(id=12, root=1), TASK.format(id=2, root=2)] + [
+    JOB.format(key=key) for key in ("run/1", "timer/12-t3", "limit/12", "tell/2", "tick", "run/99")
+]
+ROOTS = [("limit/12", 1), ("run/1", 1), ("run/99", 0), ("tell/2", 2), ("tick", 0), ("timer/12-t3", 1)]
+MOVED = [("limit/12", 2), ("run/1", 1), ("run/99", 0), ("tell/2", 2), ("tick", 0), ("timer/12-t3", 2)]
+
+
+def test_jobs_in_a_file_get_the_root_of_their_task_and_move_with_it(connection: Any) -> None:
+    sqlite_schema.migrate(connection, "remit.db", sqlite_schema.MIGRATIONS[:SCOPES])
+    for statement in BEFORE:
+        connection.execute(statement.replace(", '', '{}')", ", x'', '{}')"))
+    sqlite_schema.migrate(connection, "remit.db", sqlite_schema.MIGRATIONS[: SCOPES + 1])
+    assert connection.execute("SELECT key, root FROM job ORDER BY key").fetchall() == ROOTS
+    connection.execute("UPDATE task SET root_id = 2 WHERE id = 12")
+    assert connection.execute("SELECT key, root FROM job ORDER BY key").fetchall() == MOVED
+
+
+async def test_jobs_on_a_server_get_the_root_of_their_task_and_move_with_it(postgres: PostgresForTests) -> None:
+    connection = await asyncpg.connect(postgres.new_database(), server_settings={"search_path": postgres_schema.SCHEMA})
+    try:
+        await postgres_schema.migrate(connection, postgres_schema.MIGRATIONS[:SCOPES])
+        for statement in BEFORE:
+            await connection.execute(statement)
+        await postgres_schema.migrate(connection, postgres_schema.MIGRATIONS[: SCOPES + 1])
+        assert [tuple(row) for row in await connection.fetch("SELECT key, root FROM job ORDER BY key")] == ROOTS
+        await connection.execute("UPDATE task SET root_id = 2 WHERE id = 12")
+        assert [tuple(row) for row in await connection.fetch("SELECT key, root FROM job ORDER BY key")] == MOVED
+    finally:
+        await connection.close()

@@ -16,15 +16,17 @@ from remit.adapters.models.answer import Limits
 from remit.adapters.models.anthropic import AnthropicGateway
 from remit.adapters.models.endpoint import Endpoint, Ticks
 from remit.adapters.models.pydantic_ai import PydanticAiGateway
+from remit.adapters.models.responses import ResponsesGateway
 from remit.adapters.models.wire import WireGateway
 from remit.domain.message import Delta, Message, ModelSettings, Request, Response, TextPart, Tokens, Tool, ToolCall, ToolResult, user
 from remit.domain.model import ModelFailed, Price
 from tests.crash.process import until
 from tests.modelserver import ModelServer, Raw, Reply, Say, Silent, Status, frames, sse
+from tests.patience import patient
 
 KEY = "sk-canary-0123456789abcdef0123456789"
 READ = Tool("Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
-LIMITS = Limits(connect_seconds=10, first_byte_seconds=20, idle_seconds=20, total_seconds=60)
+LIMITS = Limits(connect_seconds=patient(60), first_byte_seconds=patient(60), idle_seconds=patient(60), total_seconds=patient(120))
 HASTY = LIMITS._replace(first_byte_seconds=0.05, idle_seconds=0.05)
 ASK = Request("asked", "Be brief.", (user("Hi"),), (READ,), agent="general")
 
@@ -44,8 +46,8 @@ class Time:
         return Ticks(lambda: self.now, self.sleep, lambda: 0.0)
 
 
-Kind = Literal["openai", "anthropic", "library"]
-Gateway = WireGateway | AnthropicGateway | PydanticAiGateway
+Kind = Literal["openai", "responses", "anthropic", "library"]
+Gateway = WireGateway | ResponsesGateway | AnthropicGateway | PydanticAiGateway
 
 
 class Rig(NamedTuple):
@@ -78,25 +80,27 @@ def gateway(kind: Kind, url: str, time: Time, limits: Limits = LIMITS, **more: A
     shared: dict[str, Any] = {"limits": limits, "endpoint": Endpoint("test", ticks=time.ticks()), **more}
     if kind == "library":
         return PydanticAiGateway("openai-chat", model=lambda name: OpenAIChatModel(name, provider=OpenAIProvider(f"{url}/v1", KEY)), **shared)
+    if kind == "responses":
+        return ResponsesGateway(KEY, f"{url}/v1", **shared)
     return WireGateway(KEY, f"{url}/v1", **shared) if kind == "openai" else AnthropicGateway(KEY, url, **shared)
 
 
 @asynccontextmanager
 async def rigged(kind: Kind) -> AsyncIterator[Rig]:
-    async with ModelServer("anthropic" if kind == "anthropic" else "openai").running() as server:
+    async with ModelServer("openai" if kind == "library" else kind).running() as server:
         time = Time()
         asked = gateway(kind, server.url, time)
         yield Rig(kind, asked, server, time)
         await asked.close()
 
 
-@pytest.fixture(params=["openai", "anthropic", "library"])
+@pytest.fixture(params=["openai", "responses", "anthropic", "library"])
 async def rig(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
     async with rigged(request.param) as made:
         yield made
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=["openai", "responses", "anthropic"])
 async def own(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
     """The wires that are read by code of ours."""
     async with rigged(request.param) as made:
@@ -144,7 +148,7 @@ async def test_a_conversation_is_sent_as_the_endpoint_knows_it(rig: Rig) -> None
     await rig.ask(request=ASK._replace(messages=(user("Hi"), first.message, results, user("Go on.")), settings=settings))
     body, expected = rig.server.asked[-1].body, SENT[rig.kind]
     assert {name: body[name] for name in expected} == expected
-    assert rig.server.asked[-1].headers.get("authorization" if rig.server.dialect == "openai" else "x-api-key", "").endswith(KEY)
+    assert rig.server.asked[-1].headers.get("x-api-key" if rig.kind == "anthropic" else "authorization", "").endswith(KEY)
 
 
 async def test_where_no_tool_may_be_called_they_are_sent_all_the_same(rig: Rig) -> None:
@@ -210,6 +214,22 @@ SENT: dict[Kind, dict[str, Any]] = {
 }
 
 
+SENT["responses"] = {
+    "model": "asked",
+    "stream": True,
+    "store": False,
+    "include": ["reasoning.encrypted_content"],
+    "max_output_tokens": 77,
+    "temperature": 0.5,
+    "instructions": "Be brief.",
+    "tools": [{"type": "function", "name": "Read", "description": "Read a file.", "parameters": READ.schema, "strict": False}],
+    "input": [
+        {"role": "user", "content": "Hi"},
+        {"type": "function_call", "call_id": "a", "name": "Read", "arguments": '{"file_path":"x"}'},
+        {"type": "function_call_output", "call_id": "a", "output": 'line "1"\n'},
+        {"role": "user", "content": "Go on."},
+    ],
+}
 FAILED = {"role": "tool", "tool_call_id": "a", "content": json.dumps({"error": 'line "1"\n'}, separators=(",", ":"))}
 SENT["library"] = {name: value for name, value in SENT["openai"].items() if name != "max_tokens"} | {
     "max_completion_tokens": 77,
@@ -245,7 +265,7 @@ async def test_arguments_that_cannot_be_used_are_kept_with_the_reason(rig: Rig, 
     assert call.error
     assert (call.arguments, call.raw) == ({}, raw)
     await rig.ask(request=ASK._replace(messages=(user("Hi"), answer.message, Message("tool", (ToolResult("a", "Read", call.error, True),)))))
-    assert json.dumps(rig.server.asked[-1].body["messages"])
+    assert json.dumps(rig.server.asked[-1].body["input" if rig.kind == "responses" else "messages"])
 
 
 async def test_what_no_store_can_keep_is_replaced(rig: Rig) -> None:
@@ -265,9 +285,9 @@ async def test_counts_that_cannot_be_true_are_estimated(rig: Rig, usage: Any) ->
 
 
 async def test_an_answer_that_was_cut_at_its_limit_says_so(rig: Rig) -> None:
-    finish = "length" if rig.server.dialect == "openai" else "max_tokens"
+    finish = {"openai": "length", "responses": "max_output_tokens", "anthropic": "max_tokens"}[rig.server.dialect]
     assert (await rig.ask(Say(("a",), finish=finish))).stop == "length"
-    refusal = "content_filter" if rig.server.dialect == "openai" else "refusal"
+    refusal = "refusal" if rig.server.dialect == "anthropic" else "content_filter"
     assert (await rig.ask(Say(("a",), finish=refusal))).stop == "refusal"
 
 
@@ -286,13 +306,13 @@ async def test_a_price_that_is_known_makes_a_cost(rig: Rig) -> None:
     ("reply", "kind", "permanent"),
     [
         (Status(401, {"error": {"message": f"bad key {KEY}"}}), "authentication", True),
-        (Status(403, "no"), "authentication", True),
+        (Status(403, "no"), "forbidden", True),
         (Status(402, "pay"), "quota", True),
         (Status(429, {"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}), "quota", True),
         (Status(400, {"error": {"message": "no such model"}}), "rejected_request", True),
-        (Status(404, "<html>gone</html>"), "rejected_request", True),
-        (Status(400, {"error": {"code": "context_length_exceeded", "message": "too much"}}), "context_too_long", True),
-        (Status(413, ""), "context_too_long", True),
+        (Status(404, "<html>gone</html>"), "not_found", True),
+        (Status(400, {"error": {"code": "context_length_exceeded", "message": "too much"}}), "context_overflow", True),
+        (Status(413, ""), "context_overflow", True),
         (Status(302, "", {"Location": "http://127.0.0.1:9/"}), "rejected_request", True),
     ],
 )
@@ -307,7 +327,7 @@ async def test_what_cannot_be_mended_is_not_tried_again(rig: Rig, reply: Status,
 async def test_a_web_page_means_a_wrong_address_which_is_told_at_once(own: Rig, content_type: str) -> None:
     failed = await own.fails(Raw((f"<!doctype html><p>Sign in, {KEY}".encode(),), content_type=content_type))
     assert (failed.kind, failed.permanent, len(own.server.asked)) == ("rejected_request", True, 1)
-    path = "/v1/chat/completions" if own.kind == "openai" else "/v1/messages"
+    path = {"openai": "/v1/chat/completions", "responses": "/v1/responses"}.get(own.kind, "/v1/messages")
     assert failed.text == f"{own.server.url}{path} answered with a web page, not as a model does: Sign in, [redacted]"
     assert f"{path} answered 404: gone" in (await own.fails(Status(404, "<p>gone</p>"))).text
     assert f"{path} answered 302; a redirect" in (await own.fails(Status(302, "", {"Location": "http://127.0.0.1:9/"}))).text
@@ -347,8 +367,8 @@ async def test_silence_is_typed_and_tried_again_a_few_times(rig: Rig, reply: Rep
 
 
 async def test_a_sign_of_life_is_no_answer(own: Rig) -> None:
-    async with own.with_limits(HASTY) as hasty:
-        failed = await hasty.fails(Raw((b": still here\n\n",), "stall"))
+    async with own.with_limits(LIMITS._replace(idle_seconds=0.05)) as restless:
+        failed = await restless.fails(Raw((b": still here\n\n",), "stall"))
     assert (failed.kind, failed.permanent, failed.started, len(own.time.slept)) == ("stalled", False, False, 5)
 
 
@@ -361,8 +381,8 @@ async def test_after_a_fault_the_next_try_can_succeed(rig: Rig, reply: Reply) ->
 @pytest.mark.parametrize(("end", "kind"), [("stall", "stalled"), ("drop", "bad_response"), ("close", "bad_response")])
 async def test_an_answer_that_began_is_not_begun_again(rig: Rig, end: Any, kind: str) -> None:
     whole = frames(rig.server.dialect, Say(("Hello", "there")))
-    async with rig.with_limits(LIMITS._replace(idle_seconds=0.3 if end == "stall" else 20)) as limited:
-        failed = await limited.fails(Raw(whole[: -4 if rig.server.dialect == "openai" else -3], end))
+    async with rig.with_limits(LIMITS._replace(idle_seconds=patient(0.3 if end == "stall" else 20))) as limited:
+        failed = await limited.fails(Raw(whole[: {"openai": -4, "responses": -2}.get(rig.server.dialect, -3)], end))
     assert (failed.kind, failed.started, len(rig.server.asked)) == (kind, True, 1)
 
 
@@ -411,7 +431,8 @@ async def test_a_tool_that_takes_any_object_is_offered_as_one(rig: Rig) -> None:
     schema = {"type": "object", "properties": {"context": {"type": "object", "properties": {}}, "mode": {"type": "string"}}}
     await rig.ask(request=ASK._replace(tools=(Tool("Hand", "Hand out.", schema),)))
     (sent,) = rig.server.asked[-1].body["tools"]
-    assert (sent["input_schema"] if rig.kind == "anthropic" else sent["function"]["parameters"]) == schema
+    found = sent.get("function") or sent
+    assert found["input_schema" if rig.kind == "anthropic" else "parameters"] == schema
 
 
 async def test_a_closed_gateway_has_no_connection_and_can_be_asked_again(rig: Rig) -> None:

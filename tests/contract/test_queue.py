@@ -1,11 +1,14 @@
 """The queue's promises, kept by every store."""
 
 import asyncio
+from datetime import datetime, timedelta
 
 import pytest
 
 from remit.domain.due import SIGNALS, Job
+from remit.domain.wire import instant
 from remit.ports import Append, Claim, Debit, Lease, LeaseLost, OverBudget, Stale, Store, Taken, Unit, WorkerRow
+from tests.patience import patient
 
 AGENT = "agent/general"
 
@@ -14,8 +17,8 @@ def row(worker: str = "w1", running: int = 0) -> WorkerRow:
     return WorkerRow(worker, "host", 1, "0", "general", 8, "2026-01-01T00:00:00.000000Z", running)
 
 
-def claim(worker: str = "w1", *, room: int = 10, limit: int = 0, lease: float = 60.0, fleet: int = 0, signals: int = 10) -> Claim:
-    return Claim(worker, {AGENT: limit, "agent/plan": 0}, room, signals, lease, fleet)
+def claim(worker: str = "w1", *, room: int = 10, limit: int = 0, lease: float | None = None, fleet: int = 0, signals: int = 10) -> Claim:
+    return Claim(worker, {AGENT: limit, "agent/plan": 0}, room, signals, patient(60) if lease is None else lease, fleet)
 
 
 async def put(store: Store, *jobs: Job) -> None:
@@ -48,7 +51,7 @@ async def test_a_claimed_job_may_have_a_successor_which_waits_until_it_is_done(s
     assert jobs == []
     assert waits is not None
     assert waits > 1
-    async with store.watch("jobs") as bell, asyncio.timeout(10):
+    async with store.watch("jobs") as bell, asyncio.timeout(patient(10)):
         await store.commit(Unit((), (), lease=Lease(first.id, "w1"), ack=True))
         await bell.wait()
     (second,) = (await store.claim(claim("w2"))).jobs
@@ -67,7 +70,7 @@ async def test_the_successor_of_a_job_that_the_dead_have_left_waits_too(store: S
 async def test_only_queues_that_are_asked_for_are_claimed(store: Store) -> None:
     await put(store, Job("run/1", "agent/build"))
     assert await store.claim(claim()) == ([], None)
-    assert keys((await store.claim(Claim("w1", {"agent/build": 0}, 1, 0, 60.0))).jobs) == ["run/1"]
+    assert keys((await store.claim(Claim("w1", {"agent/build": 0}, 1, 0, patient(60)))).jobs) == ["run/1"]
 
 
 async def test_who_gets_nothing_learns_when_to_come_back_for_what_it_has_room_for(store: Store) -> None:
@@ -75,10 +78,10 @@ async def test_who_gets_nothing_learns_when_to_come_back_for_what_it_has_room_fo
     (one,) = (await store.claim(claim(room=1))).jobs
     assert await store.claim(claim(room=0)) == ([], None)
     (two,) = (await store.claim(claim(room=2))).jobs
-    jobs, later = await store.claim(claim(room=2))
+    jobs, later = await store.claim(claim(room=2, lease=3600.0))
     assert jobs == []
     assert later is not None
-    assert 30 < later <= 60
+    assert 1800 < later <= 3600
     await put(store, Job("run/3", AGENT))
     assert await store.claim(claim(fleet=2)) == ([], 0.0)
     assert (one.key, two.key) == ("run/1", "run/2")
@@ -231,7 +234,7 @@ async def test_a_job_for_dependents_is_put_only_if_there_are_any(store: Store) -
 
 
 async def test_whoever_waits_for_jobs_hears_of_one(store: Store) -> None:
-    async with store.watch("jobs") as bell, asyncio.timeout(10):
+    async with store.watch("jobs") as bell, asyncio.timeout(patient(10)):
         await put(store, Job("tell/1"))
         while not (await store.claim(claim())).jobs:
             await bell.wait()
@@ -252,3 +255,59 @@ async def test_a_budget_is_never_overdrawn_and_what_is_refused_writes_nothing(st
     assert await store.select("budget", {"id": 7}) == [(100, 1.5)]
     many = await asyncio.gather(*(store.commit(Unit((), (), debit=Debit(8, 1, 0.0, 10))) for _ in range(30)), return_exceptions=True)
     assert sum(isinstance(one, OverBudget) for one in many) == 20
+
+
+def of(*roots: int, room: int = 10, limit: int = 0, fleet: int = 0, lease: float = 60.0, worker: str = "w1") -> Claim:
+    return claim(worker, room=room, limit=limit, fleet=fleet, lease=lease)._replace(roots=roots)
+
+
+async def test_a_worker_for_some_trees_gets_their_jobs_alone(store: Store) -> None:
+    jobs = [Job("tick"), Job("tell/1", root=1), Job("tell/7", root=7), Job("run/1", AGENT, 3, root=1), Job("run/2", AGENT, 1, root=1)]
+    await put(store, *jobs, Job("run/7", AGENT, 0, root=7), Job("run/9", AGENT, 2, root=9))
+    assert keys((await store.claim(of(1, 9, room=2))).jobs) == ["tell/1", "run/2", "run/9"]
+    assert keys((await store.claim(of(1, 9))).jobs) == ["run/1"]
+    assert (await store.claim(of(2, worker="w2"))) == ([], None)
+    assert sorted(keys((await store.claim(claim("w2"))).jobs)) == ["run/7", "tell/7", "tick"]
+
+
+async def test_a_worker_for_some_trees_learns_when_to_come_back_for_them(store: Store) -> None:
+    soon, late = instant(store.now() + timedelta(seconds=30)), instant(store.now() + timedelta(seconds=300))
+    await put(store, Job("run/1", AGENT, at=late, root=1), Job("run/2", AGENT, at=soon, root=2))
+    jobs, waits = await store.claim(of(1))
+    assert (jobs, waits is not None and 250 < waits <= 300) == ([], True)
+    await put(store, Job("run/3", AGENT, root=3))
+    assert (await store.claim(of(3, 1))).next_in is None
+    jobs, waits = await store.claim(of(3, worker="w2"))
+    assert (jobs, waits is not None and 30 < waits <= 60) == ([], True)
+
+
+async def test_a_worker_for_some_trees_takes_over_only_what_the_dead_left_of_them(store: Store) -> None:
+    await put(store, Job("run/1", AGENT, root=1), Job("run/2", AGENT, root=2), Job("tell/2", root=2))
+    assert len((await store.claim(claim("dead"))).jobs) == 3
+    await store.leave("dead")
+    assert keys((await store.claim(of(1))).jobs) == ["run/1"]
+    assert sorted(keys((await store.claim(of(2))).jobs)) == ["run/2", "tell/2"]
+
+
+async def test_limits_hold_for_a_worker_for_some_trees(store: Store) -> None:
+    await put(store, *(Job(f"run/{number}", AGENT, root=1) for number in (1, 2, 3)), Job("run/4", "agent/plan", root=1))
+    assert keys((await store.claim(of(1, limit=2, room=3))).jobs) == ["run/1", "run/2", "run/4"]
+    assert (await store.claim(of(1, limit=2, room=3))).jobs == []
+    assert (await store.claim(of(1, fleet=3))).jobs == []
+    assert keys((await store.claim(of(1, fleet=4))).jobs) == ["run/3"]
+
+
+async def test_a_job_of_the_dead_says_when_its_worker_was_last_heard_of(store: Store) -> None:
+    await put(store, Job("run/1", AGENT, root=1))
+    (first,) = (await store.claim(claim("w1"))).jobs
+    before = store.now()
+    await store.beat(row("w1"), [first.id])
+    after = store.now()
+    await store.leave("w1")
+    (taken,) = (await store.claim(claim("w2"))).jobs
+    assert taken.seen is not None
+    slack = timedelta(seconds=1)  # the clock of a server is known to within a round trip
+    assert before - slack <= datetime.fromisoformat(taken.seen) <= after + slack
+    await store.leave("w2")
+    (again,) = (await store.claim(claim("w3"))).jobs
+    assert again.seen == taken.seen, "a worker that was never heard of says nothing"

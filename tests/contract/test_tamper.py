@@ -82,12 +82,13 @@ class PostgresHand:
 class Place:
     """A store in which a story was told, and somebody who can change it behind its back."""
 
-    def __init__(self, store: EventStore, hand: Hand) -> None:
-        self.store, self.hand = store, hand
+    def __init__(self, url: str, store: EventStore, hand: Hand) -> None:
+        self.url, self.store, self.hand = url, store, hand
 
     async def report(self) -> Report:
-        """What verify says now."""
-        return await verify(self.store)
+        """What verify says now, as the doctor calls it; a store that was open before would refuse to go on."""
+        async with open_store(self.url, "report") as store:
+            return await verify(store)
 
     async def events(self) -> list[dict[str, Any]]:
         """All events, as raw rows."""
@@ -111,7 +112,7 @@ async def place(durable_url: str) -> AsyncIterator[Place]:
             hand = PostgresHand(await asyncpg.connect(durable_url, server_settings={"search_path": "remit"}, statement_cache_size=0))
         try:
             assert (await verify(store)).faults == ()
-            yield Place(store, hand)
+            yield Place(durable_url, store, hand)
         finally:
             await hand.close()
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import remit
+from tests.patience import patient
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE = 60.0
 
 
 def environment() -> dict[str, str]:
@@ -45,7 +45,7 @@ class Child:
 
     def wait_until_said(self, word: str, count: int) -> None:
         """Return once so many of its lines are about a word; it must live until then."""
-        deadline = time.monotonic() + DEADLINE
+        deadline = time.monotonic() + patient(60)
         while self.count(word) < count:
             assert time.monotonic() < deadline, f"said {word!r} {self.count(word)} times, not {count}"
             assert self.process.poll() is None or self.count(word) >= count, f"ended: {self._errors.read_text()[-4000:]}"
@@ -64,7 +64,7 @@ class Child:
 
     def finish(self) -> list[dict[str, Any]]:
         """Wait for its end, which must be a good one; all it said."""
-        code = self.process.wait(DEADLINE)
+        code = self.process.wait(patient(60))
         assert code == 0, f"ended with {code}: {self._errors.read_text()[-4000:]}"
         return self.lines()
 
@@ -93,6 +93,6 @@ def children(folder: Path, job: str, arguments: Sequence[dict[str, Any]]) -> Ite
 
 async def until(condition: Callable[[], bool]) -> None:
     """Return once the event loop of the test has made something true; it must happen before the deadline."""
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(patient(60)):
         while not condition():  # noqa: ASYNC110 - what is waited for is no event but a count, a file or a row
             await asyncio.sleep(0.002)

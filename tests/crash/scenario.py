@@ -101,7 +101,7 @@ class Fragile:
 async def play(path: Path, point: int) -> None:
     """The whole story on a file, unless the point where it ends comes first."""
     boundary = Boundary(point)
-    vars(sqlite).update(connect=lambda path: Fragile(connect(path), boundary), _tell=boundary.around(sqlite._tell))
+    vars(sqlite).update(connect=lambda path, **options: Fragile(connect(path, **options), boundary), _tell=boundary.around(sqlite._tell))
     Bell.ring = boundary.around(Bell.ring)  # type: ignore[method-assign]
     said = os.open(f"{path}.said", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     async with open_store(f"sqlite:///{path}") as store, store.watch():

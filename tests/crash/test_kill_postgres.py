@@ -12,8 +12,9 @@ import pytest
 from remit.bootstrap import open_store
 from tests.crash.around import Witness
 from tests.crash.history import log_of, must_be_one_history, must_keep_promises, read
-from tests.crash.process import DEADLINE, children, until
+from tests.crash.process import children, until
 from tests.crash.worker import life
+from tests.patience import patient
 from tests.people import Desk, desk
 from tests.postgres import PostgresForTests
 
@@ -146,7 +147,7 @@ async def nobody_else_is_connected(url: str) -> None:
 
 async def rows(connection: Any, query: str, count: int) -> list[Any]:
     """What a query gives, once it gives so many rows."""
-    async with asyncio.timeout(DEADLINE):
+    async with asyncio.timeout(patient(60)):
         while len(found := await connection.fetch(query)) < count:  # noqa: ASYNC110 - only the server knows
             await asyncio.sleep(0.01)
     return [row[0] for row in found]

@@ -6,17 +6,19 @@ import time
 from collections import defaultdict
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from remit.adapters.sqlite import driver
 from remit.bootstrap import open_store
 from remit.errors import Busy, Unavailable
+from remit.ports import Claim, Store
 from tests.contract.test_store import unit
 from tests.crash.around import Witness
 from tests.crash.history import Log, ascending, log_of, must_be_one_history, must_keep_promises, read
 from tests.crash.process import children
+from tests.patience import patient
 from tests.people import Desk, desk
 
 PROCESSES, LANES, EACH = 8, 10, 50
@@ -121,6 +123,31 @@ async def test_a_sqlite_file_held_for_too_long_is_busy_and_works_again_afterward
     await must_have_kept(url, lines)
 
 
+async def test_all_that_wait_for_a_held_sqlite_file_are_refused_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = patient(2)
+    monkeypatch.setattr(driver, "BUSY_SECONDS", limit)
+    path = tmp_path / "remit.db"
+    async with desk(f"sqlite:///{path}") as at:
+        task = await at.create(owner="general")
+        with children(tmp_path, "hold_lock", [{"path": str(path)}]) as (holder,):
+            holder.go()
+            holder.wait_until_said("held", 1)
+            began = time.monotonic()
+            first = asyncio.create_task(at.do("SendMessage", task_id=task, message="Hello."))
+            await asyncio.sleep(limit / 10)  # the others wait behind it
+            others = (
+                at.create("New"),
+                at.do("SendMessage", task_id=task, message="Again."),
+                cast("Store", at.store).claim(Claim("w", {"agent/general": 0}, 1, 1, 60.0)),
+            )
+            results = await asyncio.gather(first, *others, return_exceptions=True)
+            waited = time.monotonic() - began
+            holder.go()
+            holder.finish()
+    assert [type(result) for result in results] == [Busy] * 4
+    assert waited < 1.7 * limit
+
+
 async def test_a_process_gets_its_turn_among_others_that_write_all_the_time(tmp_path: Path) -> None:
     path, turns, over = tmp_path / "remit.db", count(), threading.Event()
     waited: list[int] = []
@@ -181,7 +208,7 @@ async def fill(at: Desk, root: str) -> Unavailable:
 
 async def test_a_store_that_closes_finishes_everything_it_had_accepted(durable_url: str) -> None:
     units = [unit(f"x/{number}") for number in range(700)]
-    async with open_store(durable_url) as store, asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with open_store(durable_url) as store, asyncio.timeout(patient(30)), asyncio.TaskGroup() as group:
         for each in units:
             group.create_task(store.commit(each))
         await asyncio.sleep(0)

@@ -18,6 +18,7 @@ from remit.app.follow import follow
 from remit.bootstrap import open_store
 from remit.ports import EventStore, Topic
 from tests.crash.around import Witness
+from tests.patience import patient
 from tests.people import Desk
 
 
@@ -129,7 +130,7 @@ class _Announced(Witness):
 
 async def hold_lock(path: str) -> None:
     """Hold the write lock of a file from one `go` to the next."""
-    connection = newest().connect(path, isolation_level=None, timeout=30)
+    connection = newest().connect(path, isolation_level=None, timeout=patient(30))
     ready()
     connection.execute("BEGIN IMMEDIATE")
     say({"held": str(Path(path))})

@@ -15,9 +15,9 @@ from remit.domain.shape import parse
 from remit.domain.value import Task
 from remit.ports import Runner, WorkerRow
 from remit.testing import Scripted
+from tests.patience import patient
 
 ANN = "user:ann"
-PATIENCE_SECONDS = 20.0
 
 
 class Fleet:
@@ -28,7 +28,7 @@ class Fleet:
 
     async def hire(self, runner: Runner | None = None, **options: Any) -> RunningWorker:
         """One more worker; it leaves at the end of the test."""
-        chosen = WorkerOptions(**{"heartbeat_seconds": 5.0, **options})
+        chosen = WorkerOptions(**{"heartbeat_seconds": patient(5), **options})
         return await self._stack.enter_async_context(working(self.core, runner or Scripted(), chosen))
 
     async def do(self, command: str, actor: str = ANN, **fields: Any) -> str:
@@ -45,7 +45,7 @@ class Fleet:
 
     async def until(self, task_id: str, what: Callable[[Task], bool]) -> Task:
         """Wait, without polling, until a task is as it should be."""
-        async with asyncio.timeout(PATIENCE_SECONDS), self.core.store.watch() as bell:
+        async with asyncio.timeout(patient(20)), self.core.store.watch() as bell:
             while not what(task := await self.task(task_id)):
                 await bell.wait()
             return task
@@ -56,13 +56,13 @@ class Fleet:
 
     async def idle(self) -> None:
         """Wait until no job is left but the tick."""
-        async with asyncio.timeout(PATIENCE_SECONDS), self.core.store.watch() as bell:
+        async with asyncio.timeout(patient(20)), self.core.store.watch() as bell:
             while await self.jobs():
                 await bell.wait()
 
     async def staff(self, count: int) -> list[WorkerRow]:
         """Wait until so many workers are known."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(patient(20)):
             rows = await self.core.store.workers()
             while len(rows) != count:  # a heartbeat rings no bell
                 await asyncio.sleep(0.01)

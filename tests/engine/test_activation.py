@@ -18,6 +18,7 @@ from remit.domain.value import State
 from remit.ports import Claim, Lease
 from remit.testing import Scripted
 from tests.engine.fleet import fleet
+from tests.patience import patient
 
 
 async def test_a_created_task_is_run_to_its_end(any_url: str) -> None:
@@ -166,11 +167,11 @@ async def test_a_failed_dependency_fails_or_releases_by_its_rule(any_url: str) -
 async def test_a_run_that_the_dead_have_left_is_taken_over_once(any_url: str) -> None:
     async with fleet(any_url) as team:
         task_id = await team.create(["sleep", 0.3], ["finish", "after all"])
-        (left,) = (await team.core.store.claim(Claim("dead", {"agent/general": 0}, room=1, signals=0, lease_seconds=60.0))).jobs
+        (left,) = (await team.core.store.claim(Claim("dead", {"agent/general": 0}, room=1, signals=0, lease_seconds=patient(60)))).jobs
         await team.core.service.execute(cmd.StartRun(task_id=task_id, worker="dead"), "system:engine", held=Held(Lease(left.id, "dead"), task_id))
         await team.core.store.leave("dead")  # its lease has run out, and those of the living last
         for _ in range(2):
-            await team.hire(heartbeat_seconds=60.0)
+            await team.hire(heartbeat_seconds=patient(60))
         assert (await team.ended(task_id)).state is State.DONE
         assert [name for name in await team.events(task_id) if name.startswith("Run")] == ["RunStarted", "RunLost", "RunStarted"]
 
@@ -178,8 +179,8 @@ async def test_a_run_that_the_dead_have_left_is_taken_over_once(any_url: str) ->
 async def test_a_task_that_is_pushed_while_it_is_about_to_start_runs_once(any_url: str) -> None:
     async with fleet(any_url) as team:
         task_id = await team.create(["sleep", 0.3], ["finish", "once"])
-        (job,) = (await team.core.store.claim(Claim("slow", {"agent/general": 0}, room=1, signals=0, lease_seconds=60.0))).jobs
+        (job,) = (await team.core.store.claim(Claim("slow", {"agent/general": 0}, room=1, signals=0, lease_seconds=patient(60)))).jobs
         await team.do("UpdateTask", task_id=task_id, priority=0)
         await team.core.service.execute(cmd.StartRun(task_id=task_id, worker="slow"), "system:engine", held=Held(Lease(job.id, "slow"), task_id))
-        assert (await team.core.store.claim(Claim("other", {"agent/general": 0}, room=1, signals=1, lease_seconds=60.0))).jobs == []
+        assert (await team.core.store.claim(Claim("other", {"agent/general": 0}, room=1, signals=1, lease_seconds=patient(60)))).jobs == []
         assert (await team.events(task_id))[-1] == "RunStarted"

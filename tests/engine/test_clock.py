@@ -22,9 +22,9 @@ import pytest
 from remit.domain.value import State, Task
 from tests.crash.process import until
 from tests.engine.fleet import Fleet, fleet
+from tests.patience import patient
 from tests.torture.ordeal import LEFT_IN_ORDER, Worker
 
-LEASE_SECONDS = 5.0
 FAR_SECONDS = 3 * 3600
 """A jump that no lease, timer or patience could mistake for time that passed."""
 
@@ -51,7 +51,7 @@ class Machine:
             "FAKETIME_CACHE_DURATION": "0",  # looked at once a second; at every call it would make a worker several times as slow
             "DONT_FAKE_MONOTONIC": "1",
         }
-        self.worker = Worker(url, folder, name, {"heartbeat_seconds": LEASE_SECONDS, "concurrency": 4, **options}, faked)
+        self.worker = Worker(url, folder, name, {"heartbeat_seconds": patient(2.5), "concurrency": 4, **options}, faked)
 
     def set(self, seconds: int) -> None:
         """Set the clock so far off the real time; the process sees it within a second."""
@@ -127,11 +127,11 @@ async def ran_once(team: Fleet, task_id: str) -> Task:
 
 async def test_no_run_is_lost_or_taken_over_when_clocks_jump(durable_url: str, tmp_path: Path) -> None:
     """One worker's clock goes hours ahead, the other's hours back, while each has all its hands full; later it is the other way round."""
-    day = Day(tmp_path)
+    day, lease_seconds = Day(tmp_path), patient(2.5)
     async with fleet(durable_url) as team:
-        with machines(durable_url, tmp_path, 2) as (ahead, behind):
+        with machines(durable_url, tmp_path, 2, heartbeat_seconds=lease_seconds) as (ahead, behind):
             await team.staff(2)
-            tasks = [await team.create(*day.script(str(number), ["sleep", 1.2 * LEASE_SECONDS])) for number in range(8)]
+            tasks = [await team.create(*day.script(str(number), ["sleep", 1.2 * lease_seconds])) for number in range(8)]
             await day.begun(8)
             ahead.set(FAR_SECONDS)
             behind.set(-FAR_SECONDS)
@@ -168,7 +168,7 @@ async def test_the_dead_are_taken_over_within_seconds_whatever_the_clocks_say(du
                 await team.staff(2)
                 dead.worker.end()
                 heir.set(-FAR_SECONDS)
-                async with asyncio.timeout(LEASE_SECONDS + 10):
+                async with asyncio.timeout(patient(20)):
                     await team.until(task_id, lambda task: task.counts.runs == 2)
                 day.gate.touch()
                 task = await team.ended(task_id)
@@ -198,8 +198,8 @@ async def test_what_lasts_a_while_lasts_no_longer_and_no_less(durable_url: str, 
     async with fleet(durable_url) as team:
         with machines(durable_url, tmp_path, 1, concurrency=8) as (machine,):
             await team.staff(1)
-            long = await team.create(["block", child], ["finish", "in time"], limits={"timeout_seconds": 600})
-            short = await team.create(["block", child], limits={"timeout_seconds": 6})
+            long = await team.create(["block", child], ["finish", "in time"], limits={"timeout_seconds": patient(600)})
+            short = await team.create(["block", child], limits={"timeout_seconds": patient(4)})
             for task_id in (long, short):
                 await team.until(task_id, lambda task: task.state is State.WAITING and task.counts.runs == 1)
             failing = await team.create(["raise", "as ever"], limits={"max_attempts": 3})
@@ -216,6 +216,6 @@ async def test_what_lasts_a_while_lasts_no_longer_and_no_less(durable_url: str, 
             day.gate.touch()
             task = await team.ended(long)
             assert (task.state, task.summary) == (State.DONE, "in time")
-            assert task.duration < 600
+            assert task.duration < FAR_SECONDS / 2
             await team.idle()
             assert [abs(leap - jump) < FAR_SECONDS / 2 for leap in day.leaps()] == [True] * 2, "there was a jump"

@@ -15,7 +15,8 @@ from remit.errors import StaleRun
 from remit.ports import Claim, Lease, Store, Taken, WorkerRow
 from remit.testing import Scripted
 from tests.crash.process import until
-from tests.engine.fleet import PATIENCE_SECONDS, Fleet, fleet
+from tests.engine.fleet import Fleet, fleet
+from tests.patience import patient
 
 GENERAL = {"agent/general": 0}
 
@@ -39,7 +40,7 @@ class Patient:
 async def dead_run(team: Fleet, worker: str = "dead") -> tuple[str, Activation]:
     """A task whose worker claimed it, started it, and is never heard of again."""
     task_id = await team.create(["finish", "by another"])
-    (job,) = (await team.core.store.claim(Claim(worker, GENERAL, 1, 0, 60.0))).jobs
+    (job,) = (await team.core.store.claim(Claim(worker, GENERAL, 1, 0, patient(60)))).jobs
     held = Held(Lease(job.id, worker), task_id)
     started = await team.core.service.execute(cmd.StartRun(task_id=task_id, worker=worker), "system:engine", held=held)
     assert started.task is not None
@@ -48,7 +49,7 @@ async def dead_run(team: Fleet, worker: str = "dead") -> tuple[str, Activation]:
 
 async def stolen(store: Store) -> list[Taken]:
     """A job that its worker still renews; whoever comes during a heartbeat tries again."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(patient(20)):
         while not (jobs := (await store.claim(Claim("thief", GENERAL, 1, 0, 0.0))).jobs):
             pass
         return jobs
@@ -57,7 +58,7 @@ async def stolen(store: Store) -> list[Taken]:
 async def test_the_run_of_a_dead_worker_is_taken_over(any_url: str) -> None:
     async with fleet(any_url) as team:
         task_id, dead = await dead_run(team)
-        await team.hire()
+        await team.hire(heartbeat_seconds=patient(0.5))
         task = await team.ended(task_id)
         assert (task.state, task.summary) == (State.DONE, "by another")
         rows = await team.core.store.select("events", {"stream": task_id, "after": 0, "limit": 100})
@@ -67,7 +68,7 @@ async def test_the_run_of_a_dead_worker_is_taken_over(any_url: str) -> None:
 async def test_whoever_was_taken_over_can_write_nothing_and_is_told_before_any_effect(any_url: str) -> None:
     async with fleet(any_url) as team:
         task_id, zombie = await dead_run(team)
-        await team.hire(heartbeat_seconds=0.2)
+        await team.hire(heartbeat_seconds=patient(0.2))
         await team.ended(task_id)
         done: list[str] = []
 
@@ -102,7 +103,7 @@ async def test_a_lease_that_another_has_is_enough_to_stop_a_run_that_still_looks
 async def test_a_worker_that_lost_its_job_stops_the_run(any_url: str) -> None:
     async with fleet(any_url) as team:
         runner = Patient()
-        worker = await team.hire(runner, heartbeat_seconds=0.4)
+        worker = await team.hire(runner, heartbeat_seconds=patient(0.4))
         task_id = await team.create()
         await runner.begun.wait()
         ((job, *_),) = [row for row in await team.core.store.select("jobs", {"limit": 10}) if row[1] == f"run/{task_id}"]
@@ -157,7 +158,7 @@ async def test_a_task_that_kills_its_workers_ends_as_lost(any_url: str) -> None:
             if left := (await team.task(task_id)).run:
                 await team.core.service.execute(cmd.LoseRun(task_id=task_id, run_id=left.id), "system:engine", held=Held(held.lease))
             await team.core.service.execute(cmd.StartRun(task_id=task_id, worker=worker), "system:engine", held=held)
-        await team.hire(heartbeat_seconds=0.2)
+        await team.hire(heartbeat_seconds=patient(0.2))
         task = await team.ended(task_id)
         assert (task.state, task.reason) == (State.FAILED, "lost")
         assert await team.until(task_id, lambda _: True)
@@ -202,7 +203,7 @@ async def test_an_effect_without_an_end_is_unknown_and_not_repeated_unless_that_
 async def test_workers_are_seen_while_they_work(any_url: str) -> None:
     async with fleet(any_url) as team:
         began = instant(team.core.clock.now())
-        worker = await team.hire(Patient(), agents=("general", "plan"), concurrency=3, heartbeat_seconds=0.8)
+        worker = await team.hire(Patient(), agents=("general", "plan"), concurrency=3, heartbeat_seconds=patient(0.8))
         (row,) = await team.staff(1)
         assert isinstance(row, WorkerRow)
         assert (row.worker, row.agents, row.concurrency, row.running) == (worker.name, "general,plan", 3, 0)
@@ -210,7 +211,7 @@ async def test_workers_are_seen_while_they_work(any_url: str) -> None:
         assert began <= row.since <= instant(team.core.clock.now())
         for _ in range(2):
             await team.create()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(patient(20)):
             heard = list[float]()
             while row.running != 2 or heard == sorted(heard):  # until it is heard of again: then the time since goes down
                 await asyncio.sleep(0.02)

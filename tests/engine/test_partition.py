@@ -17,19 +17,21 @@ from remit.domain.value import State
 from remit.errors import Unavailable
 from tests.crash.process import until
 from tests.engine.fleet import Fleet, fleet
+from tests.patience import patient
 from tests.postgres import PostgresForTests
 from tests.surfaces.http import house
 from tests.torture.ordeal import LEFT_IN_ORDER, Worker
 from tests.wire import wire
 
-LEASE_SECONDS = 8.0
-"""A tenth of it is all that lies between the end of one holder and the beginning of the next."""
-
 
 @asynccontextmanager
 async def hired(url: str, folder: Path, name: str) -> AsyncIterator[Worker]:
-    """A worker process, which leaves in order at the end."""
-    worker = Worker(url, folder, name, {"heartbeat_seconds": LEASE_SECONDS, "concurrency": 4})
+    """A worker process, which leaves in order at the end.
+
+    Its lease ends before the store gives up a request, so that the end of the lease is what stops a run.
+    """
+    lease_seconds = min(patient(8), 0.8 * store.PATIENCE_SECONDS)
+    worker = Worker(url, folder, name, {"heartbeat_seconds": lease_seconds, "concurrency": 4})
     try:
         yield worker
         assert await asyncio.to_thread(worker.end, signal.SIGTERM) in LEFT_IN_ORDER, worker.errors.read_text()
@@ -114,7 +116,7 @@ async def test_requests_behind_a_silent_wire_end_in_an_error(postgres: PostgresF
     async with wire(url) as line, house(line.url) as at, at.store.watch():
         assert (await at.ask("GET", "/api/tasks")).status == 200
         line.cut()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             answers = [await at.ask("GET", "/api/tasks"), await at.ask("POST", "/api/tasks", new)]
         assert [(answer.status, answer.code) for answer in answers] == [(503, "UNAVAILABLE")] * 2
         line.heal()
@@ -126,7 +128,7 @@ async def test_whoever_only_listens_notices_that_the_wire_is_dead(postgres: Post
     monkeypatch.setattr(store, "SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(store, "SAFETY_SECONDS", 3600.0)  # so that it is told, or waits for ever
     url = postgres.new_database()
-    async with fleet(url) as team, wire(url) as line, open_store(line.url) as listening, listening.watch() as bell, asyncio.timeout(20):
+    async with fleet(url) as team, wire(url) as line, open_store(line.url) as listening, listening.watch() as bell, asyncio.timeout(patient(20)):
         await bell.wait()  # it listens
         line.forget()
         await bell.wait()  # it had to begin anew
@@ -137,7 +139,7 @@ async def test_whoever_only_listens_notices_that_the_wire_is_dead(postgres: Post
 
 
 async def test_who_asks_whether_all_is_well_does_not_wait_as_long_as_others(postgres: PostgresForTests) -> None:
-    async with wire(postgres.new_database()) as line, house(line.url) as at, asyncio.timeout(60):
+    async with wire(postgres.new_database()) as line, house(line.url) as at, asyncio.timeout(patient(60)):
         assert (await at.ask("GET", "/readyz")).status == 200
         line.cut()
         answer = await at.ask("GET", "/readyz")
@@ -161,13 +163,13 @@ async def test_an_outage_is_told_once(monkeypatch: pytest.MonkeyPatch, caplog: p
             return await beat(*given)
 
         monkeypatch.setattr(team.core.store, "beat", back)
-        await team.hire(heartbeat_seconds=0.2)
+        await team.hire(heartbeat_seconds=patient(0.2))
         await until(lambda: len(asked) > 2)  # it has begun, and renews
         for outage in (1, 2):
             for state, times in ((away, 20), (back, 1)):
                 asked.clear()
                 monkeypatch.setattr(team.core.store, "beat", state)
                 await until(lambda times=times: len(asked) >= times)  # type: ignore[misc]
-            told = [record.getMessage() for record in caplog.records if "this worker lives" in record.getMessage()]
+            told = [record.getMessage() for record in caplog.records if "Lost contact" in record.getMessage()]
             assert len(told) == outage
-            assert told[-1].endswith("nothing is under way here")
+            assert told[-1].endswith(" s. No run was under way here.")

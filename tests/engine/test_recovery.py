@@ -12,7 +12,8 @@ from remit.domain.evolve import evolve
 from remit.domain.project import Rows
 from remit.domain.value import State
 from remit.ports import Append, Claim, Lease, Unit
-from tests.engine.fleet import ANN, PATIENCE_SECONDS, Fleet, fleet
+from tests.engine.fleet import ANN, Fleet, fleet
+from tests.patience import patient
 from tests.torture.worker import NEVER
 
 
@@ -58,7 +59,7 @@ async def test_timers_and_turns_are_set_again(any_url: str) -> None:
 async def test_a_run_that_no_worker_has_is_lost_and_queued_again(any_url: str) -> None:
     async with fleet(any_url) as team:
         task_id = await team.create(["finish", "again"])
-        await team.core.store.claim(Claim("w1", {"agent/general": 0}, 1, 0, 60.0))
+        await team.core.store.claim(Claim("w1", {"agent/general": 0}, 1, 0, patient(60)))
         await team.do("StartRun", "system:engine", task_id=task_id, worker="w1")
         ((number, *_),) = await team.core.store.select("jobs", {"limit": 10})
         await team.core.service.put(done=Lease(number, "w1"))
@@ -163,7 +164,7 @@ async def test_a_worker_looks_again_now_and_then(any_url: str, monkeypatch: pyte
         task_id = await team.create(["finish", "found"])  # nobody here works for its agent, so its job stays in the queue
         for _ in range(2):
             await team.core.store.commit(Unit((), (), drops=(f"run/{task_id}",)))
-            async with asyncio.timeout(PATIENCE_SECONDS), team.core.store.watch("jobs") as bell:
+            async with asyncio.timeout(patient(20)), team.core.store.watch("jobs") as bell:
                 while not await team.jobs():
                     await bell.wait()
         await team.hire()

@@ -21,7 +21,8 @@ from remit.domain.wire import instant
 from remit.errors import Conflict, InvalidParam
 from remit.ports import Claim, Lease
 from remit.testing import Scripted
-from tests.engine.fleet import PATIENCE_SECONDS, Fleet, fleet
+from tests.engine.fleet import Fleet, fleet
+from tests.patience import patient
 from tests.torture.worker import NEVER
 
 WAITING = {"completion": "explicit", "metadata": {"script": [["wait"], ["finish", "second turn"]]}}
@@ -70,7 +71,7 @@ class Crowd(Scripted):
         self.now += 1
         self.most = max(self.most, self.now)
         if activation.task.title == self.long:
-            await asyncio.wait_for(self.let_go.wait(), PATIENCE_SECONDS)  # so that a test that fails comes to its end
+            await asyncio.wait_for(self.let_go.wait(), patient(20))  # so that a test that fails comes to its end
         await super().run(activation)
         self.now -= 1
 
@@ -184,12 +185,12 @@ async def test_whoever_takes_over_a_tick_waits_for_the_turn_that_is_under_way(an
         crowd = Crowd()
         crowd.long = "Turn"
         await team.core.service.put(Job(key=TICK))
-        ((tick, *_),) = (await team.core.store.claim(Claim("doomed", {}, 0, 1, 60.0))).jobs
+        ((tick, *_),) = (await team.core.store.claim(Claim("doomed", {}, 0, 1, patient(60)))).jobs
         await team.core.service.execute(cmd.Tick(task_id=tasks[0]), SYSTEM, held=Held(Lease(tick, "doomed")))
         await team.hire(crowd, cron=NEVER)
         await team.until(tasks[0], lambda task: task.run is not None)
         await team.core.store.leave("doomed")
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(patient(20)):
             holder = "doomed"
             while holder == "doomed":
                 await asyncio.sleep(0.01)  # a claim rings no bell
@@ -240,7 +241,7 @@ async def test_slots_that_nobody_was_there_for_are_made_up_for_by_one_tick(any_u
         missed = instant(now - timedelta(days=800))  # two of the calendar's slots have passed since then
         await team.core.service.put(Job(key=TICK, at=missed))
         await team.hire(cron="0 0 1 1 *")
-        async with asyncio.timeout(20), team.core.store.watch("jobs") as bell:
+        async with asyncio.timeout(patient(20)), team.core.store.watch("jobs") as bell:
             while not [at for _, at, worker in await team.core.store.select("queued", {"names": [TICK]}) if worker is None and at > instant(now)]:
                 await bell.wait()
     assert fired == [missed]
@@ -319,6 +320,7 @@ async def test_a_task_with_its_own_calendar_starts_and_goes_on_by_it(any_url: st
         own = await team.create(**WAITING, schedule={"cron": "* * * * *"})
         yearly = await team.create(["finish", "no"], schedule={"cron": "0 0 1 1 *"})
         assert (await team.ended(own)).summary == "second turn"
+        await team.do("CancelTask", task_id=own)  # it would recur
         assert ((await team.task(yearly)).state, await team.jobs()) == (State.PENDING, [f"run/{yearly}"])
 
 
@@ -349,6 +351,24 @@ def test_days_on_which_clocks_are_set_neither_lose_nor_double_a_slot(day: str, h
     assert len(hourly) == hours
     assert {later - earlier for earlier, later in pairwise(hourly)} == {timedelta(hours=1)}
     assert len(slots_on(clock, "30 2 * * *", day)) == 1, "at a time that there is not, once, or twice"
+
+
+CRONS = ["30 2 * * *", "0,30 2 * * *", "0 * * * *", "*/20 1-3 * * *", "15 */2 * * *", "5 2,3 * * *"]
+
+
+@pytest.mark.parametrize("cron", CRONS)
+@pytest.mark.parametrize("day", [ORDINARY, SET_FORWARD, SET_BACK])
+def test_the_next_slot_is_the_same_from_every_moment_before_it(day: str, cron: str) -> None:
+    """In the hour that a clock shows twice, a slot before the moment would run at once, again and again."""
+    clock = SystemClock("Europe/Berlin")
+    begin = datetime.fromisoformat(day).replace(tzinfo=BERLIN).astimezone(UTC)
+    slots = [clock.next_slot(cron, begin)]
+    while slots[-1] < begin + timedelta(hours=30):
+        slots.append(clock.next_slot(cron, slots[-1]))
+    for minutes in range(0, 28 * 60, 5):
+        when = begin + timedelta(minutes=minutes, seconds=1)
+        expected = next(slot for slot in slots if slot > when)
+        assert clock.next_slot(cron, when) == expected, when
 
 
 @pytest.mark.parametrize("day", [ORDINARY, SET_FORWARD, SET_BACK])

@@ -62,17 +62,18 @@ async def test_a_task_waits_for_a_worker_that_knows_what_happened_to_it(
         parent = await old.create(["block", child], ["finish", "all of it"])
         below = (await old.until(parent, lambda task: task.state is State.WAITING)).children[0].id
         question = (await old.until(below, lambda task: bool(task.questions) and task.run is None)).questions[0].id
-        monkeypatch.setitem(ev.SINCE, ev.MessageSent, 2)
+        newer = ev.LANGUAGE + 1
+        monkeypatch.setitem(ev.SINCE, ev.MessageSent, newer)
         new = Service(old.core.store, old.core.clock, old.core.agents)
         for task_id in (idle, parent):
             await new.execute(cmd.SendMessage(task_id=task_id, message="Hurry up."), ANN)
         before = [await old.events(task_id) for task_id in (idle, parent)]
         await old.do("Respond", interaction_id=question, answer="This")
         assert (await old.ended(below)).summary == "this one"
-        await until(lambda: f"run/{idle} was written by a newer remit: Task {idle} has events of language 2" in caplog.text)
-        await until(lambda: f"tell/{parent} was written by a newer remit: Task {parent} has events of language 2" in caplog.text)
+        await until(lambda: f"run/{idle} was written by a newer remit: Task {idle} has events of language {newer}" in caplog.text)
+        await until(lambda: f"tell/{parent} was written by a newer remit: Task {parent} has events of language {newer}" in caplog.text)
         assert [await old.events(task_id) for task_id in (idle, parent)] == before
-        monkeypatch.setattr(ev, "LANGUAGE", 2)
+        monkeypatch.setattr(ev, "LANGUAGE", newer)
         assert ((await old.ended(idle)).summary, (await old.ended(parent)).summary) == ("second turn", "all of it")
         assert (await old.events(parent)).count("SubtaskSettled") == 1
 

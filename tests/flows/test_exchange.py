@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from remit.adapters.clock import SystemClock
-from remit.app.exchange import export_tasks, import_tasks
+from remit.app.exchange import Change, export_tasks, import_tasks
 from remit.bootstrap import open_store
 from remit.domain.value import State
 from remit.errors import Conflict, InvalidParam
@@ -38,7 +38,8 @@ HISTORY = json.dumps({"id": "3", "title": "Old", "status": "done", "createdAt": 
 
 async def test_imported_tasks_keep_ids_links_threads_and_times(any_url: str) -> None:
     async with desk(any_url) as at:
-        assert await import_tasks(at.store, SystemClock(), json.dumps(BOARD), HISTORY) == 3
+        found = await import_tasks(at.store, SystemClock(), json.dumps(BOARD), HISTORY)
+        assert (found.count, found.changes) == (3, (Change("5", "color", "dropped", "the files of tasks have no such field"),))
         parent, child, old = [await at.get(task_id) for task_id in ("5", "6", "3")]
         assert (parent["thread_id"], parent["created_by"], parent["created_at"]) == ("thread-5", "agent:main-agent", "2026-01-01T00:00:00.000000Z")
         assert [step["task_id"] for step in parent["steps"]] == ["3", "6"]
@@ -47,6 +48,42 @@ async def test_imported_tasks_keep_ids_links_threads_and_times(any_url: str) -> 
         assert (old["state"], old["archived_at"]) == ("done", "2026-01-02T00:00:00.000000Z")
         assert await at.create("Next") == "42"
         await at.must_hold_together()
+
+
+async def test_an_import_reports_what_it_dropped_or_changed(any_url: str) -> None:
+    tasks: list[dict[str, Any]] = [
+        {"id": 1, "title": "A", "owner": "Code Reviewer", "labels": ["x", "x"], "state": "running", "acceptance": ["Good"], "summary": "Half"},
+        {"id": 2, "title": "B", "steps": [{"title": "s", "taskId": 9}], "failureReason": "No", "archivedAt": "2026-01-02T00:00:00Z"},
+        {"id": 3, "title": "C", "status": "canceled", "failureReason": "Not needed", "state": "canceled"},
+    ]
+    async with desk(any_url) as at:
+        found = await import_tasks(at.store, SystemClock(), json.dumps({"tasks": tasks}), HISTORY.replace('"3"', '"4"'))
+        assert (await at.get("1"))["owner"] == "code-reviewer"
+    assert found.changes == (
+        Change("1", "acceptance", "dropped", "the files of tasks have no such field"),
+        Change("1", "summary", "dropped", "only a task that is done has one"),
+        Change("1", "owner", "changed", 'from "Code Reviewer" to "code-reviewer"'),
+        Change("1", "labels", "changed", 'from ["x", "x"] to ["x"]'),
+        Change("1", "state", "changed", 'from "running" to "pending"'),
+        Change("2", "steps[0].taskId", "dropped", "task 9 is not in the files"),
+        Change("2", "failureReason", "dropped", "the task has not failed and was not canceled"),
+        Change("2", "archivedAt", "dropped", "the task is active"),
+    )
+
+
+async def test_who_waits_and_who_created_it_are_exchanged_too(any_url: str) -> None:
+    async with desk(any_url) as at:
+        await at.create("Plain")
+        await at.do("CreateDelegated", title="Delegated", owner="general")
+        board, history, _, _ = await export_tasks(at.store)
+    found = json.loads(board)
+    assert [(task["awaited"], task["creatorTaskId"]) for task in found["tasks"]] == [(False, None), (True, None)]
+    found["tasks"][0]["creatorTaskId"] = "2"
+    async with fleet("memory:") as team:
+        await import_tasks(team.core.store, SystemClock(), json.dumps(found), history)
+        plain, delegated = await team.task("1"), await team.task("2")
+        assert (plain.awaited, plain.creator_task_id) == (False, "2")
+        assert (delegated.awaited, delegated.creator_task_id) == (True, None)
 
 
 async def test_what_is_exported_can_be_imported_again(any_url: str) -> None:
@@ -58,7 +95,8 @@ async def test_what_is_exported_can_be_imported_again(any_url: str) -> None:
         await at.do("FailTask", task_id=failed, message="No.")
         first = await export_tasks(at.store)
     async with open_store("memory:") as other:
-        assert await import_tasks(other, SystemClock(), first[0], first[1]) == 3
+        reread = await import_tasks(other, SystemClock(), first[0], first[1])
+        assert (reread.count, reread.changes) == (3, ()), "what was exported comes back whole"
         again = Desk(other)
         assert {task: (await again.get(task))["state"] for task in ("1", "2", "3")} == {"1": "done", "2": "failed", "3": "pending"}
         assert (await again.get("1"))["summary"] == "All of it."
@@ -107,3 +145,17 @@ async def test_an_imported_task_is_run_on_its_own_thread_or_on_one_that_it_gets(
         assert (ended.state, ended.counts.runs) == (State.DONE, 1)
         assert ended.thread_id == before
         assert before == thread if thread else before
+
+
+async def test_an_export_names_the_terms_that_the_files_cannot_hold(any_url: str) -> None:
+    async with desk(any_url) as at:
+        terms = {"acceptance": ["Good"], "limits": {"max_turns": 5}, "outputs": ["report"]}
+        first = await at.create("Recurring", schedule={"cron": "0 7 * * *"}, **terms)
+        await at.create("Plain", steps=["a"], labels=["x"])
+        await at.create("Later", depends_on=[first])
+        found = await export_tasks(at.store)
+    left_out = [(change.task_id, change.field) for change in found.changes]
+    assert left_out == [
+        *((first, name) for name in ("acceptance", "outputs", "schedule", "limits")),
+        ("3", "depends_on"),
+    ]

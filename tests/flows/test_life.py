@@ -33,7 +33,7 @@ async def test_a_task_is_planned_worked_on_changed_and_completed(any_url: str) -
         assert changed.update_ids == (f"{task}-u1",)
         await at.do("DeliverUpdates", "agent:general", run, task_id=task, turn=2)
         await at.do("UpdateStep", "agent:general", run, task_id=task, index=0, done=True)
-        with pytest.raises(InvalidParam, match="outputs: lacks report"):
+        with pytest.raises(InvalidParam, match="outputs: missing required output: report"):
             await at.do("CompleteTask", "agent:general", run, task_id=task)
         done = await at.do("CompleteTask", "agent:general", run, task_id=task, outputs={"report": "..."}, summary="Written.")
         assert done.task is not None
@@ -286,7 +286,7 @@ async def test_every_task_is_found_by_number_hash_and_uid(any_url: str) -> None:
 
 async def test_an_unknown_owner_is_told_who_there_is(any_url: str) -> None:
     async with desk(any_url) as at:
-        with pytest.raises(InvalidParam, match=r"owner: is 'nobody'.*expected one of build, explore, general, plan, summary"):
+        with pytest.raises(InvalidParam, match=r"owner: unknown agent 'nobody'. Available: build, explore, general, plan, summary"):
             await at.create(owner="nobody")
         assert await at.create() == "1", "a refused request uses no id up"
 

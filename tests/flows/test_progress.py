@@ -10,7 +10,6 @@ import pytest
 from mcp import Client
 
 from remit import TaskResult
-from remit.app.progress import watched
 from remit.bootstrap.api import Remit
 from remit.bootstrap.host import WorkspaceHost
 from remit.catalog import Caller
@@ -21,7 +20,8 @@ from remit.errors import InvalidParam, RemitError, Unavailable
 from remit.surfaces.mcp import mcp_server
 from tests.agents.stage import Gate, Stage, calls, results, says, stage
 from tests.agents.test_interruption import reached
-from tests.engine.fleet import ANN, PATIENCE_SECONDS
+from tests.engine.fleet import ANN
+from tests.patience import patient
 from tests.surfaces.http import TOKEN, Silent, Site, site
 from tests.surfaces.test_sse import Block, listening
 
@@ -50,7 +50,7 @@ async def play(url: str, folder: Path, heartbeat: float = 15.0) -> AsyncIterator
             return calls(("LS", {"path": str(folder)}))
         return gate.then(says("Slow.")) if "slow" in told else says("Quick.")
 
-    async with asyncio.timeout(PATIENCE_SECONDS * 2), stage(url, folder, rule) as at, site(at.team.core.store, heartbeat=heartbeat) as served:
+    async with asyncio.timeout(patient(40)), stage(url, folder, rule) as at, site(at.team.core.store, heartbeat=heartbeat) as served:
         found = Play(at.team, at.folder, at.script)
         found.served, found.gate = served, gate
         yield found
@@ -102,7 +102,7 @@ async def test_one_piece_of_work_is_followed_to_its_end(any_url: str, tmp_path: 
 async def test_a_question_reaches_whoever_waits(any_url: str, tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
     async with play(any_url, tmp_path) as at, listening(at.served, "/api/delegate", body={"objective": "Ask"}) as blocks:
-        asking = await until(blocks, seen, questions=[{"id": "1-q1", "question": "Which one?", "options": ["a", "b"]}])
+        asking = await until(blocks, seen, questions=[{"id": "1-q1", "question": "Which one?", "options": ["a", "b"], "allow_other": False}])
         assert asking["type"] in ("task_updated", "task_started")
         if asking["state"] != "waiting":
             await until(blocks, seen, state="waiting")
@@ -144,7 +144,7 @@ async def test_what_is_refused_is_no_stream(tmp_path: Path, path: str, body: Any
 
 
 async def test_where_nobody_works_nobody_waits(tmp_path: Path) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS), stage("memory:", tmp_path, [], workers=0) as at, site(at.team.core.store) as served:
+    async with asyncio.timeout(patient(20)), stage("memory:", tmp_path, [], workers=0) as at, site(at.team.core.store) as served:
         for path, body in (("/api/delegate", {"objective": "x"}), ("/api/delegate/parallel", {"tasks": ["x"]})):
             answer = await served.ask("POST", path, body, Accept="text/event-stream")
             assert (answer.status, answer.code) == (503, "UNAVAILABLE")
@@ -187,7 +187,7 @@ async def test_a_server_that_stops_ends_the_stream_and_not_the_work(tmp_path: Pa
 async def test_what_goes_wrong_while_somebody_waits_is_told(tmp_path: Path) -> None:
     async with play("memory:", tmp_path) as at, RemitClient(at.served.url, TOKEN) as client:
         for error, expected in ((Unavailable("The database is gone."), "database is gone"), (RuntimeError("secret"), "went wrong inside")):
-            async with aclosing(client.stream("task_output", task_id=await at.served.create(), wait_seconds=20)) as items:
+            async with aclosing(client.stream("task_output", task_id=await at.served.create(), wait_seconds=patient(20))) as items:
                 await anext(items)
                 working, at.served.core.store = at.served.core.store, Silent(error)
                 broken = asyncio.ensure_future(_drained(items))
@@ -210,10 +210,10 @@ async def test_the_client_and_the_library_get_the_same_items(any_url: str, tmp_p
             items = await _drained(remit.stream("task_parallel", tasks=SLOW_AND_QUICK, format="flat"))
             assert [result["status"] for result in items[-1]["answer"]["results"][:2]] == ["completed", "completed"]
             shapes.append({item["type"]: item.keys() for item in items if item["type"] in ("task_started", "result", "end")})
-            results = await _drained(remit.stream_parallel(["Be quick", "Be slow"], timeout_seconds=30))
+            results = await _drained(remit.stream_parallel(["Be quick", "Be slow"], timeout_seconds=patient(30)))
             assert sorted(item["index"] for item in results) == [0, 1]
             assert all(item["result"]["data"]["task_id"] == item["task_id"] for item in results)
-            with pytest.raises(InvalidParam, match="no known agent"):
+            with pytest.raises(InvalidParam, match="unknown agent"):
                 await _drained(remit.stream("task", objective="x", subagent_type="nobody"))
             with pytest.raises(InvalidParam, match="get_task, which never waits; expected one of"):
                 await _drained(remit.stream("get_task", task_id="1"))
@@ -247,7 +247,7 @@ async def test_a_result_can_be_had_flat_everywhere(durable_url: str, tmp_path: P
             assert (one["data"]["result"], quick["started_at"] <= quick["completed_at"]) == ("Quick.", True), "it is the envelope as well"
             refused = several[2].to_dict()
             assert [refused[name] for name in FLAT[:5]] == [None, "x", "nobody", "failed", None]
-            assert "no known agent" in refused["error"]
+            assert "unknown agent" in refused["error"]
         body = {"tasks": ["Be quick", 5, {"objective": "x", "subagent_type": "nobody"}]}
         answers = [
             (await at.served.ask("POST", "/api/delegate/parallel?format=flat", body)).json["results"],
@@ -291,18 +291,25 @@ async def test_delegation_is_the_same_over_every_surface(any_url: str, tmp_path:
             "command line": lambda name, **fields: asyncio.to_thread(host.call, name, fields),
         }
         for name, call in surfaces.items():
-            assert (await call("task", objective="Be quick"))["data"]["result"] == "Quick.", name
+            assert data_of(await call("task", objective="Be quick"))["result"] == "Quick.", name
             two = await call("task_parallel", tasks=["Be quick", {"objective": "x", "subagent_type": "nobody"}])
-            assert [item["data"]["status"] for item in two["results"]] == ["completed", "failed"], name
+            assert [data_of(item)["status"] for item in two["results"]] == [
+                "completed",
+                "failed",
+            ], name
             exact = await call("Task", description="Look", prompt="Be quick", subagent_type="explore", model="light")
             assert exact["text"] == "Subagent (explore, light) completed.\n\nQuick.", name
-            asking = (await call("task", objective="Ask", wait=False))["data"]["task_id"]
+            asking = data_of(await call("task", objective="Ask", wait=False))["task_id"]
             waiting = await at.team.until(asking, lambda task: bool(task.questions) and task.run is None)
             await call("respond", interaction_id=waiting.questions[0].id, answer="a")
-            assert (await call("task_output", task_id=asking, wait_seconds=20))["data"]["result"] == "Quick.", name
+            found = await call("task_output", task_id=asking, wait_seconds=patient(20))
+            assert data_of(found)["result"] == "Quick.", name
             parent = (await call("create_task", title="Be quick", owner="general", completion="explicit"))["task_id"]
             part = await call("create_subtask", task_id=parent, title="Be quick", owner="explore", wait="block")
-            assert (part["task"]["state"], part["task"]["final_message"]) == ("done", "Quick."), name
+            assert (
+                part["task"]["state"],
+                part["task"].get("final_message", part.get("result")),
+            ) == ("done", "Quick."), name
             rested = await at.team.until(parent, lambda task: task.state is State.WAITING and task.children[0].settled is not None)
             await call("run_task", task_id=parent)
             await at.team.until(parent, lambda task, runs=rested.counts.runs: task.counts.runs > runs and task.run is None)  # type: ignore[misc]
@@ -312,14 +319,21 @@ async def test_delegation_is_the_same_over_every_surface(any_url: str, tmp_path:
             await at.call("cancel_task", task_id=parent)
 
 
+def data_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """What an envelope holds; MCP clients get that without the envelope."""
+    found: dict[str, Any] = answer.get("data", answer)
+    return found
+
+
 def mcp_client(at: Play) -> Client:
     return Client(mcp_server(at.team.core, Caller(actor=ANN), "1"))
 
 
 async def test_a_plain_call_of_the_client_waits_longer_than_a_request_may_take(tmp_path: Path) -> None:
-    async with play("memory:", tmp_path) as at, RemitClient(at.served.url, TOKEN, timeout_seconds=0.1) as client, asyncio.TaskGroup() as group:
+    seconds = patient(0.1)
+    async with play("memory:", tmp_path) as at, RemitClient(at.served.url, TOKEN, timeout_seconds=seconds) as client, asyncio.TaskGroup() as group:
         waiting = group.create_task(client.call("task", {"objective": "Be slow"}))
-        await asyncio.wait([waiting], timeout=0.5)
+        await asyncio.wait([waiting], timeout=5 * seconds)
         assert not waiting.done()
         at.gate.open.set()
         assert (await waiting)["data"]["result"] == "Slow."
@@ -330,7 +344,7 @@ async def test_a_command_that_goes_through_a_server_hears_the_same(tmp_path: Pat
         at.gate.open.set()
         monkeypatch.setenv("REMIT_TOKEN", TOKEN)
         host = WorkspaceHost({"workspace": str(tmp_path), "url": at.served.url})
-        items = await asyncio.to_thread(lambda: list(host.delegate("task", {"objective": "Be slow", "model": None})))
+        items = await asyncio.to_thread(lambda: list(host.delegate("task", {"objective": "Be slow", "model": None}, lambda: None)))
     assert (items[0]["type"], items[-2]["type"], items[-1]["type"]) == ("task_started", "result", "end")
     assert items[-1]["answer"]["data"]["result"] == "Slow."
     assert items[-3]["tool"] == "LS"
@@ -370,11 +384,3 @@ async def test_whoever_makes_a_blocking_subtask_from_outside_waits_for_it(any_ur
         at.gate.open.set()
         answer = await made
         assert (answer["task"]["state"], answer["task"]["final_message"]) == ("done", "Slow.")
-
-
-async def test_a_long_silence_is_broken_with_how_things_stand(tmp_path: Path) -> None:
-    async with play("memory:", tmp_path) as at:
-        task = await at.create(title="Silent", owner=None)
-        async with aclosing(watched(at.team.core, {task: 0}, still_seconds=0.02)) as items:
-            first, again = await anext(items), await anext(items)
-            assert again == first | {"type": "task_progress"}

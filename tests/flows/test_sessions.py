@@ -20,13 +20,19 @@ Acceptance Criteria:
 - [ ] It is short.
 - [ ] It is true.
 Required Outputs: report, data (json)
-Troubleshooting: Flaky network, Disk is full"""
+Troubleshooting: Flaky network, Disk is full
+Task 1. Finish with complete_task(task_id="1", outputs={"report": "<the text>", "data": <a JSON value>})."""
 TASK: dict[str, Any] = {
     "title": "Write the report",
     "instructions": "Two pages, in English.",
     "acceptance": ["It is short.", "It is true."],
     "outputs": ["report", {"name": "data", "kind": "json"}],
 }
+
+
+def assigned(title: str, task_id: int) -> str:
+    """The assignment of a task that has nothing but a title."""
+    return f'[Task Assignment: {title}]\nInstructions: {title}\nTask {task_id}. Finish with complete_task(task_id="{task_id}").'
 
 
 class Outside:
@@ -95,7 +101,9 @@ async def test_what_was_changed_before_the_first_request_is_in_the_assignment(an
         await at.do("update_task", task_id=task, instructions="One page.")
         await at.do("send_message", task_id=task, message="It is for the board.")
         told = await at.do("pre_request", session_id="s1")
-        assert told["context"] == "[Task Assignment: Write it]\nInstructions: One page.\n\n[Task Update: Message]\nIt is for the board."
+        finish = 'Task 1. Finish with complete_task(task_id="1").'
+        said = "[Task Update: Message]\nIt is for the board."
+        assert told["context"] == f"[Task Assignment: Write it]\nInstructions: One page.\n{finish}\n\n{said}"
         assert told["update_ids"] == [f"{task}-u1", f"{task}-u2"]
         assert await at.told() == ""
 
@@ -107,7 +115,7 @@ async def test_a_newly_assigned_session_gets_the_assignment_again(any_url: str) 
         await at.do("assign_task", task_id=task, subagent_session_id="s2")
         await at.do("update_task", task_id=task, instructions="In English.")
         assert await at.told("s1") == ""
-        assert await at.told("s2") == "[Task Assignment: Write it]\nInstructions: In English."
+        assert await at.told("s2") == '[Task Assignment: Write it]\nInstructions: In English.\nTask 1. Finish with complete_task(task_id="1").'
         assert await at.told("s2") == ""
         assert (await at.events(task)).count("TaskStarted") == 1
 
@@ -116,7 +124,7 @@ async def test_several_tasks_of_a_session_are_told_in_their_order(any_url: str) 
     async with outside(any_url) as at:
         first, second = [await at.create(title=title, session_id="s1") for title in ("One", "Two")]
         told = await at.do("pre_request", session_id="s1")
-        assert told["context"] == "[Task Assignment: One]\nInstructions: One\n\n[Task Assignment: Two]\nInstructions: Two"
+        assert told["context"] == assigned("One", 1) + "\n\n" + assigned("Two", 2)
         assert told["task_ids"] == [first, second]
 
 
@@ -131,9 +139,9 @@ async def test_nothing_is_told_of_what_cannot_be_begun(any_url: str) -> None:
         assert await at.told() == ""
         assert (await at.do("get_task", task_id=early))["started_at"] is None
         await at.do("complete_task", task_id=needed)
-        assert await at.told() == "[Task Assignment: Blocked]\nInstructions: Blocked"
+        assert (await at.told()).startswith(assigned("Blocked", 2))
         await at.do("resume_task", task_id=paused)
-        assert await at.told() == "[Task Assignment: Paused]\nInstructions: Paused"
+        assert await at.told() == assigned("Paused", int(paused))
         assert (await at.do("get_task", task_id=blocked))["state"] == "running"
 
 
@@ -145,7 +153,7 @@ async def test_two_requests_at_once_are_told_everything_once(durable_url: str) -
             told = await asyncio.gather(*(at.told() for at in (here, there) * 3))
             return [part for text in told for part in text.split("\n\n") if part]
 
-        assert sorted(await both()) == sorted(f"[Task Assignment: Task {number}]\nInstructions: Task {number}" for number in range(10))
+        assert sorted(await both()) == sorted(assigned(f"Task {number}", number + 1) for number in range(10))
         for number, task in enumerate(tasks):
             await here.do("update_task", task_id=task, instructions=f"Change {number}")
         assert sorted(await both()) == sorted(f"[Task Update: Instructions Modified]\nChange {number}" for number in range(10))
@@ -179,3 +187,15 @@ async def test_a_task_in_flight_is_not_given_to_a_session(any_url: str) -> None:
         with pytest.raises(Conflict, match="in flight"):
             await at.do("assign_task", task_id=task, subagent_session_id="s1")
         assert await at.told() == ""
+
+
+async def test_a_session_is_told_the_results_that_its_task_builds_on(any_url: str) -> None:
+    async with outside(any_url) as at:
+        needed = await at.create(title="First", outputs=["number"])
+        await at.create(title="Second", session_id="s1", depends_on=[needed])
+        await at.do("complete_task", task_id=needed, summary="Counted.", outputs={"number": "7"})
+        told = await at.told()
+        heading = "Results of the tasks that this one depends on (data):"
+        assert told.startswith(f"{assigned('Second', 2)}\n\n{heading}\n\n")
+        assert 'Task 1 "First" (no owner): completed after ' in told
+        assert 'Outputs:\n> {"number":"7"}\nResult:\n> Counted.' in told

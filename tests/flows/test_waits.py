@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from remit.bootstrap.server import STOPPING
+from remit.bootstrap.server import stopping
 from remit.catalog import Caller, attend, call
 from remit.errors import Unavailable
 from tests.engine.fleet import ANN, Fleet, fleet
+from tests.patience import patient
 
 ME = Caller(actor=ANN)
 
@@ -33,15 +34,15 @@ async def test_every_wait_ends_and_none_begins(team: Fleet) -> None:
         asyncio.create_task(call(team.core, "task_output", {"task_id": first, "wait_seconds": 600}, ME)),
         asyncio.create_task(streamed(team, "task_output", task_id=second, wait_seconds=600)),
     ]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patient(20)):
         while len(team.core.waits) < 2:  # noqa: ASYNC110 - nothing tells of it
             await asyncio.sleep(0.01)
-    team.core.waits.end(STOPPING)
+    team.core.waits.end(stopping)
     team.core.waits.end(partial(Unavailable, "Another reason."))
     ended = [*await asyncio.gather(*waiting, return_exceptions=True)]
     ended += await asyncio.gather(call(team.core, "task_output", {"task_id": first, "wait_seconds": 600}, ME), return_exceptions=True)
     assert [(str(error), error.details) for error in ended if isinstance(error, Unavailable)] == [
-        (str(STOPPING()), {"task_id": task_id}) for task_id in (first, second, first)
+        (str(stopping({"task_id": task_id})), {"task_id": task_id}) for task_id in (first, second, first)
     ]
     known = await call(team.core, "task_output", {"task_id": done, "wait_seconds": 600}, ME)
     assert known["data"]["result"] == "There.", "what is there is told"
@@ -56,6 +57,6 @@ async def test_a_wait_that_is_over_in_the_same_moment_is_let_be(team: Fleet) -> 
         await bell.wait()
         until = loop.time() + 0.05
         waiting = asyncio.create_task(team.core.waits.ring(bell, until, [task_id]))
-        loop.call_at(until, team.core.waits.end, STOPPING)
+        loop.call_at(until, team.core.waits.end, stopping)
         with pytest.raises(Unavailable):
             await waiting

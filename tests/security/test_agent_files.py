@@ -46,6 +46,16 @@ def test_files_are_found_where_people_have_them(tmp_path: Path) -> None:
     assert {file.text for file in found(tmp_path).values()} == {TEXT}
 
 
+def test_a_definition_in_another_format_is_told_of(tmp_path: Path) -> None:
+    for place in (".remit/agents", ".claude/agents"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "bee.toml").write_text('name = "bee"')
+        (tmp_path / place / "notes.txt").write_text("Nothing.")
+    (found,) = read_agent_files(tmp_path)
+    assert (found.path, found.text) == (".remit/agents/bee.toml", "")
+    assert found.problem.startswith("is not read: an agent here is a Markdown file")
+
+
 def test_no_folders_no_files(tmp_path: Path) -> None:
     assert read_agent_files(tmp_path) == []
     (tmp_path / "agents").write_text("a file")
@@ -177,7 +187,7 @@ async def test_no_name_that_a_caller_sends_becomes_a_path(tmp_path: Path) -> Non
                 ):
                     with pytest.raises((InvalidParam, NotFound)):
                         await remit.call(operation, **fields)
-            with pytest.raises(InvalidParam, match="one of build, explore, general, mine, plan, summary"):
+            with pytest.raises(InvalidParam, match="Available: build, explore, general, mine, plan, summary"):
                 await remit.task("x", subagent_type="canary-secret")
             (tmp_path / "canary-control").write_text("x")
         assert [path for path in opened if "canary" in path] == [str(tmp_path / "canary-control")], "and it would have been noticed"

@@ -12,11 +12,12 @@ from remit.adapters.models.wire import WireGateway
 from remit.domain.message import Request, plain, user
 from remit.domain.model import ModelFailed
 from tests.modelserver import Dialect, ModelServer, Raw, Say, document, frames
+from tests.patience import patient
 
 STREAMS = 1000
 SAY = Say(("Hello ", "wörld"), (("a", "Read", ('{"file_path"', ': "x"}')), ("b", "LS", ("{}",))))
 ODD: tuple[Any, ...] = (None, True, -1, 10**30, 1.5, "", "x", "\ud800\0", [], [None], [[]], {}, {"a": {}}, "[DONE]", [{"text": 5}], {"type": "text"})
-LIMITS = Limits(first_byte_seconds=20, idle_seconds=20, frame_bytes=20_000, message_bytes=50_000, tool_calls=8)
+LIMITS = Limits(first_byte_seconds=patient(60), idle_seconds=patient(60), frame_bytes=20_000, message_bytes=50_000, tool_calls=8)
 
 
 def tampered(value: Any, chance: random.Random) -> Any:

@@ -16,6 +16,7 @@ from remit.domain.model import excerpt
 from tests.agents.endpoint import Body, RuledServer, objective
 from tests.crash.process import environment
 from tests.modelserver import Raw, Reply, Status, sse
+from tests.patience import patient
 from tests.surfaces.test_command import Shell
 
 CANARY = "Zq7canary"
@@ -49,20 +50,22 @@ def serving(shell: Shell) -> Iterator[tuple[str, list[str]]]:
     child = shell.started("serve", "--port", "0")
     said: list[str] = []
     assert child.stderr is not None
-    said.append(child.stderr.readline())
-    found = re.search(r"http://127\.0\.0\.1:\d+", said[0])
-    assert found is not None, said
+    found = None
+    while found is None:  # on a slow machine it may say first that it waits for the store
+        said.append(child.stderr.readline())
+        assert said[-1], "it ended"
+        found = re.search(r"http://127\.0\.0\.1:\d+", said[-1])
     try:
         yield found[0], said
     finally:
         child.send_signal(signal.SIGTERM)
-        said += child.communicate(timeout=20)
+        said += child.communicate(timeout=patient(20))
 
 
 def get(url: str, path: str, body: object = None) -> str:
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(url + path, data, headers), timeout=60) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url + path, data, headers), timeout=patient(60)) as answer:
         return str(answer.read().decode())
 
 
@@ -120,7 +123,7 @@ async def test_a_key_that_an_endpoint_sends_back_is_seen_nowhere(durable_url: st
 def _story(shell: Shell, shapes: list[str]) -> dict[str, str]:
     """Everything that can be read after all kinds of failures, by the place it was read at."""
     works = [
-        {"objective": f"{tier} {shape}", "model": tier, "limits": {"max_attempts": 1}, "timeout_seconds": 60}
+        {"objective": f"{tier} {shape}", "model": tier, "limits": {"max_attempts": 1}, "timeout_seconds": patient(60)}
         for tier in ("main", "light")
         for shape in shapes
     ]

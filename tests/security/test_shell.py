@@ -1,13 +1,16 @@
 """Commands: nothing of them survives, nothing secret reaches them, nothing they write drowns us."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from secrets import randbelow
+from threading import Event
 from time import monotonic
 from typing import Any
 
@@ -17,12 +20,11 @@ from remit.adapters.tools import supervisor
 from remit.adapters.tools.process import Runner
 from remit.adapters.tools.sandbox import sandboxed
 from remit.domain.tool import MAX_OUTPUT
+from tests.patience import patient
 from tests.toolbox import BOXES, BWRAP, RG, Toolbox, processes_in, processes_with, until
 
-SOON = 1.0
 WITHOUT_EFFECT = {"kill -9 1", "touch ../x"}
 """What the sandbox lets a command do to itself alone."""
-SLOW_MACHINE = 20.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -45,7 +47,7 @@ async def call(workspace: Path, box: str) -> AsyncIterator[Toolbox]:
     toolbox = Toolbox(workspace, box=box)
     yield toolbox
     await toolbox.host.close()
-    assert await until(lambda: not processes_in(workspace), SOON)
+    assert await until(lambda: not processes_in(workspace))
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def started(argv: list[str], **options: Any) -> subprocess.Popen[bytes]:
 
 
 async def all_started(marker: str) -> bool:
-    return await until(lambda: len(processes_with(f"sleep\0{marker}")) >= 9, SLOW_MACHINE)
+    return await until(lambda: len(processes_with(f"sleep\0{marker}")) >= 9)
 
 
 async def test_a_command_says_what_it_wrote_and_how_it_ended(call: Toolbox) -> None:
@@ -89,20 +91,21 @@ async def test_a_command_says_what_it_wrote_and_how_it_ended(call: Toolbox) -> N
 async def test_nothing_survives_the_end_of_a_command(call: Toolbox, marker: str) -> None:
     command = escaping(marker).rsplit("sleep", 1)[0] + "until [ $(grep -c x started 2>/dev/null || echo 0) = 4 ]; do :; done; echo done"
     assert "done" in await call.said("Bash", command=command)
-    assert await until(lambda: not processes_with(marker), SOON)
+    assert await until(lambda: not processes_with(marker))
 
 
 async def test_nothing_survives_a_timeout(call: Toolbox, marker: str) -> None:
-    outcome = await call("Bash", command=escaping(marker), timeout=1500)
-    assert "Stopped after 1.5 seconds" in outcome.text
+    milliseconds = round(patient(1.5) * 1000)
+    outcome = await call("Bash", command=escaping(marker), timeout=milliseconds)
+    assert f"Stopped after {milliseconds / 1000:g} seconds" in outcome.text
     assert (call.workspace / "started").read_text() == "x\n" * 4
-    assert await until(lambda: not processes_with(marker), SOON)
+    assert await until(lambda: not processes_with(marker))
 
 
 async def test_nothing_survives_the_deadline_of_the_call(call: Toolbox, marker: str) -> None:
     await call.said("Bash", command="true")
     assert "Stopped after" in (await call("Bash", command=f"sleep {marker}", seconds=0.5)).text
-    assert await until(lambda: not processes_with(marker), SOON)
+    assert await until(lambda: not processes_with(marker))
 
 
 async def test_nothing_survives_a_cancel(call: Toolbox, marker: str) -> None:
@@ -112,7 +115,7 @@ async def test_nothing_survives_a_cancel(call: Toolbox, marker: str) -> None:
         call.cancel.set()
     assert running.result().is_error
     assert "Canceled" in running.result().text
-    assert await until(lambda: not processes_with(marker), SOON)
+    assert await until(lambda: not processes_with(marker))
 
 
 async def test_nothing_survives_when_the_caller_is_canceled(call: Toolbox, marker: str) -> None:
@@ -129,7 +132,7 @@ async def test_nothing_survives_the_host(workspace: Path, box: str, marker: str)
     running = asyncio.ensure_future(call("Bash", command=escaping(marker)))
     assert await all_started(marker)
     await call.host.close()
-    assert await until(lambda: not processes_with(marker), SOON)
+    assert await until(lambda: not processes_with(marker))
     assert "ended from outside" in (await running).text
 
 
@@ -143,7 +146,7 @@ async def test_nothing_survives_a_killed_worker(workspace: Path, box: str, marke
             if when == "started":
                 assert await all_started(marker)
             worker.kill()
-        assert await until(lambda: not processes_in(workspace) and not processes_with(f"sleep\0{marker}"), SOON)
+        assert await until(lambda: not processes_in(workspace) and not processes_with(f"sleep\0{marker}"))
 
 
 async def test_nothing_survives_a_killed_keeper(call: Toolbox, marker: str) -> None:
@@ -157,7 +160,7 @@ async def test_nothing_survives_a_killed_keeper(call: Toolbox, marker: str) -> N
         os.kill(pid, signal.SIGKILL)
     assert "ended from outside" in (await running).text
     assert ours
-    assert await until(lambda: not processes_with(f"sleep\0{marker}"), SOON)
+    assert await until(lambda: not processes_with(f"sleep\0{marker}"))
     assert await call.said("Bash", command="echo again") == "again"
 
 
@@ -176,10 +179,10 @@ async def test_what_a_dead_worker_left_is_swept_up(marker: str) -> None:
     marks = {
         name: started(["sleep", marker], env={supervisor.COOKIE: mark}) for name, mark in (("alive", alive), ("gone", gone), ("foreign", foreign))
     }
-    assert await until(lambda: len(processes_with(f"sleep\0{marker}")) == 3, SLOW_MACHINE)
+    assert await until(lambda: len(processes_with(f"sleep\0{marker}")) == 3)
     try:
         assert supervisor.sweep(supervisor._is_left_over) == 1
-        assert marks["gone"].wait(SLOW_MACHINE) == -signal.SIGKILL
+        assert marks["gone"].wait(patient(20)) == -signal.SIGKILL
         assert marks["alive"].poll() is marks["foreign"].poll() is None
     finally:
         for process in marks.values():
@@ -190,17 +193,17 @@ async def test_what_a_dead_worker_left_is_swept_up(marker: str) -> None:
 async def test_commands_can_run_at_once_and_end_apart(call: Toolbox, marker: str) -> None:
     async with asyncio.TaskGroup() as group:
         long = group.create_task(call("Bash", command=f"echo long >ready; sleep {marker}"))
-        assert await until((call.workspace / "ready").exists, SLOW_MACHINE)
+        assert await until((call.workspace / "ready").exists)
         assert [outcome.text for outcome in await asyncio.gather(*(call("Bash", command=f"echo {n}") for n in range(4)))] == list("0123")
         assert not long.done()
         call.cancel.set()
 
 
 async def test_too_many_processes_end_a_command(call: Toolbox, marker: str) -> None:
-    outcome = await call("Bash", command=f"i=0; while [ $i -lt 600 ]; do sleep {marker} & i=$((i+1)); done; wait", timeout=60_000)
+    outcome = await call("Bash", command=f"i=0; while [ $i -lt 600 ]; do sleep {marker} & i=$((i+1)); done; wait", timeout=600_000)
     assert outcome.is_error
     assert "too many processes" in outcome.text
-    assert await until(lambda: not processes_with(f"sleep\0{marker}"), SOON)
+    assert await until(lambda: not processes_with(f"sleep\0{marker}"))
 
 
 async def test_a_bomb_is_put_out(call: Toolbox, marker: str) -> None:
@@ -208,14 +211,15 @@ async def test_a_bomb_is_put_out(call: Toolbox, marker: str) -> None:
     bomb = f"b() {{ [ $1 -gt 0 ] && {{ b $(($1 - 1)) & b $(($1 - 1)) & }}; sleep {marker}; }}; b 10"
     outcome = await call("Bash", command=bomb)
     assert "too many processes" in outcome.text
-    assert await until(lambda: not processes_with(marker), SOON)
+    assert await until(lambda: not processes_with(marker))
 
 
 async def test_a_process_that_never_stays_is_caught(call: Toolbox, marker: str) -> None:
     """Each generation makes a session of its own, starts the next and ends."""
     (call.workspace / "rabbit").write_text("echo x >>ran; [ $2 -gt 0 ] && setsid sh ./rabbit $1 $(($2 - 1)) >/dev/null 2>&1 &\n")
-    outcome = await call("Bash", command=f"sh ./rabbit {marker} 5000; sleep 1000", timeout=500)
-    assert "Stopped after 0.5 seconds" in outcome.text
+    milliseconds = round(patient(0.5) * 1000)
+    outcome = await call("Bash", command=f"sh ./rabbit {marker} 5000; sleep 1000", timeout=milliseconds)
+    assert f"Stopped after {milliseconds / 1000:g} seconds" in outcome.text
     generations = (call.workspace / "ran").read_text().count("x")
     assert 1 < generations < 5000
     assert not processes_with(marker)
@@ -322,7 +326,7 @@ async def test_no_expression_takes_long(workspace: Path, rg: str | None, pattern
     call = Toolbox(workspace, box=BOXES[-1], rg=rg)
     before = monotonic()
     await call("Grep", pattern=pattern)
-    assert monotonic() - before < SLOW_MACHINE
+    assert monotonic() - before < patient(20)
     await call.host.close()
 
 
@@ -335,3 +339,20 @@ async def test_a_supervisor_that_cannot_be_started_is_said_to_the_model(workspac
 
 async def test_a_runner_that_never_ran_has_nothing_to_close() -> None:
     await Runner().close()
+
+
+async def test_a_canceled_close_leaves_no_process_behind(workspace: Path) -> None:
+    held = Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    toolbox = Toolbox(workspace, box=BOXES[0])
+    assert not (await toolbox("Bash", command="true")).is_error
+    holding = asyncio.create_task(asyncio.to_thread(held.wait))
+    closing = asyncio.create_task(toolbox.host.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    held.set()
+    await holding
+    await asyncio.to_thread(lambda: None)
+    del toolbox, closing
+    gc.collect()  # a process that was not waited for warns when it is collected, and that fails the test

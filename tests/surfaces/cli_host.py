@@ -3,7 +3,7 @@
 import asyncio
 import io
 import json
-from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -37,9 +37,11 @@ class StoreHost:
         self.core = Core(store, SystemClock(), AgentRegistry())
         self.options: Result = {}
         self.served: list[tuple[str, Any]] = []
+        self.details: list[str] = []
         self.soon: list[Coroutine[Any, Any, Any]] = []
         self.patience: int | None = None
         self.attended = True
+        self.url: str | None = None
 
     def call(self, operation: str, fields: Mapping[str, Any]) -> Result:
         return self.wait(call(self.core, operation, fields, Caller(actor=ANN)))
@@ -61,14 +63,18 @@ class StoreHost:
         found: list[Result] = page.result()
         return found
 
-    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Generator[Result]:
+    @property
+    def server(self) -> str | None:
+        return self.url
+
+    def delegate(self, operation: str, fields: Mapping[str, Any], stopping: Callable[[], None], *, everything: bool = False) -> Generator[Result]:
         """Work that goes well, with words as bad as those that were given."""
         works = fields["tasks"] if operation == "task_parallel" else [fields]
         texts = [str(work.get("objective")) if isinstance(work, dict) else str(work) for work in works]
         for number, text in enumerate(texts, 1):
             item = {"index": number - 1, "task_id": str(number), "parent_id": None, "title": text, "owner": "general", "state": "pending"}
-            item |= {"tool": None, "tool_calls": 0, "tokens": 0, "cost": 0.0, "questions": []}
-            question = {"id": f"{number}-q1", "question": text, "options": [text]}
+            item |= {"tool": None, "tool_calls": 0, "tokens": 0, "cost": 0.0, "questions": [], "waits_for": None, "seconds": 0.0}
+            question = {"id": f"{number}-q1", "question": text, "options": [text], "allow_other": False}
             used = {"tokens": 10, "cost": 0.5, "tool": text, "tool_calls": 2}
             for kind, changed in (
                 ("task_started", {}),
@@ -83,11 +89,12 @@ class StoreHost:
             yield {"type": "result", "index": index, "task_id": str(index + 1), "result": result}
         yield {"type": "end", "answer": {"results": results} if operation == "task_parallel" else results[0]}
 
-    def unattended(self) -> bool:
+    def unattended(self, task_id: str) -> bool:
         return not self.attended
 
-    def attend(self, task_id: str) -> Generator[Result]:
-        """Somebody else does the work."""
+    def attend(self, task_id: str, stopping: Callable[[], None], *, everything: bool = False) -> Generator[Result]:
+        """Tell the task to run; somebody else does the work."""
+        self.call("run_task", {"task_id": task_id})
         yield from ()
 
     def _result(self, task_id: str, text: str) -> Result:
@@ -95,21 +102,29 @@ class StoreHost:
         data = {"status": status, "task_id": task_id, "result": text, "tool_summary": [], "model_used": text, "subagent_type": "general"}
         return {"status": "success", "data": data | {"outputs": {"name": text}}, "stats": {"tool_calls": 1, "tokens": 1234, "time_ms": 5678}}
 
-    def init(self) -> Result:
-        return {"workspace": self.options["workspace"] or "/somewhere", "created": True}
+    def init(self, allow_edits: bool | None = None) -> Result:
+        granted = ["Write", "Edit", "Bash"] if allow_edits else []
+        return {"workspace": self.options["workspace"] or "/somewhere", "created": True, "allow_edits": allow_edits, "granted": granted}
 
     def make_workspace(self) -> None:
         """There is one."""
 
-    def serve(self, *, insecure: bool, worker: bool) -> None:
+    def serve(self, *, insecure: bool, worker: bool, detail: str) -> None:
         self.served.append(("serve", (insecure, worker)))
+        self.details.append(detail)
 
-    def worker(self, agents: Sequence[str] | None) -> None:
+    def worker(self, agents: Sequence[str] | None, *, detail: str) -> None:
+        self.details.append(detail)
         self.served.append(("worker", agents))
 
     def schedule(self) -> Result:
-        waiting = [{"id": "1", "title": "Wait\x1b[2J", "cron": None}, {"id": "2", "title": "Own", "cron": "0 7 * * *"}]
-        return {"cron": "0 6-21 * * *", "timezone": "Europe/Berlin", "next": ["2026-01-01T06:00:00Z"], "due": None, "waiting": waiting, "workers": 0}
+        waiting = [
+            {"id": "1", "title": "Wait\x1b[2J", "cron": None, "at": None},
+            {"id": "2", "title": "Own", "cron": "0 7 * * *", "at": "2026-01-01T06:00:00Z"},
+        ]
+        active = [{"id": "3", "title": "Go\x1b[2J", "cron": "0 7 * * *", "at": "2026-01-01T06:00:00Z", "state": "running"}]
+        found: Result = {"cron": "0 6-21 * * *", "timezone": "Europe/Berlin", "next": ["2026-01-01T06:00:00Z"], "due": None, "workers": 0}
+        return found | {"waiting": waiting, "active": active}
 
     def tick(self) -> Result:
         return {"waiting": 1, "workers": 0}
@@ -120,7 +135,7 @@ class StoreHost:
     def mcp(self) -> None:
         self.served.append(("mcp", None))
 
-    def doctor(self, *, verify: bool, fix: bool) -> Result:
+    def doctor(self, *, verify: bool, fix: bool, accept_rollback: bool = False) -> Result:
         return self.wait(self._examined(verify, fix))
 
     async def _examined(self, thoroughly: bool, fix: bool) -> Result:
@@ -132,6 +147,7 @@ class StoreHost:
             "settings": settings,
             "unknown": ["colour in config.toml"],
             "faults": [],
+            "unknown_agents": [],
             "store": store,
         }
         row = WorkerRow("host-1-abc", "host", 1, "0", "general", 8, "2026-01-01T06:00:00Z", 1, 99.0)
@@ -139,7 +155,10 @@ class StoreHost:
             {"endpoint": "http://model/v1", "agent": "plan", "circuit": "half_open", "failures": 10, "last": "out of order"},
             {"endpoint": "http://model/v1", "agent": None, "circuit": "cooling", "seconds": 3.5},
         ]
-        found["workers"] = [worker_view(row, 10.0), worker_view(row._replace(age_seconds=1.0, models=json.dumps(trouble)), 10.0)]
+        found["workers"] = [
+            worker_view(row, alive=False),
+            worker_view(row._replace(age_seconds=1.0, models=json.dumps(trouble)), alive=True),
+        ]
         found["queues"] = []
         recovery = Recovery(self.core.store, self.core.service)
         left = await (recovery.repair() if fix else recovery.examine())

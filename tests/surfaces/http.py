@@ -13,11 +13,12 @@ import uvicorn
 from remit.adapters.clock import SystemClock
 from remit.app.agents import AgentRegistry
 from remit.bootstrap import open_store
-from remit.bootstrap.server import STOPPING
+from remit.bootstrap.server import stopping
 from remit.catalog import Caller, Core, call
 from remit.ports import Store
 from remit.surfaces.guard import App, Guard, Message
 from remit.surfaces.rest import rest_app
+from tests.patience import patient
 from tests.people import ANN
 
 TOKEN = "a-token-for-tests-0123456789-abcdefghijklmn"
@@ -135,7 +136,7 @@ class Site(House):
     def halt(self) -> None:
         """Let nobody wait any longer."""
         self.stopping.set()
-        self.core.waits.end(STOPPING)
+        self.core.waits.end(stopping)
 
     async def stop(self) -> None:
         """Stop as `remit serve` does, and wait for the end."""
@@ -147,7 +148,9 @@ class Server(uvicorn.Server):
     """Says when it is ready, and ends streams before it waits for them."""
 
     def __init__(self, app: App, stop: Callable[[], None]) -> None:
-        super().__init__(uvicorn.Config(cast("Any", app), lifespan="off", log_level="error", access_log=False, timeout_graceful_shutdown=5))
+        super().__init__(
+            uvicorn.Config(cast("Any", app), lifespan="off", log_level="error", access_log=False, timeout_graceful_shutdown=round(patient(60)))
+        )
         self.ready, self.leaving, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._stop = stop
 

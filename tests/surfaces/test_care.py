@@ -25,6 +25,7 @@ from remit.surfaces.cli.main import main
 from tests.contract.test_tamper import Hand, PostgresHand, SqliteHand
 from tests.crash.process import until
 from tests.engine.fleet import ANN, Fleet, fleet
+from tests.patience import patient
 from tests.surfaces.cli_host import Said
 from tests.torture.worker import NEVER
 
@@ -89,7 +90,7 @@ async def a_task_without_a_job(team: Fleet) -> None:
 
 async def a_run_that_nobody_has(team: Fleet) -> None:
     task_id = await team.create(["finish", "found"])
-    (job,) = (await team.core.store.claim(Claim("w1", {"agent/general": 0}, 1, 0, 60.0))).jobs
+    (job,) = (await team.core.store.claim(Claim("w1", {"agent/general": 0}, 1, 0, patient(60)))).jobs
     await team.do("StartRun", "system:engine", task_id=task_id, worker="w1")
     await team.core.service.put(done=Lease(job.id, "w1"))
 
@@ -183,7 +184,7 @@ def test_processes_that_a_dead_worker_left_are_named_and_ended(place: Place, orp
     assert place.remit("doctor", "--json").json["orphans"] == [orphan.pid]
     said = place.remit("doctor", "--fix")
     assert (said.code, f"Ended processes of commands whose worker is gone: {orphan.pid}" in said.out) == (0, True)
-    assert orphan.wait(20) == -signal.SIGKILL
+    assert orphan.wait(patient(20)) == -signal.SIGKILL
     assert place.remit("doctor", "--json").json["orphans"] == []
 
 
@@ -223,15 +224,27 @@ def test_a_store_that_does_not_hold_together_is_found_and_nothing_pretends_to_me
         assert (said.code, problem in said.out) == (1, True)
 
 
+def test_the_schedule_leaves_out_tasks_that_only_write_of_a_calendar(place: Place) -> None:
+    async def change(team: Fleet) -> None:
+        await team.hire(cron=NEVER)
+        script = [["ask", "Which?"]]
+        started = await team.create(metadata={"cron": "0 0 1 1 *", "script": script})
+        await team.until(started, lambda task: task.state is State.WAITING)
+
+    place.after(change)
+    shown = place.remit("schedule", "show", "--json").json
+    assert (shown["waiting"], shown["active"]) == ([], [])
+
+
 def test_the_schedule_is_shown_and_a_tick_is_given_at_once(place: Place) -> None:
     place.after(waiting)
     shown = place.remit("schedule", "show", "--json").json
     assert (shown["cron"], shown["workers"], len(shown["next"])) == ("0 6-21 * * *", 0, 5)
-    assert shown["waiting"] == [{"id": "1", "title": "Work", "cron": None}]
+    assert shown["waiting"] == [{"id": "1", "title": "Work", "cron": None, "at": None}]
     assert shown["next"] == sorted(set(shown["next"]))
     assert "#1 Work waits for its turn" in place.remit("schedule", "show").out
     assert place.remit("schedule", "tick", "--json").json == {"waiting": 1, "workers": 0}
-    assert place.remit("schedule", "tick").out == "Asked for a tick; 1 task waits for it.\n"
+    assert place.remit("schedule", "tick").out == "Requested a tick; 1 task is waiting for it.\n"
 
     async def carried_out(team: Fleet) -> list[str]:
         await found(team)
@@ -377,7 +390,7 @@ def fields_of_findings() -> Any:
 def test_a_table_for_an_agent_that_there_is_not_is_named(place: Place) -> None:
     place.configure("[agents.generel]\nconcurrency = 2\n[agents.plan]\nconcurrency = 1\n")
     (unknown,) = place.remit("doctor", "--json").json["unknown"]
-    assert unknown.startswith("agents.generel: there is no such agent; there are build, explore, general,")
+    assert unknown.startswith("agents.generel: there is no such agent. Did you mean general? Available: build, explore, general,")
     said = place.remit("doctor")
     assert (said.code, "unknown setting agents.generel: there is no such agent" in said.out) == (0, True)
     checked = place.remit("agents", "check")

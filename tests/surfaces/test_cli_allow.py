@@ -31,7 +31,7 @@ def test_what_is_allowed_comes_beside_what_the_agent_has(owner: str, typed: str,
 def test_what_may_be_a_function_is_passed_on_with_a_word() -> None:
     with shop() as at:
         said = at("task", "create", "Work", "--owner", "general", "--allow", "WebFetch,read,\x1b[2Jlook")
-        assert "WebFetch, look: no tool of remit's own; it is there only where workers have a function of that name.\n" in said.err
+        assert "WebFetch, look: not a built-in tool; it works only where workers have a function of that name.\n" in said.err
         assert "own" not in at("task", "create", "Work", "--owner", "general", "--allow", "Read,edit").err
         shown = at("task", "show", "2").out
         assert "\n  tools only LS, Glob, Grep, Read, TodoWrite, Edit\n" in shown
@@ -40,15 +40,17 @@ def test_what_may_be_a_function_is_passed_on_with_a_word() -> None:
 @pytest.mark.parametrize(
     ("owner", "typed", "told"),
     [
-        ("general", "Read,Bsah", "--allow: names 'Bsah', which is no tool; expected Bash, perhaps."),
-        ("general", "multiedits", "--allow: names 'multiedits', which is no tool; expected MultiEdit, perhaps."),
+        ("general", "Read,Bsah", "--allow: unknown tool 'Bsah'. Did you mean Bash?"),
+        ("general", "multiedits", "--allow: unknown tool 'multiedits'. Did you mean MultiEdit?"),
         (
             "explore",
             "bash,Read",
-            "--allow: is for explore, but it is read-only, whatever anybody grants, and cannot have Bash; expected some of LS, ",
+            "--allow: names Bash, which explore cannot have: it is read-only, whatever is granted; expected some of LS, ",
         ),
-        ("Plan", "lookup", "--allow: is for plan, but it is read-only, whatever anybody grants, and cannot have lookup; expected some of LS, "),
-        (None, "Bash", "--allow: is given without an agent whose tools it adds to; expected --owner as well."),
+        ("Plan", "lookup", "--allow: names lookup, which plan cannot have: it is read-only, whatever is granted; expected some of LS, "),
+        ("general", "", "--allow: names no tool; expected names of tools between commas, such as Edit,Bash."),
+        ("general", " , ", "--allow: names no tool; expected names of tools between commas, such as Edit,Bash."),
+        (None, "Bash", "--allow: adds to the tools of an agent, and no agent is named; expected --owner as well."),
     ],
 )
 def test_what_cannot_be_allowed_is_refused_and_named(owner: str | None, typed: str, told: str) -> None:
@@ -66,8 +68,7 @@ def test_run_adds_tools_in_a_folder_that_is_no_workspace_yet(tmp_path: Path) -> 
     (tmp_path / "kiln.py").write_text("def fire(kiln):\n    return 'hot'\n")
     at = Shell(tmp_path)
     said = at.remit("run", "Where is fire defined?", "--allow", "edit,write")
-    assert said.code == 0
-    assert "kiln.py:1 def fire(kiln):" in said.out
+    assert (said.code, said.out.startswith("No model is configured: it needs Write, Edit,")) == (1, True)
     assert '"tools": {"allow": ["LS", "Glob", "Grep", "Read", "TodoWrite", "Edit", "Write"]}' in at.remit("task", "show", "1", "--json").out
 
 
@@ -82,7 +83,8 @@ def test_the_agents_are_those_of_the_server_that_is_named(tmp_path: Path) -> Non
         said = at.remit("task", "create", "Work", "--owner", "lean", "--allow", "edit", "--json")
         assert '"tools": {"allow": ["Read", "Edit"]}' in said.out
         banned = at.remit("run", "Work", "--agent", "lean", "--allow", "bash")
-        assert (banned.code, "--allow: is for lean, but its file bans Bash; expected other tools, or another agent." in banned.err) == (2, True)
+        told = "--allow: names Bash, which lean cannot have: its file bans that; expected other tools, or another agent."
+        assert (banned.code, told in banned.err) == (2, True)
 
 
 def test_run_says_why_nobody_gets_bash_here(tmp_path: Path) -> None:
@@ -91,4 +93,13 @@ def test_run_says_why_nobody_gets_bash_here(tmp_path: Path) -> None:
     assert refused.code == 1
     assert "Bash is refused: there is no sandbox for it on this machine (bubblewrap is not installed)" in refused.out + refused.err
     assert "allow_unsandboxed" in refused.out + refused.err
-    assert Shell(tmp_path, PATH="", REMIT_ALLOW_UNSANDBOXED="true").remit("run", "List the files", "--allow", "bash").code == 0
+    allowed = Shell(tmp_path, PATH="", REMIT_ALLOW_UNSANDBOXED="true").remit("run", "List the files", "--allow", "bash")
+    assert allowed.out.startswith("No model is configured: it needs Bash,"), "the sandbox is not what is missing now"
+
+
+@pytest.mark.parametrize(("tools", "code", "told"), [("Edit", 1, "No model is configured"), ("Grep", 0, "No language model was used")])
+def test_a_tool_that_writes_needs_a_model_also_where_edits_are_allowed(tmp_path: Path, tools: str, code: int, told: str) -> None:
+    shell = Shell(tmp_path)
+    assert shell.remit("init", "--allow-edits").code == 0
+    said = shell.remit("run", "Mend the typo", "--allow", tools)
+    assert (said.code, told in said.out + said.err) == (code, True), said

@@ -34,6 +34,8 @@ def test_a_task_is_created_with_all_that_a_person_can_say() -> None:
                 "max-cost=1.5",
                 "--model",
                 "light",
+                "--effort",
+                "high",
                 "--allow",
                 "Edit, bash",
                 "--deny",
@@ -53,7 +55,7 @@ def test_a_task_is_created_with_all_that_a_person_can_say() -> None:
         assert (task["guides"], task["priority"], task["labels"]) == ([GUIDE], 1, ["q3", "board"])
         assert task["depends_on"] == [{"task_id": first, "on": "done"}]
         assert task["metadata"] == {"team": "core", "size": {"n": 3}, "round": 2}
-        assert (task["limits"], task["model"]) == ({"max_turns": 20, "max_cost": 1.5}, "light")
+        assert (task["limits"], task["model"], task["effort"]) == ({"max_turns": 20, "max_cost": 1.5}, "light", "high")
         assert task["tools"] == {"allow": [*READING, "Edit", "Bash"], "deny": ["LS"]}
         assert (task["completion"], task["status"], task["channel"]) == ("explicit", "draft", "board")
         assert (task["session_id"], task["parent_session_id"], task["idempotency_key"]) == ("s1", "s0", "k1")
@@ -81,7 +83,7 @@ def test_a_list_shows_whom_each_task_waits_for() -> None:
         assert re.match(r"1   waiting  general  Deploy  you: 1-q1, \d+ s  just now$", row)
         assert re.search(r"\nwaiting for you: 1-q1, \d+ s · owner general\n", at("task", "show", task).out)
         at("task", "pause", task)
-        assert "\npaused · waits for you: 1-q1, " in at("task", "show", task).out
+        assert "\npaused · waits for resume, you: 1-q1, " in at("task", "show", task).out
         at("task", "resume", task)
         assert at("task", "list", "--status", "done").out == ""
         assert "◐ waiting" in at("task", "list", "--owner", "general", columns=100).out
@@ -122,7 +124,7 @@ def test_a_whole_task_reads_like_a_page() -> None:
         at("task", "complete", "3")
         at("task", "resource", "add", task, "https://example.com", "--label", "docs")
         page = at("task", "show", f"#{task}").out
-        assert page.splitlines()[:2] == ["#2 Deploy", "pending · owner build · blocked by #1"]
+        assert page.splitlines()[:2] == ["#2 Deploy", "pending · waits for #1 · owner build"]
         for part in (
             "Instructions\n  Roll it out.\n",
             "Acceptance\n  [ ] c1 It answers.\n",
@@ -150,11 +152,11 @@ def test_the_end_of_a_task_is_shown_with_its_result() -> None:
     with shop() as at:
         task = at.create("Report", "--output", "report", "--output", "data:json", "--accept", "Short.")
         missing = at("task", "complete", task)
-        assert (missing.code, "lacks report" in missing.err) == (2, True)
+        assert (missing.code, "--output: missing required outputs: report, data. Add --output report=… --output data=…" in missing.err) == (2, True)
         said = at("task", "complete", task, "--output", "report=-", "--output", 'data:={"n": 1}', "--summary", "Written.", stdin="Two pages.\n")
         assert said.out == "Completed #1 Report (done)\n"
         page = at("task", "show", task).out
-        assert "done · owner nobody · unverified" in page
+        assert "done · owner (none) · unverified" in page
         assert '[x] report (text): Two pages.\n  [x] data (json): {"n": 1}\n' in page
         assert "Result\n  Written.\n" in page
         assert "[~] c1 Short.\n      attested" in page
@@ -176,7 +178,7 @@ def test_cancel_says_what_went_with_it() -> None:
 def test_a_task_is_changed_held_and_run_again() -> None:
     with shop() as at:
         task = at.create("Draft", "--draft", "--label", "old", "--set", "a=1")
-        assert at("task", "show", task).out.splitlines()[1] == "draft · owner nobody"
+        assert at("task", "show", task).out.splitlines()[1] == "draft · waits for activation · owner (none)"
         said = at("task", "update", task, "--status", "active", "--owner", "general", "--title", "Real", "--instructions", "Do.", "--clear", "labels")
         assert said.out == "Updated #1 Real (pending)\n"
         assert said.err == "Its agent will be told with its next request: 1-u1\n"
@@ -197,7 +199,7 @@ def test_a_handoff_tells_of_the_successor() -> None:
         task = at.create("Deploy", "--owner", "general")
         at.start(task)
         said = at("task", "update", task, "--owner", "build")
-        assert (said.out, said.err) == ("Updated #2 Deploy (pending)\n", "It takes the place of #1.\n")
+        assert (said.out, said.err) == ("Updated #2 Deploy (pending)\n", "It replaces #1.\n")
 
 
 def test_the_plan_is_replaced_and_ticked_off() -> None:
@@ -247,12 +249,23 @@ def test_a_watched_task_is_followed_to_its_end_and_the_exit_code_tells_which() -
             assert (again.code, again.out) == (code, said.out.partition("\n")[2])
 
 
+def test_a_watched_task_is_followed_where_another_takes_its_place(any_url: str) -> None:
+    with shop(any_url) as at:
+        at.start(at.create("Deploy", "--owner", "general"))
+        assert at("task", "update", "1", "--owner", "build").code == 0
+        assert at("task", "complete", "2", "--summary", "Done.").code == 0
+        said = at("task", "watch", "1")
+        assert (said.code, said.err) == (0, "#1 was handed over and continues as #2.\n")
+        ends = [line.split()[4] for line in said.out.splitlines() if "#1 " in line or "#2 " in line]
+        assert [kind for kind in ends if kind in ("TaskCanceled", "TaskCompleted")] == ["TaskCanceled", "TaskCompleted"]
+
+
 def test_all_tasks_are_watched_until_stopped() -> None:
     with shop() as at:
         at.host.patience = 1
         at.host.soon.append(at.host.desk.do("CreateTask", title="New"))
         said = at("task", "watch", "--json")
-        assert (said.code, said.err) == (130, "")
+        assert (said.code, said.err) == (130, "Stopped watching.\n")
         assert (said.json["type"], said.json["data"]["title"]) == ("TaskCreated", "New")
         at.create("Newer")
         assert "TaskCreated by user:ann: Newer" in at("task", "watch", "--after", said.json["position"]).out
@@ -274,10 +287,10 @@ def test_work_is_handed_out_and_its_end_is_the_exit_code(tmp_path: Path) -> None
     with shop() as at:
         ran = at("run", "Look", "--agent", "explore", "--timeout", "5")
         assert (ran.code, ran.out.splitlines()[0]) == (0, "Look")
-        assert "it asks: Look  (answer with: remit interact respond 1-q1 --option N, or ANSWER)" in ran.err
+        assert "it asks: Look 1: Look  (answer with: remit interact respond 1-q1 N)" in ran.err
         assert "done" in ran.err
         assert ran.err.splitlines()[-1] == "#1 general, Look: completed, 1 tool call, 1,234 tokens, 5.7 s"
-        assert "2 tool calls · 10 tokens · $0.5000" in ran.err
+        assert "2 tool calls · 10 tokens · $0.50" in ran.err
         assert (at("run", "Fail").code, at("run", "Late").code) == (1, 124)
         work = tmp_path / "work.txt"
         work.write_text('First\n{"objective": "Second"}\n')
@@ -311,7 +324,7 @@ def test_work_that_begins_like_json_and_is_none_is_refused_as_a_whole(text: str,
     with shop() as at:
         said = at("parallel", "-", stdin=text)
         assert (said.code, said.out) == (2, "")
-        assert said.err.startswith(f"error: {place}begins like JSON and is none (")
+        assert said.err.startswith(f"error: {place}is not valid JSON (")
         assert at("parallel", "-", stdin="[]").code == 2
 
 
@@ -324,14 +337,14 @@ def test_a_result_that_is_not_there_yet_is_how_the_task_stands() -> None:
         at("task", "complete", "1", "--summary", "Seen.")
         said = at("task", "result", "1")
         assert said.out == "Seen.\n"
-        assert said.err.startswith("#1 general, no model: completed, 0 tool calls, 0.")
+        assert said.err.startswith("#1 general: completed, 0 tool calls, 0.")
 
 
 def test_whoever_makes_a_task_that_nobody_works_on_is_told() -> None:
     with shop() as at:
         assert at("task", "create", "Look", "--owner", "general").err == ""
         at.host.attended = False
-        assert "No worker is running; it starts when one does" in at("task", "create", "Look", "--owner", "general").err
+        assert "No worker is running for it. Run it here with: remit task run 2." in at("task", "create", "Look", "--owner", "general").err
         assert "No worker" not in at("task", "create", "Look", "--owner", "general", "--draft").err
 
 
@@ -348,7 +361,7 @@ def test_a_claim_that_must_be_checked_says_who_does_it() -> None:
         task = at.create("Report", "--accept", '{"text": "It is there", "check": {"output": "report"}}', "--accept", "It is short.")
         said = at("task", "complete", task, "--output", "report=Two pages.", "--summary", "Written.")
         assert (said.code, said.out) == (0, "Being verified: #1 Report (verifying)\n")
-        assert "A worker checks its criteria: at once if one is running, else when one starts (remit worker, or remit serve)." in said.err
+        assert said.err == "A worker checks its acceptance criteria. Follow it with: remit task watch 1\n"
         at.host.wait(at.host.core.store.commit(Unit((), (), drops=("check/1",))))
         found = at("doctor")
         assert (found.code, "#1 claim to be done and nobody will check it" in found.out) == (1, True)
@@ -364,8 +377,8 @@ def test_the_schedule_says_what_comes_next_and_who_waits() -> None:
         said = at("schedule", "show")
         assert said.out.splitlines()[:2] == ["0 6-21 * * * in Europe/Berlin", "  next 2026-01-01 07:00:00"]
         assert "#2 Own waits for its turn at 0 7 * * *" in said.out
-        assert "No worker is running" in said.err
-        assert at("schedule", "tick").out == "Asked for a tick; 1 task waits for it.\n"
+        assert "No worker for all tasks is running" in said.err
+        assert at("schedule", "tick").out == "Requested a tick; 1 task is waiting for it.\n"
         assert at("migrate").out == "The memory store has schema 2\n"
 
 
@@ -390,7 +403,7 @@ def test_the_doctor_shows_what_is_in_force_and_verifies() -> None:
         assert "database_url  memory:  option" in said.out
         assert "unknown setting colour in config.toml" in said.out
         assert "tasks 1 pending" in said.out
-        assert "1 streams, 1 events, 1 rows\n  Everything holds together.\n" in said.out
+        assert "1 stream, 1 event, 1 row\n  Everything holds together.\n" in said.out
         assert "verified" not in at("doctor", "--json").json
 
 
@@ -410,7 +423,16 @@ def test_the_workspace_the_token_and_the_servers() -> None:
 def test_where_to_look_is_said_before_or_after_the_command(argv: tuple[str, ...]) -> None:
     with shop() as at:
         assert at(*argv).code == 0
-        assert at.host.options == {"workspace": "/w", "url": "http://x", "database_url": None, "host": None, "port": None, "concurrency": None}
+        assert at.host.options == {
+            "workspace": "/w",
+            "url": "http://x",
+            "database_url": None,
+            "host": None,
+            "port": None,
+            "concurrency": None,
+            "mcp_tools": None,
+            "log_format": None,
+        }
 
 
 def test_json_is_what_the_catalogue_returns() -> None:
@@ -444,7 +466,9 @@ READS: tuple[tuple[tuple[str, ...], str, dict[str, Any]], ...] = (
 def test_every_operation_for_people_has_a_command() -> None:
     from remit.catalog import FOR_EVERYONE
 
-    offered = {command.act for command in COMMANDS.values() if isinstance(command.act, str)} | {"respond", "task", "task_parallel", "run_task"}
+    waiting = {"create_subtask", "task", "task_parallel", "run_task", "task_output"}
+    by_hand = {"respond", "send_message"} | waiting
+    offered = {command.act for command in COMMANDS.values() if isinstance(command.act, str)} | by_hand
     assert offered == {name for name, operation in FOR_EVERYONE.items() if not operation.alias_of} - {"Task"}
 
 

@@ -172,6 +172,17 @@ def test_pages_are_wrapped_to_the_terminal(columns: int) -> None:
                 assert width(line) <= columns or "remit interact respond" in line
 
 
+@pytest.mark.parametrize("columns", [40, 70])
+@pytest.mark.parametrize("argv", [("--owner", "general", "--draft"), ("--owner", "nobody")], ids=["note", "error"])
+def test_notes_and_errors_are_broken_between_words(columns: int, argv: tuple[str, ...]) -> None:
+    with shop() as at, shop() as other:
+        lines = at("task", "create", "Work", *argv, columns=columns).err.splitlines()
+        piped = other("task", "create", "Work", *argv).err
+    assert 1 <= len(piped.splitlines()) <= len(lines) - (columns == 40)
+    assert all(width(line) <= columns for line in lines), lines
+    assert " ".join(lines).split() == piped.split()
+
+
 def test_hidden_characters_in_a_question_are_pointed_out() -> None:
     with shop() as at:
         at.ask(at.create("Deploy", "--owner", "general"), "Delete \u202eexe.tset?", ["yes"])
@@ -300,6 +311,7 @@ def _everything(at: Shop, columns: int | None) -> Iterator[tuple[str, Said]]:
         ("migrate",),
         ("mcp",),
         ("completion", HOSTILE),
+        ("help", HOSTILE),
         ("task cancel", "1", "--message", HOSTILE),
         ("task history",),
         (HOSTILE,),

@@ -21,22 +21,22 @@ from tests.surfaces.test_command import Shell, serving
     [
         (("task", "show", "9"), 3, "error: There is no task 9."),
         (("task", "create", ""), 2, "error: TITLE: is blank; expected 1 to 256 characters."),
-        (("task", "create", "T", "--owner", "nobody-known"), 2, "error: --owner: is 'nobody-known', which is no known agent"),
-        (("task", "create", "T", "--priority", "hgh"), 2, "error: --priority: is 'hgh'; expected one of urgent, high"),
+        (("task", "create", "T", "--owner", "nobody-known"), 2, "error: --owner: unknown agent 'nobody-known'. Available: build, "),
+        (("task", "create", "T", "--priority", "hgh"), 2, "error: --priority: unknown value 'hgh'. Did you mean high? Available: urgent, high"),
         (("task", "create", "T", "--limits", "max_turns"), 2, "error: --limits: is 'max_turns'; expected NAME=NUMBER"),
         (("task", "create", "T", "--limits", "max_turns=x"), 2, "error: --limits: is 'max_turns=x'; expected NAME=NUMBER"),
-        (("task", "create", "T", "--set", 'a={"b"'), 2, "error: --set: is no JSON"),
+        (("task", "create", "T", "--set", 'a={"b"'), 2, "error: --set: is not valid JSON"),
         (("task", "create", "T", "--set", "=1"), 2, "error: --set: is '=1'; expected KEY=VALUE."),
         (("task", "create", "T", "--output", "a:b"), 2, "error: --output: has the kind 'b'"),
         (("task", "create", "T", "--depends-on", "1:sometime"), 2, "error: --depends-on, on: is 'sometime'"),
         (("task", "create", "T", "--depends-on", "1", "--depends-on", "99"), 2, "error: --depends-on (no. 2): is 99, which is no task"),
-        (("task", "create", "T", "--limits", "max_turn=3"), 2, "error: --limits, max_turn: is not a field here; expected max_turns, perhaps."),
+        (("task", "create", "T", "--limits", "max_turn=3"), 2, "error: --limits, max_turn: is not a field here. Did you mean max_turns?"),
         (("task", "create", "T", "--cron", "daily"), 2, "error: --cron: is 'daily'; expected five cron fields"),
         (("task", "create", "T", "--model", "gpt"), 2, "error: --model: is 'gpt'; expected main, light, or provider:name."),
         (("task", "create", "T", "--owner", "build", "--allow", "x" * 200), 2, "error: --allow: is 200 characters long"),
         (("task", "create", "T", "--output", "a", "--output", ""), 2, "error: --output (no. 2), name: is blank"),
         (("task", "show", "x"), 2, "error: TASK: is 'x'; expected a task id such as 42"),
-        (("task", "create", "T", "--instructions", "@/no/such/file"), 2, "error: --instructions: names /no/such/file, which cannot be used"),
+        (("task", "create", "T", "--instructions", "@/no/such/file"), 2, "error: --instructions: cannot read /no/such/file: no such file"),
         (("task", "create", "T\ud800"), 2, "error: TITLE: contains a lone surrogate"),
         (("task", "resume", "1"), 4, "error: "),
         (("task", "waive", "1", "c9", "No."), 3, "error: "),
@@ -66,12 +66,20 @@ def test_work_that_is_refused_is_told_in_what_was_typed(tmp_path: Path, through_
     with serving(at) if through_a_server else nullcontext() as url:
         at = Shell(tmp_path, REMIT_URL=url or "")
         unknown = at.remit("run", "Work", "--agent", "nonsense")
-        assert (unknown.code, unknown.err.splitlines()[0][:57]) == (2, "error: --agent: is 'nonsense', which is no known agent; e")
+        assert (unknown.code, _error_in(unknown.err)[:57]) == (2, "error: --agent: unknown agent 'nonsense'. Available: buil")
         assert at.remit("run", "Work", "--agent", "nonsense", "--json").json["error"]["details"]["fields"][0]["field"] == "subagent_type"
-        assert at.remit("run", "Work", "--timeout", "0").err == "error: --timeout: is 0.0; expected 0.001 to 31,536,000.\n"
+        too_short = at.remit("run", "Work", "--timeout", "0")
+        expected = "error: --timeout: is 0.0; expected 0.001 to 31,536,000."
+        assert (too_short.code, _error_in(too_short.err)) == (2, expected)
         (tmp_path / "work.json").write_text('["One", 2]')
         several = at.remit("parallel", "work.json")
         assert (several.code, several.out.splitlines()[-2:]) == (1, ["[2] refused", "  tasks[1].objective: is a number; expected text."])
+
+
+def _error_in(text: str) -> str:
+    """The one error in what a command wrote; on a slow machine progress comes first."""
+    (line,) = [line for line in text.splitlines() if line.startswith("error:")]
+    return line
 
 
 def test_a_hint_stands_on_its_own_line_in_the_words_of_the_command_line() -> None:
@@ -106,15 +114,15 @@ def test_every_kind_of_error_has_its_exit_code(kind: type[RemitError], capsys: p
         (("task", "create", "--titel=x"), "See: remit task create --help"),
         (("task", "create", "T", "--instuctions=x"), "Did you mean: --instructions?"),
         (("task", "list", "--zzz"), "See: remit task list --help"),
-        (("task", "list", "--status", "runing"), "(did you mean running?)"),
+        (("task", "list", "--status", "runing"), "Did you mean running?"),
         (("task", "show"), "The following arguments are required: TASK."),
         (("task", "show", "1", "2"), "Unrecognized arguments: 2."),
         (("task", "list", "--owner"), "Argument --owner: expected one argument."),
         ((), "A command is missing."),
         (("task",), "A command is missing."),
         (("task", "--zzz"), "There is no option '--zzz' here."),
-        (("completion", "csh"), "expected one of bash, zsh, fish"),
-        (("export", "everything", "x"), "expected one of events, tasks"),
+        (("completion", "csh"), "Available: bash, zsh, fish."),
+        (("export", "everything", "x"), "Available: events, tasks."),
     ],
 )
 def test_wrong_use_is_told_with_the_usage_and_a_guess(argv: tuple[str, ...], guess: str) -> None:
@@ -130,7 +138,7 @@ def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(b"\xff\xfe")
     with shop() as at:
         said = at("task", "create", "T", "--instructions", f"@{tmp_path / 'image'}")
-        assert (said.code, "which is no text; expected text in UTF-8" in said.err) == (2, True)
+        assert (said.code, "it is not text in UTF-8." in said.err) == (2, True)
         too_long = at("task", "create", "T", "--instructions", "-", stdin="x" * 2**21)
         assert (too_long.code, "at most" in too_long.err) == (2, True)
 
@@ -150,6 +158,9 @@ class _Kept:
 
     def write(self, text: str) -> None:
         self.text += text
+
+    def isatty(self) -> bool:
+        return False
 
 
 def test_a_doctor_who_finds_something_says_so_in_the_exit_code() -> None:
@@ -201,3 +212,17 @@ def test_an_interrupt_is_quiet() -> None:
         raise KeyboardInterrupt
 
     assert main(["task", "list"], interrupted) == 130
+
+
+def test_doctor_says_which_variable_of_a_key_is_not_set(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    assert shell.remit("init").code == 0
+    (tmp_path / "home" / ".config" / "remit").mkdir(parents=True, exist_ok=True)
+    settings = '[models.main]\nmodel = "anthropic:claude-x"\napi_key_env = "MY_KEY"\n'
+    (tmp_path / "home" / ".config" / "remit" / "config.toml").write_text(settings)
+    for name in ("LLM_API_KEY", "ANTHROPIC_API_KEY", "LLM_MODEL_ID", "MY_KEY"):
+        shell.env.pop(name, None)
+    said = shell.remit("doctor")
+    assert (said.code, "fault MY_KEY is not set." in said.out) == (1, True), said
+    shell.env["MY_KEY"] = "x"
+    assert shell.remit("doctor").code == 0

@@ -17,11 +17,40 @@ def test_the_inbox_says_who_asks_and_how_to_answer(any_url: str) -> None:
             "    Which region?\n"
             "      1 eu\n"
             "      2 us\n"
-            "    answer with: remit interact respond 2-q1 --option N\n"
+            "    answer with: remit interact respond 2-q1 N\n"
         )
         assert at("interact", "respond", "2-q1", "--option", "2").out == "Answered.\n"
         assert at("interact", "list").out == ""
         assert "user:ann answered just now: us\n" in at("interact", "list", "--status", "answered", "--task", "2").out
+
+
+@pytest.mark.parametrize(
+    ("options", "allow_other", "typed", "kept"),
+    [
+        (["eu", "us"], False, "2", "us"),
+        (["eu", "us"], False, "us", "us"),
+        (["eu", "us"], True, "asia", "asia"),
+        (["eu", "us"], True, "3", "3"),
+        (["4", "2", "1"], False, "2", "2"),
+        ([], False, "2", "2"),
+    ],
+)
+def test_a_question_is_answered_by_a_number_or_a_text(any_url: str, options: list[str], allow_other: bool, typed: str, kept: str) -> None:
+    with shop(any_url) as at:
+        run = at.start(at.create("Deploy", "--owner", "general"))
+        at.do("AskUser", "agent:general", run, task_id="1", question="Where?", options=options, allow_other=allow_other)
+        (asked,) = at("inbox", "--json").json["interactions"]
+        assert asked["allow_other"] is (allow_other or not options)
+        assert at("interact", "respond", "1", typed).out == "Answered.\n"
+        (answered,) = at("interact", "list", "--status", "answered", "--json").json["interactions"]
+        assert answered["answer"] == kept
+
+
+def test_the_inbox_says_where_another_answer_is_accepted(any_url: str) -> None:
+    with shop(any_url) as at:
+        run = at.start(at.create("Deploy", "--owner", "general"))
+        at.do("AskUser", "agent:general", run, task_id="1", question="Where?", options=["eu"], allow_other=True)
+        assert "answer with: remit interact respond 1-q1 N, or 'ANOTHER ANSWER'\n" in at("inbox").out
 
 
 def test_a_task_stands_for_its_one_open_question(any_url: str) -> None:
@@ -49,6 +78,8 @@ def test_a_task_stands_for_its_one_open_question(any_url: str) -> None:
         (("1-q2", "--option", "1"), 2, "offers no options"),
         (("1-q9", "--option", "1"), 4, "Question 1-q9 is not open."),
         (("1-q9", "eu"), 3, "There is no interaction 1-q9."),
+        (("1-q1", "asia"), 2, "is 'asia', which is not an option of question 1-q1; expected one of 'eu', 'us'"),
+        (("1-q1", "3"), 2, "is '3', which is not an option of question 1-q1; expected one of 'eu', 'us'"),
         (("7", "eu"), 3, "There is no task 7."),
     ],
 )
@@ -68,6 +99,15 @@ def test_notifications_and_messages_have_their_receipts(any_url: str) -> None:
         run = at.start(task)
         at.do("NotifyUser", "agent:general", run, task_id=task, message="Half way.")
         assert at("notifications").out.endswith("  #1 agent:general: Half way.\n")
-        assert at("task", "message", task, "Hurry.").out == "Sent 1-u1 - it is read with the next model request of the live run\n"
+        assert at("task", "message", task, "Hurry.").out == "Sent 1-u1 to be read with the next model request of the live run\n"
         at.do("DeliverUpdates", "agent:general", run, task_id=task, turn=2)
         assert at("task", "updates", task).out == "1-u1 message (delivered in turn 2, just now): Hurry.\n"
+
+
+def test_an_event_names_several_updates_in_plain_words(any_url: str) -> None:
+    with shop(any_url) as at:
+        run = at.start(at.create("Deploy", "--owner", "general"))
+        at("task", "message", "1", "First the tests.")
+        at("task", "message", "1", "Then the docs.")
+        at.do("DeliverUpdates", "agent:general", run, task_id="1")
+        assert "update_ids 1-u1 1-u2, run_id" in at("task", "events", "1").out

@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, redirect_stderr
 from itertools import cycle
+from threading import Event
 from typing import Any, cast
 
 import pytest
 
 from remit.errors import Unavailable
-from remit.surfaces.cli.progress import Progress
+from remit.surfaces.cli.progress import STOPPING, Progress
 from remit.surfaces.display import width
+from tests.patience import patient
 from tests.surfaces.cli_host import Shop, Terminal, shop
 
 ANSWER = {
@@ -42,6 +44,8 @@ def item(task_id: int, kind: str = "task_updated", parent: int | None = None, **
         "tokens": 123_456,
         "cost": 0.1234,
         "questions": [],
+        "waits_for": None,
+        "seconds": 0.0,
     } | changed
 
 
@@ -77,7 +81,9 @@ def test_how_to_answer_is_never_cut_off(progress: Progress, options: list[str]) 
     progress.take(item(2, parent=1, questions=[{"id": "2-q1", "question": f"{LONG}? " * 20, "options": options}]))
     lines = progress.picture(79)
     assert all(width(line) <= 79 for line in lines)
-    assert any(line.endswith(f"answer with: remit interact respond 2-q1 {'--option N, or ANSWER' if options else 'ANSWER'}") for line in lines)
+    typed = "N" if options else "'YOUR ANSWER'"
+    assert any(line.endswith(f"answer with: remit interact respond 2-q1 {typed}") for line in lines)
+    assert [line.strip() for line in lines if line.strip() in ("1: red", "2: blue")] == (["1: red", "2: blue"] if options else [])
     assert any("remit inbox" in line for line in lines)
     assert len(lines) < 12
 
@@ -131,15 +137,104 @@ def test_nobody_is_called_gone_before_anything_was_heard(monkeypatch: pytest.Mon
         assert err.getvalue() == "", "the first worker may still be on its way"
         progress.take(item(1))
         progress._keep_watch()
-        assert "No worker is running any more" in err.getvalue()
+        _until(lambda: "No worker is running any more" in err.getvalue())
+
+
+def test_a_line_that_is_said_beside_a_picture_stays_on_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    with redirect_stderr(Terminal()) as err, Progress(lambda: False) as progress:
+        _until(lambda: "· starting" in err.getvalue())
+        progress.take({"type": "left_alone", "task_ids": ["1", "2"]})
+        progress.take(item(3, state="done"))
+    shown = _screen(err.getvalue())
+    assert " ".join(shown[:-1]) == "2 other unfinished tasks were left alone: #1, #2. Continue them with: remit worker"
+    assert shown[-1].startswith("✓ #3 Work 3")
+
+
+def _screen(written: str) -> list[str]:
+    """The lines that a terminal shows, which knows how to go up and to clear what follows."""
+    lines, row = [""], 0
+    for up, clears_line, clears_rest, text in re.findall(r"\x1b\[(\d+)F|(\x1b\[K)|(\x1b\[J)|([^\x1b\n]+|\n)", written):
+        if up:
+            row -= int(up)
+        elif clears_rest:
+            del lines[row + 1 :]
+            lines[row] = ""
+        elif text == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif not clears_line:
+            lines[row] = text
+    return [line for line in lines if line]
+
+
+def test_a_clock_moves_before_anything_has_started() -> None:
+    with redirect_stderr(Terminal()) as err, Progress(lambda: False) as progress:
+        _until(lambda: bool(re.search(r"· starting · [1-9]\d*\.\d s", err.getvalue())))
+        progress.take({"type": "waiting", "seconds": 5.0})
+        assert progress.picture(200)[0].startswith("· starting · ")
+    assert "starting" not in err.getvalue().rpartition("\x1b[1F")[2], "it is not left behind"
+
+
+def test_piped_output_repeats_now_and_then_how_things_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.surfaces.cli.progress._REPEAT_SECONDS", 0.05)
+    with redirect_stderr(io.StringIO()) as err, Progress(lambda: False) as progress:
+        progress.take(item(1, "task_started"))
+        _until(lambda: err.getvalue().count("▸ #1 Work 1 · general · running · Grep") >= 3)
+        progress.take(item(1, state="done"))
+        for number in range(2, 9):
+            progress.take(item(number, "task_started"))
+        _until(lambda: "8 tasks: 1 done, 7 running" in err.getvalue())
+    for line in err.getvalue().splitlines():
+        assert "\x1b" not in line
+
+
+def test_a_store_that_does_not_answer_keeps_no_line_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.surfaces.cli.progress._REPEAT_SECONDS", 0.05)
+    monkeypatch.setattr("remit.surfaces.cli.progress._SILENCE_SECONDS", 0.1)
+    answered, asked = Event(), Event()
+
+    def unattended() -> bool:
+        asked.set()
+        return answered.wait()
+
+    with redirect_stderr(io.StringIO()) as err, Progress(unattended) as progress:
+        progress.take(item(1, "task_started"))
+        assert asked.wait(patient(10))
+        before = err.getvalue().count("▸ #1 Work 1")
+        _until(lambda: err.getvalue().count("▸ #1 Work 1") >= before + 3)
+        progress.stop()
+        _until(lambda: STOPPING in err.getvalue())
+        answered.set()
+
+
+def test_a_repeat_over_the_wire_does_not_count_as_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for a living worker goes on while the server only repeats itself."""
+    monkeypatch.setattr("remit.surfaces.cli.progress._SILENCE_SECONDS", 0.2)
+    with redirect_stderr(io.StringIO()) as err, Progress(lambda: True) as progress:
+        progress.take(item(1, "task_started"))
+        for seconds in range(3000):
+            progress.take(item(1, "task_progress", seconds=float(seconds)))
+            if "No worker is running any more" in err.getvalue():
+                return
+            time.sleep(0.01)
+    raise AssertionError("it never came")
+
+
+def test_a_line_tells_what_a_task_waits_for_after_a_moment(progress: Progress) -> None:
+    waits = item(1, state="pending", tool=None, waits_for="a worker")
+    progress.take(waits)
+    assert "waits for" not in progress.picture(200)[0]
+    progress.take(waits | {"seconds": 3.0})
+    assert "pending · waits for a worker · 12 tool calls" in progress.picture(200)[0]
+    assert progress.picture(74)[0].endswith(" s"), "the figures stay"
 
 
 def _until(true: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if true():
-            return
+    deadline = time.monotonic() + patient(30)
+    while not true():
+        assert time.monotonic() < deadline, "it never came"
         time.sleep(0.01)
-    raise AssertionError("it never came")
 
 
 @pytest.fixture
@@ -153,7 +248,7 @@ def test_whoever_has_the_answer_is_told_what_goes_on_and_why_the_command_does(at
     monkeypatch.setattr("remit.surfaces.cli.progress._HANDOVER_SECONDS", 0.1)
     lead, ends, stays = at.create(), at.create(), at.create()
 
-    def delegate(*_: Any) -> Iterator[dict[str, Any]]:
+    def delegate(*_: Any, **_options: Any) -> Iterator[dict[str, Any]]:
         yield item(int(lead))
         yield item(int(ends), parent=int(lead))
         yield item(int(stays), parent=int(lead))
@@ -169,8 +264,8 @@ def test_whoever_has_the_answer_is_told_what_goes_on_and_why_the_command_does(at
     said = at("run", "Work", columns=columns)
     assert said.code == 124
     assert said.err.replace("\x1b[J", "").splitlines()[-3:-1] == [
-        f"#{stays} has not ended.",
-        f"A worker goes on with it. Call it off with: remit task cancel {stays}",
+        f"#{stays} has not ended. A worker is running for it.",
+        f"Cancel with: remit task cancel {stays}",
     ]
 
 
@@ -178,7 +273,7 @@ def test_a_store_that_is_gone_by_then_takes_no_answer_away(at: Shop, monkeypatch
     def gone(*_: Any) -> Any:
         raise Unavailable("The store is away.")
 
-    monkeypatch.setattr(at.host, "delegate", lambda *_: iter([item(7), item(8, parent=7), {"type": "end", "answer": ANSWER}]))
+    monkeypatch.setattr(at.host, "delegate", lambda *_, **_options: iter([item(7), item(8, parent=7), {"type": "end", "answer": ANSWER}]))
     monkeypatch.setattr(at.host, "call", gone)
     monkeypatch.setattr("remit.surfaces.cli.act.closing", nullcontext)
     said = at("run", "Work")
@@ -186,16 +281,52 @@ def test_a_store_that_is_gone_by_then_takes_no_answer_away(at: Shop, monkeypatch
 
 
 @pytest.mark.parametrize("columns", [None, 80])
-def test_an_interrupted_wait_says_what_is_still_under_way(at: Shop, monkeypatch: pytest.MonkeyPatch, columns: int | None) -> None:
-    def delegate(*_: Any) -> Iterator[dict[str, Any]]:
-        yield item(7)
-        yield item(8, state="done")
+@pytest.mark.parametrize(
+    ("attended", "server", "told"),
+    [
+        (True, None, "Stopped waiting. #1 continues (pending): a worker is running elsewhere."),
+        (False, None, "No worker is running for it now. Continue it with: remit task run 1"),
+        (True, "http://there", "Stopped waiting. The server at http://there keeps #1 (pending); its workers continue it."),
+    ],
+)
+def test_an_interrupted_wait_says_what_is_true(
+    at: Shop, monkeypatch: pytest.MonkeyPatch, columns: int | None, attended: bool, server: str | None, told: str
+) -> None:
+    waits, ended = at.create("Wait", "--owner", "general"), at.create("End", "--owner", "general")
+    at.host.attended, at.host.url = attended, server
+
+    def delegate(_operation: str, _fields: Any, stopping: Callable[[], None], **_options: Any) -> Iterator[dict[str, Any]]:
+        yield item(int(waits))
+        yield item(int(ended))
+        stopping()
+        _until(lambda: "Stopping… Ctrl-C again to quit now." in cast("io.StringIO", sys.stderr).getvalue())
+        at.do("CompleteTask", task_id=ended)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(at.host, "delegate", delegate)
     said = at("run", "Work", columns=columns)
     assert said.code == 130
-    assert said.err.replace("\x1b[J", "").splitlines()[-2:] == [
-        "#7 has not ended, only the wait has.",
-        "A worker goes on with it. Call it off with: remit task cancel 7",
-    ]
+    words = " ".join(said.err.replace("\x1b[J", "").split())
+    assert told in words
+    assert "#2 has ended: it is done. See it with: remit task result 2" in words
+    assert words.rindex("Stopping…") < words.index("#2 has ended")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("update", "1", "--status", "canceled"), "#1 has ended: it is canceled."),
+        (("pause", "1"), "It is paused. Continue it with: remit task resume 1"),
+        (("assign", "1", "s1"), "Session s1 works on it"),
+    ],
+)
+def test_an_interrupted_wait_knows_every_state(at: Shop, monkeypatch: pytest.MonkeyPatch, change: tuple[str, ...], told: str) -> None:
+    at.create("Wait", "--owner", "general")
+    at("task", *change)
+
+    def delegate(*_: Any, **_options: Any) -> Iterator[dict[str, Any]]:
+        yield item(1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(at.host, "delegate", delegate)
+    assert told in at("run", "Work").err

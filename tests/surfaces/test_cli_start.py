@@ -48,7 +48,11 @@ def test_starting_loads_nothing_slow() -> None:
     """Each of these costs more than parsing the whole command line."""
     loaded = _modules("import sys, remit.surfaces.cli.main") - _modules("import sys")
     assert not loaded & SLOW
-    assert {name for name in loaded if name.startswith("remit.") and not name.startswith("remit.surfaces")} == {"remit.errors"}
+    assert {name for name in loaded if name.startswith("remit.") and not name.startswith("remit.surfaces")} == {
+        "remit.errors",
+        "remit.domain",
+        "remit.domain.counting",
+    }
 
 
 @pytest.mark.parametrize("words", [["task", "list"], ["task", "show", "1"], ["inbox"]], ids=" ".join)
@@ -106,3 +110,59 @@ def test_bash_completes(typed: str, expected: list[str], tmp_path: Path) -> None
     code = f'source {script}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _remit; printf "%s\\n" "${{COMPREPLY[@]}}"'
     found = subprocess.run(["bash", "--norc", "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert found == expected
+
+
+MISTYPED = [
+    ("task", "list"),
+    ("task", "show", "1"),
+    ("task", "create", "Work"),
+    ("inbox",),
+    ("doctor",),
+    ("schedule", "show"),
+    ("token", "show"),
+    ("agents", "new", "painter"),
+    ("agents", "check"),
+    ("agents", "list"),
+    ("run", "Look"),
+    ("worker",),
+    ("serve", "--port", "0"),
+    ("mcp",),
+]
+
+
+@pytest.mark.parametrize("arguments", MISTYPED, ids=" ".join)
+def test_a_named_folder_that_does_not_exist_is_refused_and_not_made(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    mistyped = tmp_path / "projcet"
+    said = Shell(tmp_path).remit(*arguments, "--workspace", str(mistyped))
+    assert (said.code, said.out) == (3, ""), said.err
+    told = f"error: There is no folder {mistyped}.\nCheck its name, or make it with: remit init --workspace {mistyped}\n"
+    assert said.err.endswith(told)
+    assert not mistyped.exists()
+
+
+@pytest.mark.parametrize("arguments", MISTYPED, ids=" ".join)
+def test_a_folder_that_does_not_exist_is_refused_beside_a_database(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    mistyped = tmp_path / "projcet"
+    database = f"sqlite:///{tmp_path / 'remit.db'}"
+    shell = Shell(tmp_path, REMIT_WORKSPACE=str(mistyped), REMIT_DATABASE_URL=database)
+    said = shell.remit(*arguments)
+    assert (said.code, said.out) == (3, ""), said.err
+    assert f"error: There is no folder {mistyped}.\n" in said.err
+    assert not mistyped.exists()
+    assert not (tmp_path / "remit.db").exists()
+
+
+@pytest.mark.parametrize("arguments", MISTYPED[:6], ids=" ".join)
+def test_a_named_folder_without_a_workspace_is_left_as_it_is(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    said = Shell(tmp_path).remit(*arguments, "--workspace", str(other))
+    assert (said.code, said.out) == (3, ""), said.err
+    assert said.err == f"error: There is no workspace in {other}.\nMake one with: remit init --workspace {other}\n"
+    assert list(other.iterdir()) == []
+
+
+def test_init_makes_a_named_folder_and_says_so(tmp_path: Path) -> None:
+    said = Shell(tmp_path).remit("init", "--workspace", str(tmp_path / "new"))
+    assert (said.code, said.out) == (0, f"Workspace {tmp_path / 'new'}\n")
+    assert (tmp_path / "new" / ".remit").is_dir()

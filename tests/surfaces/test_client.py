@@ -16,12 +16,13 @@ from remit.catalog import FOR_EVERYONE
 from remit.client import RemitClient
 from remit.errors import Conflict, InvalidParam, NotFound, RemitError, TimedOut, Unauthenticated, Unavailable
 from remit.ports import Store
+from tests.patience import patient
 from tests.surfaces.http import TOKEN, Silent, Site, house, site
 
 
 @pytest.fixture
 async def served() -> AsyncIterator[Site]:
-    async with asyncio.timeout(30), house() as home, site(home.store) as found:
+    async with asyncio.timeout(patient(30)), house() as home, site(home.store) as found:
         yield found
 
 
@@ -252,7 +253,7 @@ async def test_a_method_called_in_a_way_that_cannot_work(client: RemitClient) ->
 
 
 async def test_following_gives_events_as_the_catalogue_has_them(store: Store) -> None:
-    async with asyncio.timeout(30), site(store) as served, RemitClient(served.url, TOKEN) as client:
+    async with asyncio.timeout(patient(30)), site(store) as served, RemitClient(served.url, TOKEN) as client:
         first, second = await served.create(), await served.create()
         expected = [(await served.call("get_events", task_id=one))["events"][0] for one in (first, second)]
         async with aclosing(client.events(after="")) as events:
@@ -271,7 +272,7 @@ async def test_a_large_event_comes_whole(client: RemitClient, served: Site) -> N
 
 async def test_following_goes_on_over_a_restart_without_gap_or_duplicate(store: Store) -> None:
     seen: list[str] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patient(30)):
         async with site(store) as served:
             port, ids = int(served.host.partition(":")[2]), [await served.create()]
             client = await RemitClient(served.url, TOKEN).__aenter__()

@@ -15,7 +15,7 @@ from remit import Remit
 from remit.bootstrap import open_core, open_store
 from remit.bootstrap.api import operator
 from remit.bootstrap.host import WorkspaceHost
-from remit.catalog import FOR_EVERYONE, OPERATIONS, Caller, call
+from remit.catalog import FOR_EVERYONE, OPERATIONS, Caller, call, lean_answer, lean_refusal
 from remit.client import RemitClient
 from remit.errors import RemitError
 from remit.surfaces.mcp import mcp_server
@@ -78,6 +78,8 @@ STORY: Story = [
     ("get_transcript", {"task_id": "5"}),
     ("list_session_tasks", {"session_id": "s9", "role": "created", "status": "pending", "limit": 1}),
     ("cancel_all", {"session_id": "s9"}),
+    ("create_task", {"title": "Beyond", "owner": "explore", "tools": ["Read", "Edit"], "status": "draft"}),
+    ("task", {"objective": "Beyond", "subagent_type": "explore", "tools": ["Read", "Edit"], "wait": False}),
 ]
 REFUSED: Story = [
     ("create_task", {}),
@@ -125,6 +127,20 @@ REFUSED: Story = [
 async def catalogue(_: Path) -> AsyncIterator[Call]:
     async with open_core("memory:") as core:
         yield lambda name, sent: call(core, name, sent, Caller(actor=operator()))
+
+
+@asynccontextmanager
+async def for_models(_: Path) -> AsyncIterator[Call]:
+    """The same answers as MCP clients read them."""
+    async with open_core("memory:") as core:
+
+        async def through(name: str, sent: dict[str, Any]) -> dict[str, Any]:
+            try:
+                return lean_answer(OPERATIONS[name], sent, await call(core, name, sent, Caller(actor=operator())))
+            except RemitError as error:
+                return lean_refusal(OPERATIONS[name], error.wire())
+
+        yield through
 
 
 @asynccontextmanager
@@ -190,16 +206,19 @@ def test_the_story_calls_every_operation() -> None:
 
 @pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES.keys())
 async def test_the_same_calls_give_the_same_data(surface: Callable[[Path], Any], tmp_path: Path) -> None:
-    expected = await told(catalogue, tmp_path, STORY)
+    expected = await told(for_models if surface is mcp else catalogue, tmp_path, STORY)
     assert not any(answer.get("error") for answer in expected)
     for (name, _), right, given in zip(STORY, expected, await told(surface, tmp_path, STORY), strict=True):
         assert given == right, name
+    notice = "Not granted: Edit (explore can never have it)."
+    delegated = expected[-1].get("data", expected[-1])  # models read a lean form
+    assert (expected[-2]["notice"], delegated["notice"]) == (notice, notice)
 
 
 @pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES.keys())
 async def test_the_same_mistakes_give_the_same_errors(surface: Callable[[Path], Any], tmp_path: Path) -> None:
     story: Story = [("create_task", dict(TASK)), *REFUSED, ("list_tasks", {})]
-    expected = await told(catalogue, tmp_path, story)
+    expected = await told(for_models if surface is mcp else catalogue, tmp_path, story)
     assert all("error" in answer for answer in expected[1:-1])
     for (name, sent), right, given in zip(story, expected, await told(surface, tmp_path, story), strict=True):
         assert given == right, (name, sent)
@@ -209,7 +228,7 @@ async def test_every_surface_offers_exactly_the_table() -> None:
     own = {name for name, operation in FOR_EVERYONE.items() if not operation.alias_of}
     async with open_core("memory:") as core:
         routes = {route.name for route in rest_routes(core, Caller(actor="user:ann"))}
-        async with Client(mcp_server(core, Caller(actor="user:ann"), "1")) as client:
+        async with Client(mcp_server(core, Caller(actor="user:ann"), "1", "all")) as client:
             tools = {tool.name for tool in (await client.list_tools()).tools}
     assert {name for name in routes if name in OPERATIONS} == own
     assert tools == set(FOR_EVERYONE)
@@ -220,4 +239,5 @@ async def test_every_surface_offers_exactly_the_table() -> None:
 def test_every_operation_has_a_command() -> None:
     source = "\n".join(path.read_text() for path in Path("src/remit/surfaces/cli").glob("*.py"))
     named = {name for name in FOR_EVERYONE if f'"{name}"' in source}
-    assert named | {"mark_task_complete", "Task"} == set(FOR_EVERYONE)
+    # `remit task run` waits as well, so its host calls run_task after it has recorded that.
+    assert named | {"mark_task_complete", "Task", "run_task"} == set(FOR_EVERYONE)

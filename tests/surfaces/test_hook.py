@@ -7,7 +7,8 @@ import pytest
 
 from tests.surfaces.cli_host import Shop, shop
 
-ASSIGNMENT = "[Task Assignment: Write the report]\nInstructions: Write the report"
+FINISH = 'Task 1. Finish with complete_task(task_id="1").'
+ASSIGNMENT = f"[Task Assignment: Write the report]\nInstructions: Write the report\n{FINISH}"
 
 
 def hook(at: Shop, **given: Any) -> str:
@@ -67,7 +68,7 @@ def test_a_session_id_that_nobody_could_have_is_no_error_of_the_caller() -> None
 def test_what_is_added_has_nothing_hidden_in_it() -> None:
     with shop() as at:
         at.create("Write\x1b[2J \u202eit", "--session", "s1")
-        assert hook(at) == "[Task Assignment: Write it]\nInstructions: Write it\n"
+        assert hook(at) == f"[Task Assignment: Write it]\nInstructions: Write it\n{FINISH}\n"
 
 
 def test_people_see_the_same_with_a_command() -> None:

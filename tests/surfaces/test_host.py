@@ -11,7 +11,7 @@ from remit.errors import Conflict, InvalidParam, NotFound
 @pytest.fixture
 def host(tmp_path: Path) -> WorkspaceHost:
     made = WorkspaceHost({"workspace": str(tmp_path)})
-    assert made.init() == {"workspace": str(tmp_path), "created": True}
+    assert made.init() == {"workspace": str(tmp_path), "created": True, "allow_edits": None, "granted": []}
     return made
 
 
@@ -43,6 +43,10 @@ def test_events_and_tasks_leave_and_come_back(host: WorkspaceHost, tmp_path: Pat
         host.import_(tmp_path / "empty")
 
 
+def unsaid() -> None:
+    """Nobody presses Ctrl-C."""
+
+
 @pytest.mark.parametrize("fields", [{}, {"owner": "general"}, {"owner": "general", "status": "draft"}])
 def test_a_calendar_that_never_comes_is_refused_whoever_would_follow_it(host: WorkspaceHost, fields: dict[str, str]) -> None:
     with pytest.raises(InvalidParam, match="never comes"):
@@ -50,7 +54,7 @@ def test_a_calendar_that_never_comes_is_refused_whoever_would_follow_it(host: Wo
 
 
 def test_the_count_of_a_dump_is_that_of_its_events(host: WorkspaceHost, tmp_path: Path) -> None:
-    assert [item["type"] for item in host.delegate("task", {"objective": "Look", "subagent_type": "explore"})][-1] == "end"
+    assert [item["type"] for item in host.delegate("task", {"objective": "Look", "subagent_type": "explore"}, unsaid)][-1] == "end"
     dump = tmp_path / "all.jsonl"
     other = WorkspaceHost({"workspace": str(tmp_path), "database_url": f"sqlite:///{tmp_path / 'other.db'}"})
     wanted = len(host.call("get_events", {"task_id": "1"})["events"])
@@ -63,14 +67,22 @@ def test_without_a_model_the_doctor_names_the_offline_one(host: WorkspaceHost) -
 
 
 def test_a_workspace_is_attended_while_somebody_works_in_it(host: WorkspaceHost) -> None:
-    assert host.unattended()
-    works = host.delegate("task", {"objective": "Look", "subagent_type": "explore"})
-    next(works)
-    assert not host.unattended()
-    assert host.schedule()["workers"] == 1
+    other = host.call("create_task", {"title": "Left alone", "owner": "explore"})["task_id"]
+    works = host.delegate("task", {"objective": "Look", "subagent_type": "explore"}, unsaid)
+    assert next(works) == {"type": "left_alone", "task_ids": [other]}
+    mine = next(works)["task_id"]
+    assert host.unattended(other)
+    assert host.schedule()["workers"] == 0, "it carries out no ticks"
     list(works)
-    assert host.unattended()
-    assert host.schedule()["workers"] == 0
+    assert host.unattended(mine)
+
+
+def test_a_workspace_is_attended_by_a_worker_for_everything(host: WorkspaceHost) -> None:
+    works = host.delegate("task", {"objective": "Look", "subagent_type": "explore"}, unsaid, everything=True)
+    mine = next(works)["task_id"]
+    assert (host.unattended(mine), host.schedule()["workers"]) == (False, 1)
+    list(works)
+    assert (host.unattended(mine), host.schedule()["workers"]) == (True, 0)
 
 
 def test_what_is_not_done_through_a_server_is_not_done_to_another_store_instead(host: WorkspaceHost, tmp_path: Path) -> None:

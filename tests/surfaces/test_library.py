@@ -21,6 +21,15 @@ async def test_a_workspace_is_made_where_there_is_none(tmp_path: Path, monkeypat
         assert (await remit.get_task(task_id=made["task_id"]))["title"] == "Write it"
 
 
+async def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path, durable_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REMIT_DATABASE_URL", raising=False)
+    for url in (None, durable_url):
+        with pytest.raises(NotFound, match="There is no folder"):
+            async with Remit.open(tmp_path / "projcet", url):
+                pass
+    assert not (tmp_path / "projcet").exists()
+
+
 async def test_events_are_followed_from_a_position() -> None:
     async with Remit.open(database_url="memory:", actor="user:ann") as remit:
         await remit.create_task(title="One")
@@ -51,7 +60,7 @@ async def test_errors_are_raised_as_they_are() -> None:
     async with Remit.open(database_url="memory:") as remit:
         with pytest.raises(NotFound, match="no task 9"):
             await remit.get_task(task_id=9)
-        with pytest.raises(InvalidParam, match="titel: is not a field here; expected title, perhaps"):
+        with pytest.raises(InvalidParam, match=r"titel: is not a field here\. Did you mean title\?"):
             await remit.create_task(titel="x")
 
 

@@ -16,7 +16,7 @@ from remit.domain.value import State
 from remit.surfaces.mcp import mcp_http, mcp_server
 from tests.agents.stage import Gate, Stage, calls, results, says, stage
 from tests.agents.test_interruption import reached
-from tests.engine.fleet import PATIENCE_SECONDS
+from tests.patience import patient
 from tests.surfaces.test_mcp import CALLER, HELLO, JSON, MODES, ok, served
 from tests.surfaces.test_mcp_stdio import asking, piped, url
 from tests.surfaces.test_mcp_stdio import client as stdio_client
@@ -80,7 +80,7 @@ async def play(store: str, folder: Path) -> AsyncIterator[tuple[Stage, Gate]]:
             return says("Quick.")
         return gate.then(says("Slow.")) if results(request) else calls(("LS", {"path": str(folder)}))
 
-    async with asyncio.timeout(PATIENCE_SECONDS * 2), stage(store, folder, rule) as at:
+    async with asyncio.timeout(patient(40)), stage(store, folder, rule) as at:
         yield at, gate
 
 
@@ -95,7 +95,7 @@ async def test_who_waits_for_several_hears_of_each(connect: Connect, mode: str, 
         gate.open.set()
         found: Any = (await waiting).structured_content
         await ear.until("3 of 3 settled")
-    assert [result["data"]["status"] for result in found["results"]] == ["completed", "completed", "failed"]
+    assert [result["status"] for result in found["results"]] == ["completed", "completed", "failed"]
     assert ear.grows()
     assert {heard.total for heard in ear.heard} == {3.0}
     assert (ear.heard[-1].progress, ear.heard[-1].message) == (3.0, "3 of 3 settled · #1 completed")
@@ -106,7 +106,7 @@ WAITS: list[tuple[str, dict[str, Any]]] = [
     ("task", {"objective": "Be slow"}),
     ("Task", {"description": "Be slow", "prompt": "Be slow", "subagent_type": "explore"}),
     ("create_subtask", {"task_id": "1", "title": "Be slow", "owner": "explore", "wait": "block"}),
-    ("task_output", {"task_id": "5", "wait_seconds": 60}),
+    ("task_output", {"task_id": "5", "wait_seconds": patient(60)}),
 ]
 
 
@@ -152,9 +152,9 @@ async def test_who_stops_waiting_cancels_no_task(connect: Connect, mode: str, du
         await ear.until("LS")
         waiting.cancel()
         await asyncio.wait({waiting})
-        assert (await ok(client, "task_output", task_id="1"))["data"]["status"] == "running"
+        assert (await ok(client, "task_output", task_id="1"))["status"] == "running"
         gate.open.set()
-        assert (await ok(client, "task_output", task_id="1", wait_seconds=60))["data"]["result"] == "Slow."
+        assert (await ok(client, "task_output", task_id="1", wait_seconds=patient(60)))["result"] == "Slow."
         assert (await at.team.task("1")).state is State.DONE
         assert "TaskCanceled" not in await at.team.events("1")
 

@@ -20,9 +20,8 @@ from remit.client import RemitClient
 from remit.errors import InvalidParam
 from remit.testing import Answer, Asked, Rule, scripted_model
 from remit.toolset import RETRIES, TOOLS, DelegationToolset
+from tests.patience import patient
 from tests.surfaces.http import TOKEN, house, site
-
-PATIENCE_SECONDS = 60
 
 Call = tuple[str, dict[str, Any]]
 Turn = Sequence[Call] | Callable[[list[ToolReturnPart]], Sequence[Call]]
@@ -61,7 +60,7 @@ def echo(asked: Asked) -> Answer:
 
 @asynccontextmanager
 async def opened(folder: Path, rule: Rule = echo) -> AsyncIterator[Remit]:
-    async with asyncio.timeout(PATIENCE_SECONDS), scripted_model(rule), Remit.open(folder) as remit:
+    async with asyncio.timeout(patient(60)), scripted_model(rule), Remit.open(folder) as remit:
         yield remit
 
 
@@ -89,7 +88,7 @@ async def test_a_model_hands_out_work_and_reads_what_came_of_it(tmp_path: Path) 
         script = Script([("task", {"objective": "Look", "subagent_type": "explore", "model": None})])
         (found,) = await ran(script, DelegationToolset(remit), conversation_id="talk")
         assert (found.content, found.outcome) == ("Task 1. Subagent (explore, light) completed.\n\nDid: Look", "success")
-        assert found.metadata["data"]["model_used"] == "scripted"
+        assert found.metadata["data"]["model_used"] == "light (scripted)"
         task = await remit.get_task(task_id="1")
         assert (task["owner"], task["parent_session_id"], task["state"]) == ("explore", "talk", "done")
 
@@ -118,7 +117,7 @@ async def test_several_are_handed_out_at_once_and_one_that_fails_fails_alone(tmp
         assert second.startswith("1] Task 2. Subagent (explore, light) failed.\n\n")
         assert "ValueError: I will not." in second
         assert third == "2] Task 3. Subagent (plan, main) completed.\n\nDid: Plan"
-        assert fourth.startswith("3] This one was not taken on. tasks[3].objektive: is not a field here; expected objective")
+        assert fourth.startswith("3] This one was not taken on. tasks[3].objektive: is not a field here. Did you mean objective?")
         assert [one["status"] for one in found.metadata["results"]] == ["success", "error", "success", "error"]
         assert {(await remit.get_task(task_id=n))["parent_session_id"] for n in (1, 2, 3)} == {"mine"}
 
@@ -158,7 +157,7 @@ async def test_a_result_that_is_cut_can_be_read_on(tmp_path: Path, offered: Sequ
     ("call", "told"),
     [
         (("task", {}), "objective: is missing; expected what the sub-agent has to do, as text."),
-        (("task", {"objective": "x", "subagent_type": "nobody"}), "is 'nobody'"),
+        (("task", {"objective": "x", "subagent_type": "nobody"}), "unknown agent 'nobody'"),
         (("task", {"objective": "x", "self": 1}), "self: is not a field here; expected one of objective, prompt"),
         (("task", {"objective": "x", "session_id": "another"}), "session_id: is not a field here"),
         (("task_parallel", {"tasks": "x"}), "tasks: "),
@@ -221,7 +220,7 @@ async def test_work_under_way_is_told_more_changed_and_called_off(tmp_path: Path
         await held.reached.wait()
         held.open.set()
         # Another conversation of the same session goes on with it.
-        (end,) = await ran(Script([("task_output", {"task_id": "1", "wait_seconds": PATIENCE_SECONDS})]), toolset)
+        (end,) = await ran(Script([("task_output", {"task_id": "1", "wait_seconds": patient(60)})]), toolset)
         assert "Mind the gap." in str(end.content)
         assert "Do less." in str(end.content)
 
@@ -291,7 +290,7 @@ async def test_an_agent_can_be_made_before_remit_is_open(tmp_path: Path) -> None
 
 
 async def test_it_works_through_a_server_as_well() -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS), house() as home, site(home.store) as served, RemitClient(served.url, TOKEN) as client:
+    async with asyncio.timeout(patient(60)), house() as home, site(home.store) as served, RemitClient(served.url, TOKEN) as client:
         turn: list[Call] = [("task", {"objective": "Look", "wait": False}), ("get_task", {"task_id": "9"})]
         made, missing = await ran(Script(turn), DelegationToolset(client, tools=["task", "get_task"], session_id="s"))
         assert made.metadata["data"]["status"] == "running"

@@ -22,10 +22,12 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
+from tests.patience import patient
+
 TERMINAL = {"TaskCompleted": "done", "TaskFailed": "failed", "TaskCanceled": "canceled"}
 BAD_ENDS = ("RunLost", "RunFailed", "RunTimedOut")
 RUN_ENDS = ("RunYielded", "RunReleased", *BAD_ENDS, "CompletionClaimed", *TERMINAL)
-UPDATES = ("MessageSent", "InstructionsUpdated", "AcceptanceUpdated", "OutputsUpdated", "AcceptanceRejected")
+UPDATES = ("MessageSent", "InstructionsUpdated", "AcceptanceUpdated", "OutputsUpdated", "AcceptanceRejected", "SubtaskSettled")
 SILENCE = "silence"
 DEFAULT_ATTEMPTS = 3
 DEADLY, FAILING = "kill", "raise"
@@ -328,7 +330,7 @@ def updates_once(history: History) -> Iterator[str]:
     for stream, events in history.tasks.items():
         queued: list[str] = []
         for event in events:
-            if event.type in UPDATES:
+            if event.type in UPDATES and event.data.get("update_id"):
                 queued.append(event.data["update_id"])
                 sent[event.data["update_id"]] = event.data.get("message") or event.data.get("instructions") or ""
             if event.type == "UpdateDelivered":
@@ -514,7 +516,7 @@ def sqlite(path: str, mode: str = "ro") -> Any:
         driver = import_module("pysqlite3.dbapi2")
     except ImportError:
         driver = import_module("sqlite3")
-    return driver.connect(f"file:{path}?mode={mode}", uri=True, timeout=30)
+    return driver.connect(f"file:{path}?mode={mode}", uri=True, timeout=patient(30))
 
 
 def _read_sqlite(path: str) -> Raw:

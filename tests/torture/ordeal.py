@@ -18,6 +18,7 @@ import asyncpg
 
 import remit
 from remit.bootstrap import open_store
+from tests.patience import patient
 from tests.postgres import PostgresForTests
 from tests.torture import checker
 from tests.torture.checker import Faults, History, Limits
@@ -26,6 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOK_SECONDS = 0.1
 LEFT_IN_ORDER = (0, -signal.SIGTERM)
 """How a worker ends that is asked to leave; one that has only just been started knows no better than to die of it."""
+STUCK_SECONDS = 60
+"""After this long without a change, what is left counts as stuck."""
 NOTHING: Mapping[str, str] = {}
 QUIET_LOOKS = 3
 """How many looks in a row must find nothing left to do."""
@@ -43,11 +46,9 @@ class Settings(NamedTuple):
     workers: int = 3
     clients: int = 2
     concurrency: int = 8
-    lease_seconds: float = 2.0
+    lease_seconds: float = 2.5
     fleet: int = 16
     explore: int = 4
-    patience_seconds: float = 60.0
-    """How long nothing may change before whatever is left counts as stuck."""
 
 
 class Report(NamedTuple):
@@ -104,7 +105,9 @@ class Place:
 
     async def _fetch(self, statement: str) -> list[tuple[Any, ...]]:
         if self._connection is None:
-            self._connection = await asyncpg.connect(self.url, server_settings={"search_path": "remit", "application_name": "ordeal"}, timeout=5)
+            self._connection = await asyncpg.connect(
+                self.url, server_settings={"search_path": "remit", "application_name": "ordeal"}, timeout=patient(5)
+            )
         return [tuple(row) for row in await self._connection.fetch(statement)]
 
 
@@ -127,14 +130,15 @@ class Worker:
     def end(self, number: int = signal.SIGKILL) -> int:
         """Send a signal and wait for its end."""
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(patient(60))
 
 
 class Ordeal:
     """One run of it."""
 
     def __init__(self, settings: Settings, place: Place, folder: Path) -> None:
-        self._settings, self._place, self._folder = settings, place, folder
+        self._settings = settings._replace(lease_seconds=patient(settings.lease_seconds))
+        self._place, self._folder = place, folder
         self._random = Random(settings.seed)
         self._workers: list[Worker] = []
         self._started = 0
@@ -151,7 +155,7 @@ class Ordeal:
             self._torment(clients)
             for client in clients:
                 client.stdin.close()  # type: ignore[union-attr]
-            codes = [client.wait(60) for client in clients]
+            codes = [client.wait(patient(60)) for client in clients]
             said = [(self._folder / f"c{number}.errors").read_text()[-600:] for number in range(len(codes))]
             trouble = [f"client {number} ended with {code}: {said[number]}" for number, code in enumerate(codes) if code]
             trouble += self._dismiss()
@@ -219,7 +223,7 @@ class Ordeal:
     def _torment(self, clients: list["subprocess.Popen[bytes]"]) -> None:
         """Do one cruel thing after the other, spread over the work that is done, until all is done and quiet."""
         deeds = self._deeds()
-        quiet, seen, patience = 0, (-1, -1), time.monotonic() + self._settings.patience_seconds
+        quiet, seen, patience = 0, (-1, -1), time.monotonic() + patient(STUCK_SECONDS)
         while quiet < QUIET_LOOKS:
             time.sleep(LOOK_SECONDS)
             self._replace_the_dead()
@@ -231,7 +235,7 @@ class Ordeal:
             if deeds and ended >= deeds[0][0] and self._do(deeds[0][1]):
                 deeds.pop(0)
             if (ended, events) != seen:
-                seen, patience = (ended, events), time.monotonic() + self._settings.patience_seconds
+                seen, patience = (ended, events), time.monotonic() + patient(STUCK_SECONDS)
             if time.monotonic() > patience or any(client.poll() is not None for client in clients):
                 return
             done = not (jobs or questions or deeds) and not any(worker.until for worker in self._workers) and self._all_created()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import patient
 from tests.torture import checker
 from tests.torture.checker import Event, Faults, History, Limits, Raw
 
@@ -381,7 +382,7 @@ def test_an_event_that_is_there_twice_or_missing_is_caught() -> None:
 
 def test_the_judge_knows_nothing_of_remit() -> None:
     code = "import sys, tests.torture.checker; print([name for name in sys.modules if name.partition('.')[0] == 'remit'])"
-    alone = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    alone = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=patient(60), check=True)
     assert alone.stdout == "[]\n"
 
 

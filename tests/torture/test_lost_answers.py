@@ -19,6 +19,7 @@ from remit.errors import Conflict, Unacknowledged
 from remit.ports import Claim, Claimed, Lease, Store, Topic, Watch, WorkerRow
 from remit.testing import Scripted
 from tests.crash.around import LosesAnswers
+from tests.patience import patient
 from tests.torture import checker
 from tests.torture.checker import Faults, History, Limits
 from tests.torture.client import Mix
@@ -85,7 +86,7 @@ class Caller:
     async def answer_until_quiet(self) -> None:
         """Answer every question until nothing is left to do."""
         asked = {"statuses": ["open"], "task": None, "after": 0, "number": 0, "limit": 1000}
-        async with asyncio.timeout(60), self._core.store.watch() as bell:
+        async with asyncio.timeout(patient(60)), self._core.store.watch() as bell:
             while True:
                 questions = await self._core.store.select("interactions", asked)
                 for row in questions:
@@ -105,7 +106,7 @@ async def test_answers_that_are_lost_under_load_double_nothing(durable_url: str,
         stores = [Unreliable(store, random) for _ in range(3)]
         cores = [Core(each, SystemClock("UTC", each.now), AgentRegistry()) for each in stores]
         for core in cores[1:]:
-            await stack.enter_async_context(working(core, Scripted(), WorkerOptions(heartbeat_seconds=20.0, cron=NEVER)))
+            await stack.enter_async_context(working(core, Scripted(), WorkerOptions(heartbeat_seconds=patient(20), cron=NEVER)))
         caller, mix = Caller(cores[0]), Mix(random, tmp_path, "ann", TASKS)
         async with asyncio.TaskGroup() as group:
             while mix.made < TASKS:

@@ -20,6 +20,7 @@ import pytest
 
 from remit.bootstrap.store import open_service
 from remit.domain import command as cmd
+from tests.patience import patient
 from tests.postgres import PostgresForTests
 from tests.torture import checker
 from tests.torture.ordeal import LEFT_IN_ORDER, Place, Worker
@@ -28,8 +29,7 @@ SLOT_MS = 100
 TASKS = 4
 TURNS = 10
 KILLS = 6
-LEASE_SECONDS = 1.0
-OPTIONS = {"slot_ms": SLOT_MS, "concurrency": 4, "heartbeat_seconds": LEASE_SECONDS, "cron": "* * * * *"}
+OPTIONS = {"slot_ms": SLOT_MS, "concurrency": 4, "cron": "* * * * *"}
 DONE = f"SELECT (SELECT COUNT(*) FROM task WHERE state = 'done') = {TASKS}, (SELECT COUNT(*) FROM fired)"
 HOLDERS = "SELECT worker FROM job WHERE key = 'tick' AND worker IS NOT NULL"
 
@@ -80,9 +80,10 @@ def test_every_tick_fires_once_and_in_order_whoever_is_killed(place: Place, tmp_
 
 def torment(place: Place, folder: Path, random: Random) -> int:
     """Kill or stop whoever holds the tick, now and then, until every task has had its turns; how many kills there were."""
-    kills, deadline = 0, time.monotonic() + 120
+    kills, deadline, lease_seconds = 0, time.monotonic() + patient(120), patient(1)
+    options = {**OPTIONS, "heartbeat_seconds": lease_seconds}
     when = sorted(random.sample(range(1, TURNS - 1), KILLS))
-    with two_workers(place, folder) as workers:
+    with two_workers(place, folder, options) as workers:
         while time.monotonic() < deadline:
             time.sleep(0.01)
             over, fired = (place.ask(DONE) or [(False, 0)])[0]
@@ -95,20 +96,20 @@ def torment(place: Place, folder: Path, random: Random) -> int:
             kills += 1
             if random.random() < 0.3:
                 victim.process.send_signal(signal.SIGSTOP)
-                time.sleep(LEASE_SECONDS * 1.5)
+                time.sleep(lease_seconds * 1.5)
                 victim.process.send_signal(signal.SIGCONT)
             else:
                 victim.end()
                 workers.remove(victim)
-                workers.append(Worker(place.url, folder, f"worker-{kills}", OPTIONS))
+                workers.append(Worker(place.url, folder, f"worker-{kills}", options))
         for worker in workers:
             assert worker.end(signal.SIGTERM) in LEFT_IN_ORDER, worker.errors.read_text()
     return kills
 
 
 @contextmanager
-def two_workers(place: Place, folder: Path) -> Iterator[list[Worker]]:
-    workers = [Worker(place.url, folder, f"first-{number}", OPTIONS) for number in range(2)]
+def two_workers(place: Place, folder: Path, options: dict[str, Any]) -> Iterator[list[Worker]]:
+    workers = [Worker(place.url, folder, f"first-{number}", options) for number in range(2)]
     try:
         yield workers
     finally:

@@ -13,8 +13,8 @@ import pytest
 from tests.postgres import PostgresForTests
 from tests.torture.ordeal import Settings, on_postgres, on_sqlite
 
-SQLITE = Settings(seed=0, tasks=2000, kills=30, stops=2, lease_seconds=2.5)
-POSTGRES = Settings(seed=0, tasks=2000, kills=30, stops=2, restarts=2, cuts=2, clients=1, lease_seconds=2.5)
+SQLITE = Settings(seed=0, tasks=2000, kills=30, stops=2)
+POSTGRES = Settings(seed=0, tasks=2000, kills=30, stops=2, restarts=2, cuts=2, clients=1)
 
 
 def test_the_short_form_is_not_too_short() -> None:

@@ -49,7 +49,7 @@ OF_A_RUN: tuple[type[Any], ...] = (
     cmd.ReserveBudget,
     cmd.SettleBudget,
 )
-ALL: tuple[type[Any], ...] = (*get_args(cmd.Operation), *get_args(cmd.Signal), cmd.EndTime, cmd.UpdateTask, cmd.CreateSubtask)
+ALL: tuple[type[Any], ...] = (*get_args(cmd.Operation), *get_args(cmd.Signal), cmd.EndTime, cmd.ExcludeDowntime, cmd.UpdateTask, cmd.CreateSubtask)
 
 
 def _fitting(task: Task) -> tuple[type[Any], ...]:
@@ -60,7 +60,17 @@ def _fitting(task: Task) -> tuple[type[Any], ...]:
         case State.RUNNING:
             return (*OF_A_RUN, cmd.AwaitSubtask, cmd.CreateSubtask, cmd.UpdateSteps, cmd.CompleteTask, cmd.LoseRun, cmd.SendMessage, cmd.PauseTask)
         case State.WAITING:
-            return (cmd.Respond, cmd.FireTimer, cmd.EndTime, cmd.Tick, cmd.RunTask, cmd.SendMessage, cmd.PauseTask)
+            return (
+                cmd.Respond,
+                cmd.FireTimer,
+                cmd.EndTime,
+                cmd.ExcludeDowntime,
+                cmd.Tick,
+                cmd.AwaitTask,
+                cmd.RunTask,
+                cmd.SendMessage,
+                cmd.PauseTask,
+            )
         case State.PAUSED:
             return (cmd.ResumeTask, cmd.ResumeTask, cmd.YieldRun, cmd.ReleaseRun, cmd.LoseRun, cmd.Respond, cmd.FireTimer, cmd.WaiveCriterion)
         case State.VERIFYING:
@@ -134,6 +144,13 @@ def _brief(random: Random, world: World) -> dict[str, Any]:
     }
 
 
+def _task(random: Random, world: World, _: Task) -> cmd.CreateTask:
+    brief = _brief(random, world)
+    if random.random() < 0.3:
+        return cmd.CreateCached(**brief, cache_key="k")
+    return cmd.CreateDelegated(**brief) if random.random() < 0.3 else cmd.CreateTask(**brief)
+
+
 def _subtask(random: Random, world: World, task: Task) -> cmd.CreateSubtask:
     link = {"task_id": task.id, "step_index": _maybe(random, random.randint(0, 2)), "wait": random.choice(("wake", "block", "none"))}
     brief: dict[str, Any] = {**link, **_brief(random, world)}
@@ -179,7 +196,7 @@ def _question(random: Random, task: Task) -> str:
 
 
 FIELDS: dict[type[Any], Callable[[Random, World, Task], cmd.Command]] = {
-    cmd.CreateTask: lambda r, w, _: cmd.CreateCached(**_brief(r, w), cache_key="k") if r.random() < 0.3 else cmd.CreateTask(**_brief(r, w)),
+    cmd.CreateTask: _task,
     cmd.CreateSubtask: _subtask,
     cmd.UpdateTask: _update,
     cmd.CompleteTask: lambda r, _, t: cmd.CompleteTask(task_id=t.id, outputs=_given(r), summary=_maybe(r, "Did it")),
@@ -205,6 +222,7 @@ FIELDS: dict[type[Any], Callable[[Random, World, Task], cmd.Command]] = {
     cmd.Respond: lambda r, _, t: cmd.Respond(interaction_id=_question(r, t), answer="This"),
     cmd.NotifyUser: lambda _, __, t: cmd.NotifyUser(task_id=t.id, message="Half way"),
     cmd.CreateGuide: lambda r, _, __: cmd.CreateGuide(title=r.choice(WORDS), body="Try again"),
+    cmd.AwaitTask: lambda _, __, t: cmd.AwaitTask(task_id=t.id),
     cmd.StartRun: lambda r, _, t: cmd.StartRun(task_id=t.id, worker=r.choice(("w1", "w2"))),
     cmd.DeliverUpdates: lambda r, _, t: cmd.DeliverUpdates(task_id=t.id, turn=r.randint(0, 3), session_id=t.session_id or _maybe(r, "s2", 0.1)),
     cmd.AwaitSubtask: lambda r, w, t: cmd.AwaitSubtask(task_id=t.id, child_id=_child(r, w, t), call_id=_maybe(r, "call-2", 0.7)),
@@ -216,6 +234,9 @@ FIELDS: dict[type[Any], Callable[[Random, World, Task], cmd.Command]] = {
     cmd.FailRun: lambda r, _, t: cmd.FailRun(task_id=t.id, error="Broken", permanent=r.random() < 0.1),
     cmd.TimeOutRun: lambda _, __, t: cmd.TimeOutRun(task_id=t.id, error="Silent"),
     cmd.LoseRun: lambda r, _, t: cmd.LoseRun(task_id=t.id, run_id=t.run.id if t.run and r.random() < 0.8 else f"{t.id}-r000001"),
+    cmd.ExcludeDowntime: lambda r, _, t: cmd.ExcludeDowntime(
+        task_id=t.id, since=NOW - timedelta(seconds=r.randrange(60)), until=NOW + timedelta(seconds=r.randrange(60))
+    ),
     cmd.FireTimer: lambda r, _, t: cmd.FireTimer(task_id=t.id, timer_id=_waited(r, t, "timer", f"{t.id}-t1")),
     cmd.EndTime: lambda r, _, t: cmd.EndTime(task_id=t.id, seconds=0.0, report=r.random() < 0.7),
     cmd.Tick: lambda _, __, t: cmd.Tick(task_id=t.id),

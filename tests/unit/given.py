@@ -147,6 +147,11 @@ def finish(text: str = "All green", **fields: Any) -> cmd.FinishRun:
     return cmd.FinishRun(task_id="1", final_message=text, **fields)
 
 
+def finish_twice(text: str = "All green") -> tuple[TaskCommand, ...]:
+    """A final message, the reminder of what it left open, and a final message again."""
+    return finish(text), cmd.DeliverUpdates(task_id="1"), finish(text)
+
+
 def plan_of(*titles: str) -> tuple[Step, ...]:
     """Open steps."""
     return tuple(Step(title=title) for title in titles)
@@ -180,7 +185,7 @@ class World:
         decided = self.plan(command, actor, run_id)
         for stream, happened in decided.events.items():
             for event in happened:
-                self.happen(stream, event, actor)
+                self.happen(stream, event, decided.actors.get(stream, actor))
         self.tell(decided)
         return self.tasks[decided.task_id] if decided.task_id else next(iter(self.tasks.values()))
 
@@ -258,7 +263,7 @@ def _answer(need: ask.Need, world: World) -> Any:
         case ask.EndedChildren(task_id=task_id):
             return frozenset(task.id for task in tasks.values() if task.parent_id == task_id and task.state.terminal)
         case ask.Ends(ids=ended_ids):
-            return {task_id: ask.End(tasks[task_id].state, tasks[task_id].summary, tasks[task_id].failure_reason) for task_id in ended_ids}
+            return {task_id: ask.End.of(tasks[task_id]) for task_id in ended_ids}
         case ask.KnownGuides(ids=guide_ids):
             return frozenset(guide_ids) & world.guides
         case ask.KnownAgents():
@@ -271,12 +276,29 @@ def _answer(need: ask.Need, world: World) -> Any:
             return world.answers.get(interaction_id)
         case ask.SeenFiles(files=files):
             return {wanted: Seen(wanted.path not in world.lost, world.lost.get(wanted.path, "")) for wanted in files}
+        case ask.NextSlot(after=after):
+            return after.replace(minute=0) + timedelta(hours=1)
+        case ask.AtStart(task_id=task_id):
+            return _at_start(world, task_id)
+        case ask.LiveOfSeries(series_id=series_id):
+            alive = [task for task in tasks.values() if series_id in (task.id, task.series_id) and not task.state.terminal]
+            return alive[-1] if alive else None
         case ask.Fresh():
             return _fresh(world)
         case ask.FreshMany(count=count):
             return [_fresh(world) for _ in range(count)]
         case _:
             assert_never(need)
+
+
+def _at_start(world: World, task_id: str) -> Task | None:
+    task: Task | None = None
+    for entry in world.entries:
+        if entry.stream == task_id and isinstance(entry.event, ev.TaskStarted):
+            return task
+        if entry.stream == task_id:
+            task = evolve(task, entry)
+    return None
 
 
 def _fresh(world: World) -> NewIds:

@@ -29,8 +29,18 @@ def notes(head: str, origin: Origin = "claude") -> dict[str, tuple[str, str]]:
 def test_a_plain_file_gives_an_agent_with_the_default_tools() -> None:
     found = reading("---\nname: reviewer\ndescription: Reviews changes.\n---\n\nYou review.\n\nWell.\n")
     assert found.agent == Agent(id="reviewer", description="Reviews changes.", source=".claude/agents/file-name.md", prompt="You review.\n\nWell.")
-    assert [(note.field, note.verdict) for note in found.notes] == [("name", "honoured"), ("description", "honoured")]
+    assert [(note.field, note.verdict) for note in found.notes] == [("name", "honoured"), ("description", "honoured"), ("tools", "mapped")]
     assert found.agent.tools == READING
+
+
+def test_a_file_without_tools_is_said_to_read_only_and_how_to_change_that() -> None:
+    told = (
+        "to LS, Glob, Grep, Read, TodoWrite, since the file has no tools: it only reads here. "
+        "To let it change files or run commands, add a line such as `tools: Read, Grep, Edit, Bash`"
+    )
+    assert notes("name: a")["tools"] == ("mapped", told)
+    assert notes("name: a\ntools: Read, Edit")["tools"] == ("honoured", "Read, Edit")
+    assert "tools" not in notes("name: a\nreadonly: true"), "the author has said so"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +191,7 @@ def test_a_wrong_value_is_dropped_with_a_word_and_nothing_else_is(head: str) -> 
 def test_a_missing_description_is_a_problem_but_no_end() -> None:
     found = reading("---\nname: a\n---\nYou help.")
     assert found.agent is not None
-    assert [note.verdict for note in found.notes] == ["honoured", "problem"]
+    assert [note.verdict for note in found.notes] == ["honoured", "problem", "mapped"]
 
 
 def test_a_file_that_is_no_yaml_is_read_and_said_to_be_none() -> None:

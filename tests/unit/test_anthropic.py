@@ -7,6 +7,7 @@ import pytest
 from remit.adapters.models.anthropic import AnthropicGateway
 from remit.adapters.models.endpoint import Endpoint
 from remit.domain.message import Delta, ModelSettings, Request, Thinking, user
+from remit.domain.model import ModelFailed
 from tests.modelserver import ModelServer, Raw, Reply, Say, Status, sse
 
 ASK = Request("claude", "", (user("Hi"),))
@@ -17,8 +18,10 @@ async def ask(*replies: Reply, request: Request = ASK) -> tuple[Any, ModelServer
     async with ModelServer("anthropic").running() as server:
         server.replies = list(replies)
         gateway = AnthropicGateway("key", server.url, endpoint=Endpoint("test"))
-        answer = await gateway.request(request, on_part=told.append)
-        await gateway.close()
+        try:
+            answer = await gateway.request(request, on_part=told.append)
+        finally:
+            await gateway.close()
     return answer, server, told
 
 
@@ -77,3 +80,37 @@ async def test_what_does_not_come_again_is_not_marked_for_the_cache(texts: tuple
     body = server.asked[0].body
     blocks = [*body["system"], *(block for message in body["messages"] for block in message["content"])]
     assert {block["text"] for block in blocks if "cache_control" in block} == {"Be brief.", *marked}
+
+
+@pytest.mark.parametrize("effort", [None, "high"])
+async def test_thoughts_of_another_endpoint_are_left_out_of_one_conversation(effort: Any) -> None:
+    answer, _, _ = await ask(Raw(tuple(map(sse, THOUGHT))))
+    said = "messages.1.content.0: Invalid `signature` in `thinking` block"
+    refusal = Status(400, {"type": "error", "error": {"type": "invalid_request_error", "message": said}})
+    settings = ModelSettings(effort=effort)
+    request = ASK._replace(messages=(user("Hi"), answer.message, user("And?")), settings=settings)
+    last, server, _ = await ask(refusal, Say(("ok",)), request=request)
+    assert last.text == "ok"
+    blocks = [[block["type"] for block in asked.body["messages"][1]["content"]] for asked in server.asked]
+    assert blocks == [["thinking", "redacted_thinking", "text"], ["text"]]
+    assert [asked.body.get("thinking") for asked in server.asked] == [{"type": "adaptive"} if effort else None] * 2
+
+
+async def test_a_block_may_be_complete_when_it_starts() -> None:
+    used = {"type": "tool_use", "id": "t", "name": "Read", "input": {"path": "a"}}
+    events = (
+        {"type": "message_start", "message": {}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hello"}},
+        {"type": "content_block_start", "index": 1, "content_block": used},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"input_tokens": 9, "output_tokens": 7}},
+        {"type": "message_stop"},
+    )
+    answer, _, _ = await ask(Raw(tuple(map(sse, events))))
+    assert (answer.text, [call.arguments for call in answer.calls]) == ("Hello", [{"path": "a"}])
+    assert tuple(answer.tokens)[:2] == (9, 7)
+
+
+async def test_an_error_without_a_type_is_said() -> None:
+    wrong = Raw((b'{"error": {"message": "the prompt is too long for Acme"}}',), content_type="application/json")
+    with pytest.raises(ModelFailed, match="the prompt is too long for Acme"):
+        await ask(wrong)

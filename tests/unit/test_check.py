@@ -33,7 +33,7 @@ def test_a_check_of_somebodys_own_is_taken_and_called_unverified(check: Any) -> 
         ({"file": None}, "acceptance[1].check.file: is missing; expected a value."),
         ({"file": " "}, "acceptance[1].check.file: is blank; expected 1 to 4,096 characters."),
         ({"file": "a", "contains": ""}, "acceptance[1].check.contains: is blank; expected 1 to 10,000 characters."),
-        ({"file": "a", "contans": "x"}, "acceptance[1].check.contans: is not a field here; expected contains, perhaps."),
+        ({"file": "a", "contans": "x"}, "acceptance[1].check.contans: is not a field here. Did you mean contains?"),
         ({"file": "a", "equals": "x"}, "acceptance[1].check.equals: is not a field here; expected one of file, contains."),
         ({"file": "a", "output": "b"}, "acceptance[1].check: has both file and output; expected one of them; another criterion can have the other."),
         ({"output": ["a"]}, "acceptance[1].check.output: is a list; expected text."),

@@ -12,7 +12,8 @@ from remit.adapters.models.endpoint import Endpoint
 from remit.adapters.models.offline import OfflineGateway
 from remit.adapters.models.wire import WireGateway
 from remit.domain.choice import Choices, ModelChoice
-from remit.errors import InvalidParam
+from remit.domain.model import ModelFailed, explain
+from remit.errors import InvalidParam, Unavailable
 
 KEY = "sk-canary-000111222333444555"
 
@@ -38,13 +39,14 @@ def test_nothing_set_is_offline(tmp_path: Path) -> None:
 
 async def test_variables_set_both_tiers(tmp_path: Path) -> None:
     found = choices(tmp_path, LLM_MODEL_ID="big", LLM_API_KEY=KEY, LLM_BASE_URL="http://h/v1", LIGHT_LLM_MODEL_ID="small")
-    assert found.tiers == {"main": ModelChoice("big", "http://h/v1", KEY, None, "LLM_MODEL_ID"),
-                           "light": ModelChoice("small", "http://h/v1", KEY, None, "LIGHT_LLM_MODEL_ID")}  # fmt: skip
+    main = ModelChoice("big", "http://h/v1", KEY, None, "LLM_MODEL_ID", key_origin="LLM_API_KEY", key_setting="LLM_API_KEY")
+    light = main._replace(model="small", origin="LIGHT_LLM_MODEL_ID", key_setting="LIGHT_LLM_API_KEY")
+    assert found.tiers == {"main": main, "light": light}
     desk = ModelDesk(found)
-    main, light = desk.resolve("main"), desk.resolve("light")
-    assert (main.model, light.model, main.gateway is light.gateway) == ("big", "small", True)
-    assert main.shown == "main: big at http://h/v1"
-    assert KEY not in f"{desk!r} {main!r} {desk.states()!r}"
+    first, second = desk.resolve("main"), desk.resolve("light")
+    assert (first.model, second.model, first.gateway is second.gateway) == ("big", "small", True)
+    assert first.shown == "main: big at http://h/v1"
+    assert KEY not in f"{desk!r} {first!r} {desk.states()!r}"
     assert [state.name for state in desk.states()] == ["http://h/v1"]
     await desk.close()
 
@@ -152,7 +154,7 @@ def test_no_key_of_the_user_goes_where_a_workspace_says(tmp_path: Path, workspac
         for tier in found.tiers:
             try:
                 shown = ModelDesk(found).resolve(tier).shown
-            except InvalidParam:
+            except Unavailable:
                 continue
             assert "evil" not in shown or found.tiers[tier].api_key == "theirs"
 
@@ -181,7 +183,7 @@ def test_a_task_may_name_a_provider(model: str, kind: type[object], name: str) -
     desk = ModelDesk(Choices({}, {"openai": KEY, "anthropic": KEY}))
     chosen = desk.resolve(model)
     assert (type(chosen.gateway), chosen.model) == (kind, name)
-    with pytest.raises(InvalidParam, match=r"(OPENAI|ANTHROPIC)_API_KEY"):
+    with pytest.raises(Unavailable, match=r"(OPENAI|ANTHROPIC)_API_KEY"):
         ModelDesk(Choices({}, {})).resolve(model)
 
 
@@ -209,3 +211,76 @@ def test_another_provider_needs_the_library(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("remit.adapters.models.pydantic_ai.LIBRARY", "no_such_library")
     with pytest.raises(InvalidParam, match=r"remit\[providers\]"):
         ModelDesk(Choices({}, {})).resolve("groq:llama")
+
+
+@pytest.mark.parametrize("address", ["", 'base_url = "http://h/v1"\n'], ids=["provider", "address"])
+def test_a_variable_that_should_hold_the_key_is_named_if_it_is_not_set(tmp_path: Path, address: str) -> None:
+    user = f'[models.main]\nmodel = "anthropic:claude-x"\n{address}api_key_env = "MY_KEY"\n'
+    found = choices(tmp_path, user=user)
+    assert found.missing_keys == ["MY_KEY is not set. It holds the API key of the main model (api_key_env)."]
+    for tier in ("main", "light"):
+        if address:
+            refused = explain(ModelFailed("authentication", "HTTP 401"), "claude-x", ModelDesk(found).resolve(tier).origin)
+        else:
+            with pytest.raises(Unavailable) as raised:
+                ModelDesk(found).resolve(tier)
+            refused = str(raised.value)
+            assert "MY_KEY, which holds its API key (api_key_env), is not set." in refused
+        assert refused.endswith("Set MY_KEY in the environment.")
+        assert "LLM_API_KEY" not in refused
+    assert choices(tmp_path, user=user, MY_KEY=KEY).missing_keys == []
+
+
+def test_a_missing_variable_is_no_fault_if_another_key_is_used(tmp_path: Path) -> None:
+    user = '[models.main]\nmodel = "anthropic:claude-x"\napi_key_env = "MY_KEY"\n'
+    for name in ("LLM_API_KEY", "ANTHROPIC_API_KEY"):
+        found = choices(tmp_path, user=user, **{name: KEY})
+        assert found.missing_keys == []
+        assert ModelDesk(found).resolve("main").origin.key == name
+
+
+DIALECT = """\
+[models.main]
+model = "m"
+base_url = "http://h/v1"
+effort = "medium"
+api = "responses"
+parallel_tool_calls = false
+strict_turns = true
+"""
+
+
+async def test_how_an_endpoint_is_spoken_to_is_set_for_each_tier(tmp_path: Path) -> None:
+    found = choices(tmp_path, user=DIALECT, LIGHT_LLM_MODEL_ID="l")
+    main, light = found.tiers["main"], found.tiers["light"]
+    assert (main.effort, main.api, main.parallel_tool_calls, main.strict_turns) == ("medium", "responses", False, True)
+    assert (light.effort, light.api, light.parallel_tool_calls, light.strict_turns) == (None, "responses", False, True)
+    desk = ModelDesk(found)
+    assert (desk.resolve("main").effort, desk.resolve("light").effort) == ("medium", None)
+    await desk.close()
+
+
+@pytest.mark.parametrize("line", ['effort = "huge"', 'api = "soap"', "parallel_tool_calls = 1", 'strict_turns = "yes"'])
+def test_a_way_to_speak_that_is_not_known_is_ignored_and_told(tmp_path: Path, line: str) -> None:
+    found = choices(tmp_path, user=f'[models.main]\nmodel = "m"\n{line}\n')
+    name = line.partition(" ")[0]
+    assert found.ignored[0].startswith(f"models.main.{name} in ")
+    assert found.tiers["main"] == found.tiers["main"]._replace(effort=None, api="chat", parallel_tool_calls=True, strict_turns=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('effort = "extreme"', "one of none, low, medium, high"),
+        ('strict_turns = "yes"', "true or false"),
+        ("parallel_tool_calls = 0", "true or false"),
+        ('api = "completions"', "one of chat, responses"),
+        ("concurrency = 0", "a whole number from 1"),
+        ("price_input = -1", "a number from 0"),
+        ("base_url = 7", "text"),
+        ("colour = 1", ""),
+    ],
+)
+def test_a_value_that_is_wrong_is_ignored_with_what_would_be_right(tmp_path: Path, line: str, expected: str) -> None:
+    (ignored,) = choices(tmp_path, user=f'[models.main]\nmodel = "m"\n{line}\n').ignored
+    assert ignored.partition(": expected ")[2] == expected

@@ -16,7 +16,7 @@ from remit.domain.record import MISSING, fields, is_record, replace
 from remit.domain.value import Task
 from remit.domain.wire import dumps, plain
 from remit.errors import UnknownEvent
-from tests.unit.given import CREATED, ENDED, LIVE, NOW, given
+from tests.unit.given import CREATED, ENDED, LIVE, NOW, created, given
 
 GOLDEN = [json.loads(line) for line in (Path(__file__).parent.parent / "golden" / "events.jsonl").read_text(encoding="utf-8").splitlines()]
 LANGUAGES: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent.parent / "golden" / "language.json").read_text(encoding="utf-8"))
@@ -132,8 +132,7 @@ def _shape(hint: Any) -> Any:
 
 def test_a_task_needs_a_reader_of_the_newest_language_that_it_has_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ev, "LANGUAGE", 3)
-    monkeypatch.setitem(ev.SINCE, ev.MessageSent, 3)
-    monkeypatch.setitem(ev.SINCE, ev.TaskRevised, 2)
+    monkeypatch.setattr(ev, "SINCE", {ev.MessageSent: 3, ev.TaskRevised: 2})
     task = given(CREATED)
     heard = evolve(task, replace(ENTRY, version=task.version + 1))
     later = evolve(heard, replace(ENTRY, version=heard.version + 1, event=ev.TaskRevised(title="Another")))
@@ -145,9 +144,24 @@ def test_a_task_needs_a_reader_of_the_newest_language_that_it_has_heard(monkeypa
         task_of(document)
 
 
-def test_a_task_can_begin_in_a_newer_language(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ev.SINCE, ev.TaskCreated, 2)
-    assert given(CREATED).language == 2
+def test_a_task_can_begin_in_a_newer_language() -> None:
+    assert given(created(awaited=True)).language == 2
+
+
+def test_an_event_that_uses_no_added_field_is_of_the_first_language() -> None:
+    """If this failed, every task from before would differ from its replay."""
+    assert given(CREATED).language == 1
+
+
+def test_every_field_that_an_older_event_got_is_named_with_its_language() -> None:
+    """If this fails: name the new field in ADDED."""
+    added: dict[str, dict[str, int]] = {}
+    for language in range(2, ev.LANGUAGE + 1):
+        before, now = LANGUAGES[str(language - 1)], LANGUAGES[str(language)]
+        for name in before.keys() & now.keys():
+            for field in now[name][1].keys() - before[name][1].keys():
+                added.setdefault(name, {})[field] = language
+    assert {kind.__name__: fields for kind, fields in ev.ADDED.items()} == added
 
 
 # Old shapes.
@@ -256,3 +270,15 @@ def test_a_task_with_everything_survives_its_row() -> None:
     task = given(whole)
     assert isinstance(task, Task)
     assert task_of(dumps(plain(task))) == task
+
+
+def test_a_task_that_an_agent_paused_before_replays_to_the_row_that_it_has() -> None:
+    """Older versions did not record whether an agent paused a task."""
+    task = given(CREATED)
+    version = task.version + 1
+    paused = event_of("TaskPaused", {})
+    entry = replace(ENTRY, version=version, actor="agent:general", event=paused)
+    after = evolve(task, entry)
+    assert (after.paused_by_agent, after.language) == (False, 1)
+    newer = evolve(task, replace(entry, event=ev.TaskPaused(by_agent=True)))
+    assert (newer.paused_by_agent, newer.language) == (True, 2)

@@ -26,6 +26,7 @@ from tests.unit.given import (
     created,
     events,
     finish,
+    finish_twice,
     given,
     judged,
     only,
@@ -47,7 +48,7 @@ def running(**fields: Any) -> Task:
 
 def test_missing_outputs_are_listed_before_any_other_objection() -> None:
     task = running(outputs=REPORT)
-    with pytest.raises(InvalidParam, match="outputs: lacks report, data") as refused:
+    with pytest.raises(InvalidParam, match="outputs: missing required outputs: report, data") as refused:
         events(task, COMPLETE, PLAN)
     assert refused.value.details["missing"] == ["report", "data"]
     with pytest.raises(Forbidden):
@@ -56,7 +57,7 @@ def test_missing_outputs_are_listed_before_any_other_objection() -> None:
 
 def test_an_output_of_null_is_missing_and_an_empty_one_is_there() -> None:
     task = running(outputs=REPORT)
-    with pytest.raises(InvalidParam, match="lacks report"):
+    with pytest.raises(InvalidParam, match=r"missing required outputs?: report"):
         events(task, cmd.CompleteTask(task_id="1", outputs={"report": None, "data": []}))
     assert then(task, cmd.CompleteTask(task_id="1", outputs={"report": "", "data": []})).state is State.DONE
 
@@ -120,7 +121,7 @@ def test_everything_missing_or_wrong_is_said_at_once() -> None:
     with pytest.raises(InvalidParam) as refused:
         events(task, cmd.CompleteTask(task_id="1", outputs={"rows": [1, "x"], "page": "here", "more": 7}))
     assert str(refused.value) == (
-        "outputs: lacks report; expected every required output of task 1. outputs.rows[1]: is text; expected integer. "
+        "outputs: missing required output: report. Add report to outputs. outputs.rows[1]: is text; expected integer. "
         "outputs.page: is 'here'; expected an absolute URL. outputs.more: is not text; expected text, since its kind is text."
     )
     assert (refused.value.details["missing"], refused.value.details["wrong"]) == (["report"], ["rows", "page", "more"])
@@ -189,7 +190,7 @@ def test_outputs_given_with_a_rejected_claim_need_not_be_given_again() -> None:
 
 
 def test_status_done_checks_the_outputs_too() -> None:
-    with pytest.raises(InvalidParam, match="lacks report"):
+    with pytest.raises(InvalidParam, match=r"missing required outputs?: report"):
         events(running(outputs=REPORT), cmd.UpdateTask(task_id="1", status="done"))
 
 
@@ -256,7 +257,7 @@ def test_under_explicit_completion_a_final_message_only_ends_the_run() -> None:
 
 
 def test_open_steps_hold_automatic_completion() -> None:
-    task = by_run(running(steps=(Step(title="Look", done=True), Step(title="Build"))), finish())
+    task = by_run(running(steps=(Step(title="Look", done=True), Step(title="Build"))), *finish_twice())
     assert (task.state, task.wait and task.wait.on[0].kind) == (State.WAITING, "tick")
     task = then(task, cmd.UpdateStep(task_id="1", index=1, done=True), cmd.Tick(task_id="1"))
     assert run_once(task, finish()).state is State.DONE
@@ -340,15 +341,15 @@ def test_verification_says_what_stands_behind_done(acceptance: tuple[Criterion, 
 def test_one_failing_check_among_others_rejects_the_claim() -> None:
     other = Criterion(id="c3", text="It is fast", check={"file": "fast"})
     task = judged(by_run(running(acceptance=(CHECKED, other)), finish()), False, True)
-    assert (task.state, task.queued[-1].content) == (State.PENDING, "- The tests pass (green: 2 failed)")
+    assert (task.state, "c1: The tests pass" in task.queued[-1].content, "c3" in task.queued[-1].content) == (State.PENDING, True, False)
     assert [item.status for item in task.acceptance] == ["fail", "pass"]
 
 
 def test_a_rejected_claim_reaches_the_agent_as_an_update() -> None:
     claimed = by_run(running(acceptance=(CHECKED,)), finish())
     task = judged(claimed, False)
-    assert (task.state, task.rounds, task.queued[0].type) == (State.PENDING, 1, "acceptance")
-    assert (task.queued[0].update_id, task.queued[0].content) == ("1-u1", "- The tests pass (green: 2 failed)")
+    assert (task.state, task.rounds, task.queued[0].type) == (State.PENDING, 1, "rejection")
+    assert (task.queued[0].update_id, "\n  Found: green: 2 failed.\n" in task.queued[0].content) == ("1-u1", True)
 
 
 def test_after_two_rejected_rounds_the_task_fails() -> None:

@@ -1,10 +1,12 @@
 """Settings: where they come from, which one wins, and what is made for its owner alone."""
 
+import pwd
 from pathlib import Path
 
 import pytest
 
 from remit import config
+from remit.adapters.mark import marks_folder
 from remit.bootstrap.worker import WorkerOptions, options_of
 from remit.domain.record import replace
 from remit.errors import InvalidParam, NotFound
@@ -19,6 +21,17 @@ def workspace(root: Path, text: str = "") -> Path:
     config.make_workspace(root)
     (root / ".remit" / "config.toml").write_text(text)
     return root
+
+
+def test_a_user_without_an_account_or_a_home_can_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_account(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", no_account)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert config.load(workspace(tmp_path), env={}).workspace == tmp_path
+    assert marks_folder() == Path("/.local/state/remit/marks")
 
 
 def test_the_workspace_is_found_from_below(tmp_path: Path) -> None:

@@ -125,14 +125,6 @@ def test_a_schema_that_cannot_be_checked_is_refused_by_its_place(schema: Any, pl
     assert expected in problem.expected
 
 
-def test_without_an_engine_for_patterns_they_are_refused_and_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conform, "_re2", lambda: None)
-    problem = unusable({"pattern": "^a"}, "s")
-    assert problem is not None
-    assert "google-re2" in problem.problem
-    assert faults({"pattern": "^a"}, "b", "v") == []
-
-
 _LAUGHS = {"$defs": {f"n{n}": {"allOf": [{"$ref": f"#/$defs/n{n + 1}"}] * 10} for n in range(30)} | {"n30": {"type": "string"}}, "$ref": "#/$defs/n0"}
 _DEEP = json.loads('{"a":' * 30 + "1" + "}" * 30)
 

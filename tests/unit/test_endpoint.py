@@ -105,7 +105,7 @@ async def test_a_call_that_is_canceled_counts_for_nothing(time: Time) -> None:
 async def test_an_agent_that_recovers_is_forgotten(time: Time) -> None:
     shared = endpoint(time)
     with pytest.raises(ModelFailed):
-        await shared.call(script(ModelFailed("context_too_long", "x")), agent="a")
+        await shared.call(script(ModelFailed("rejected_request", "x")), agent="a")
     assert shared.state().agents["a"].failures == 1
     await shared.call(script("ok"), agent="a")
     assert shared.state().agents == {}

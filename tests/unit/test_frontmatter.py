@@ -1,5 +1,6 @@
 """Front matter: strict where it can be, line by line where it must be, and never in the way."""
 
+from time import process_time
 from typing import Any
 
 import pytest
@@ -184,3 +185,10 @@ def _trimmed(value: Any) -> Any:
     if isinstance(value, list):
         return [_trimmed(item) for item in value]
     return "".join(value.split()) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_a_long_run_of_blanks_costs_little(quote: str) -> None:
+    started = process_time()
+    read(f"---\nname: {quote}{' ' * 250_000}x{quote}\n---\nBody", KNOWN)
+    assert process_time() - started < 5  # in quadratic time it would be a minute

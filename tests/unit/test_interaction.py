@@ -4,8 +4,9 @@ import pytest
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain.record import replace
 from remit.domain.value import State
-from remit.errors import Conflict, Forbidden, NotFound, StaleRun
+from remit.errors import Conflict, Forbidden, InvalidParam, NotFound, StaleRun
 from tests.unit.given import (
     BOB,
     BUILD,
@@ -16,7 +17,7 @@ from tests.unit.given import (
     World,
     by_run,
     events,
-    finish,
+    finish_twice,
     given,
     plan_of,
     run_once,
@@ -29,11 +30,11 @@ ASIDE = cmd.AskUser(task_id="1", question="Which one?", blocking=False)
 ANSWER = cmd.Respond(interaction_id="1-q1", answer="a")
 
 
-def waiting_world() -> World:
+def waiting_world(question: cmd.AskUser = ASK) -> World:
     world = World()
     world.add()
     world.start("1")
-    world.by_run(ASK)
+    world.by_run(question)
     world.by_run(cmd.YieldRun(task_id="1"))
     return world
 
@@ -51,6 +52,39 @@ def test_an_answer_lets_the_task_go_on() -> None:
     world = waiting_world()
     task = world.do(ANSWER)
     assert (task.state, task.wait, task.questions) == (State.PENDING, None, ())
+
+
+def test_an_answer_outside_the_options_is_refused_and_the_options_are_named() -> None:
+    world = waiting_world()
+    with pytest.raises(InvalidParam, match=r"answer: is 'c', which is not an option of question 1-q1; expected one of 'a', 'b'"):
+        world.do(cmd.Respond(interaction_id="1-q1", answer="c"))
+    assert world.tasks["1"].questions, "the question stays open"
+
+
+@pytest.mark.parametrize("typed", ["use the new one", "  Use the\tnew one\n", "USE THE NEW ONE"])
+def test_an_option_may_be_typed_in_other_case_and_with_other_spaces(typed: str) -> None:
+    world = waiting_world(replace(ASK, options=("Use the new  one", "Wait")))
+    world.do(cmd.Respond(interaction_id="1-q1", answer=typed))
+    answered = world.entries[-1].event
+    assert isinstance(answered, ev.UserInteractionResponded)
+    assert answered.answer == "Use the new  one", "the agent reads its own option"
+
+
+def test_an_answer_that_may_mean_two_options_is_refused() -> None:
+    world = waiting_world(replace(ASK, options=("Yes", "yes", "No")))
+    with pytest.raises(InvalidParam, match="expected one of 'Yes', 'yes', 'No'"):
+        world.do(cmd.Respond(interaction_id="1-q1", answer="YES"))
+    world.do(cmd.Respond(interaction_id="1-q1", answer="yes"))
+
+
+@pytest.mark.parametrize("question", [replace(ASK, allow_other=True), replace(ASK, options=()), replace(ASK, options=(), allow_other=True)])
+def test_another_answer_is_accepted_where_it_was_allowed_or_nothing_was_offered(question: cmd.AskUser) -> None:
+    world = World()
+    world.add()
+    world.start("1")
+    world.by_run(question)
+    world.by_run(cmd.YieldRun(task_id="1"))
+    assert world.do(cmd.Respond(interaction_id="1-q1", answer="c")).questions == ()
 
 
 def test_a_second_answer_is_refused_with_who_was_first() -> None:
@@ -96,7 +130,7 @@ def test_the_answer_to_a_question_that_did_not_block_comes_as_a_message() -> Non
 
 
 def test_the_answer_to_a_question_that_did_not_block_wakes_a_task_that_waits_for_a_tick() -> None:
-    task = by_run(given(made(steps=plan_of("Look")), *RUNNING[1:]), ASIDE, finish())
+    task = by_run(given(made(steps=plan_of("Look")), *RUNNING[1:]), ASIDE, *finish_twice())
     assert task.state is State.WAITING
     assert then(task, ANSWER).state is State.PENDING
 

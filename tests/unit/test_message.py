@@ -46,6 +46,17 @@ def test_an_excerpt_is_short_and_holds_no_key(secret: str) -> None:
     assert secret not in shown
 
 
+@pytest.mark.parametrize("key", ["", "k", "token", "sk-1"])
+def test_a_short_key_is_left_alone_inside_other_words(key: str) -> None:
+    said = "The limit of 1024 tokens is reached by task-10."
+    assert excerpt(said, (key,)) == said
+
+
+@pytest.mark.parametrize("key", ["k", "EMPTY", "sk-1", "a.b"])
+def test_a_short_key_that_stands_alone_is_removed(key: str) -> None:
+    assert excerpt(f"The key {key}, or '{key}', is wrong.", (key,)) == "The key [redacted], or '[redacted]', is wrong."
+
+
 def test_a_failure_knows_whether_trying_again_can_help() -> None:
     assert ModelFailed("authentication", "no").permanent
     assert not ModelFailed("overloaded", "later", retry_after=3).permanent

@@ -122,7 +122,7 @@ def test_without_a_search_what_can_be_listed_is_listed() -> None:
 
 def test_more_lines_than_were_asked_for_are_not_counted_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FILES, "many.txt", ["needle"] * 200)
-    assert "Searched for: `needle` (at least 100 lines), in 1 file together." in run("Find `needle`")[0].text
+    assert "Searched for `needle` (at least 100 lines). The lines are in 1 file." in run("Find `needle`")[0].text
 
 
 def test_only_tools_that_are_offered_are_used() -> None:

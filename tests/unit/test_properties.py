@@ -98,6 +98,7 @@ def _makes_sense(task: Task) -> None:
     assert (task.archived_at is not None) == task.state.terminal
     assert not task.state.terminal or (task.queued, task.questions, task.reserved, task.clock_since) == ((), (), (), None)
     assert (task.reason is not None) == (task.state in (State.FAILED, State.CANCELED))
+    assert not (task.delegated and task.waits_for_tick), "somebody waits for a task that waits for a tick"
 
 
 @settings(patient, max_examples=300)

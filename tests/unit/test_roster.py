@@ -39,14 +39,15 @@ def test_the_built_in_agents_are_as_promised() -> None:
 
 def test_roles_say_what_matters() -> None:
     found = by_id(roster())
-    assert roles.DELEGATION in found["build"].prompt
-    assert all(word in roles.DELEGATION for word in ("complex", "at the same time", "`light` for simple", "`main` for work that needs\nreasoning"))
-    assert all(word in roles.SUBAGENT for word in ("You are a sub-agent", "only the tools you are given", "concisely"))
+    assert roles.DELEGATION in role_prompt(found["build"], found["build"].tools)
+    assert all(word in roles.DELEGATION for word in ("complex", "in parallel", "`light` for simple", "`main`\nfor work that needs reasoning"))
+    assert all(word in roles.SUBAGENT for word in ("You are a sub-agent", "only the tools that you are given", "Be brief"))
     for agent in BUILT_IN:
-        assert (roles.SUBAGENT in role_prompt(agent)) is (agent.id != "build")
-        assert agent.prompt == role_prompt(agent)
-    assert role_prompt(Agent(id="a", description="", prompt="You help.")) == f"You help.\n\n{roles.SUBAGENT}"
-    assert role_prompt(Agent(id="a", description="")) == roles.SUBAGENT
+        prompt = role_prompt(agent, agent.tools)
+        assert (roles.SUBAGENT in prompt) is (agent.id != "build")
+        assert prompt.startswith(f"You are {agent.id}.")
+    assert role_prompt(Agent(id="a", description="", prompt="You help."), READING) == f"You help.\n\n{roles.SUBAGENT}"
+    assert role_prompt(Agent(id="a", description=""), READING) == roles.SUBAGENT
 
 
 @pytest.mark.parametrize("name", ["explore", "plan"])

@@ -8,6 +8,7 @@ import pytest
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.due import ends_at, run_job
+from remit.domain.evolve import evolve
 from remit.domain.value import Limits, State, Task, ToolCount, Usage
 from remit.errors import Conflict, StaleRun
 from tests.unit.given import (
@@ -31,6 +32,7 @@ from tests.unit.given import (
     created,
     events,
     finish,
+    finish_twice,
     given,
     plan_of,
     run_once,
@@ -158,7 +160,7 @@ def test_a_limit_ends_the_task_and_is_not_retried(reason: str) -> None:
 
 def idle_runs(task: Task, count: int) -> Task:
     for _ in range(count):
-        task = run_once(then(task, cmd.Tick(task_id="1")), cmd.DeliverUpdates(task_id="1"), finish("Nothing to do"))
+        task = run_once(then(task, cmd.Tick(task_id="1")), cmd.DeliverUpdates(task_id="1"), *finish_twice("Nothing to do"))
     return task
 
 
@@ -168,6 +170,7 @@ def test_three_runs_without_progress_put_the_task_into_the_inbox() -> None:
     task = idle_runs(task, 1)
     assert (task.state, task.wait and [item.kind for item in task.wait.on]) == (State.WAITING, ["user"])
     assert "3 runs in a row made no progress" in task.questions[0].question
+    assert task.questions[0].asked_by == "system:engine", "the agent asked nothing"
     assert "Nothing to do" in task.questions[0].question
     assert then(task, cmd.Tick(task_id="1")).state is State.WAITING
 
@@ -181,7 +184,7 @@ def test_an_answer_from_the_inbox_starts_the_count_afresh() -> None:
 
 def test_progress_starts_the_count_afresh() -> None:
     task = idle_runs(given(created(steps=plan_of("Look", "Build"))), 2)
-    task = run_once(then(task, cmd.Tick(task_id="1")), cmd.UpdateStep(task_id="1", index=0, done=True), finish())
+    task = run_once(then(task, cmd.Tick(task_id="1")), cmd.UpdateStep(task_id="1", index=0, done=True), *finish_twice())
     assert task.idle_runs == 0
     assert idle_runs(task, 2).questions == ()
 
@@ -205,7 +208,7 @@ def test_what_was_said_during_the_last_answer_keeps_the_run_alive() -> None:
     task = then(given(*RUNNING), cmd.SendMessage(task_id="1", message="Wait"))
     task = by_run(task, finish())
     assert (task.state, task.run is not None, len(task.queued)) == (State.RUNNING, True, 1)
-    with pytest.raises(Conflict, match="news"):
+    with pytest.raises(Conflict, match="update that you have not read"):
         by_run(task, cmd.CompleteTask(task_id="1"))
     assert by_run(task, cmd.DeliverUpdates(task_id="1"), finish()).state is State.DONE
 
@@ -249,6 +252,56 @@ def test_a_report_that_is_lost_is_asked_for_again() -> None:
     assert run is not None
     task = world.do(cmd.LoseRun(task_id="1", run_id=run.id))
     assert (task.state, task.overdue, ends_at(task, 60)) == (State.WAITING, None, world.now)
+
+
+def test_the_clock_of_a_lost_run_stops_at_its_last_heartbeat() -> None:
+    world = World(now=NOW + timedelta(seconds=51))
+    world.tasks["1"] = given(*RUNNING)
+    seen = NOW + timedelta(seconds=6)
+    task = world.do(cmd.LoseRun(task_id="1", run_id="1-r000001", last_seen_at=seen))
+    assert (task.state, task.duration, task.clock_since) == (State.PENDING, 6, None)
+
+
+def test_a_lost_run_of_which_nothing_was_heard_takes_no_time() -> None:
+    world = World(now=NOW + timedelta(seconds=51))
+    world.tasks["1"] = given(*RUNNING)
+    assert world.do(cmd.LoseRun(task_id="1", run_id="1-r000001")).duration == 0
+
+
+def test_a_lost_run_of_an_older_version_counts_as_it_did() -> None:
+    task = given(*RUNNING)
+    lost = ev.Entry(id="e", stream="1", version=9, at=NOW + timedelta(seconds=51), actor="system:engine", event=ev.RunLost(run_id="1-r000001"))
+    assert evolve(task, lost).duration == 51
+
+
+def test_the_clock_of_a_blocked_task_goes_on_after_its_run_was_lost() -> None:
+    world = World(now=NOW + timedelta(seconds=51))
+    world.tasks["1"] = given(*RUNNING, CHILD, AWAITED)
+    seen = NOW + timedelta(seconds=6)
+    task = world.do(cmd.LoseRun(task_id="1", run_id="1-r000001", last_seen_at=seen))
+    assert (task.state, task.duration, task.clock_since) == (State.WAITING, 6, world.now)
+
+
+def test_time_without_a_worker_is_left_out_once() -> None:
+    world = blocked_until(100)
+    since = NOW + timedelta(seconds=10)
+    for _ in range(3):
+        task = world.do(cmd.ExcludeDowntime(task_id="1", since=since, until=NOW + timedelta(seconds=100)))
+        assert (task.duration, task.clock_since) == (10, NOW + timedelta(seconds=100))
+    world.now += timedelta(seconds=1)
+    task = world.do(cmd.ExcludeDowntime(task_id="1", since=since, until=world.now))
+    assert (task.duration, task.clock_since) == (10, world.now), "what was worked before is kept"
+    assert ends_at(task, 60) == world.now + timedelta(seconds=50)
+
+
+def test_only_a_clock_that_runs_can_be_moved() -> None:
+    world = World(now=NOW + timedelta(seconds=100))
+    downtime = cmd.ExcludeDowntime(task_id="1", since=NOW, until=world.now)
+    world.tasks["1"] = given(*WAITING_TICK)
+    assert world.plan(downtime).events == {}
+    world.tasks["1"] = given(*RUNNING)
+    (excluded,) = world.plan(downtime).events["1"]
+    assert excluded == ev.DowntimeExcluded(since=NOW, until=world.now), "a worker that stood still says so of its own run"
 
 
 def test_the_clock_counts_runs_and_not_the_queue() -> None:
@@ -368,9 +421,10 @@ BESIDE: list[cmd.Operation] = [
 
 
 def family() -> World:
+    """A task with two subtasks, of which one is canceled."""
     world = World()
     world.add(under=world.add())
-    world.do(cmd.CancelTask(task_id=world.add()))
+    world.do(cmd.CancelTask(task_id=world.add(under="1")))
     world.start("1")
     return world
 

@@ -162,24 +162,24 @@ done              CONFLICT   CONFLICT    CONFLICT   CONFLICT     CONFLICT  CONFL
 failed            CONFLICT   CONFLICT    CONFLICT   CONFLICT     CONFLICT  CONFLICT              CONFLICT      no effect
 canceled          CONFLICT   CONFLICT    CONFLICT   CONFLICT     CONFLICT  CONFLICT              CONFLICT      no effect
 
-state             await_subtask  settle_subtask  set_timer  reserve_budget  settle_budget  vouch_result
-draft             CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-pending           CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-pending, session  CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-running, run      stays          stays           stays      stays           stays          no effect
-running, session  CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-waiting, person   CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-waiting, call     CONFLICT       pending         CONFLICT   CONFLICT        CONFLICT       CONFLICT
-waiting, tick     CONFLICT       pending         CONFLICT   CONFLICT        CONFLICT       CONFLICT
-waiting, timer    CONFLICT       pending         CONFLICT   CONFLICT        CONFLICT       CONFLICT
-waiting, wake     CONFLICT       pending         CONFLICT   CONFLICT        CONFLICT       CONFLICT
-paused, pending   CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-paused, run       stays          stays           stays      stays           stays          no effect
-paused, person    CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-verifying         CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-done              CONFLICT       no effect       CONFLICT   CONFLICT        CONFLICT       CONFLICT
-failed            CONFLICT       no effect       CONFLICT   CONFLICT        CONFLICT       CONFLICT
-canceled          CONFLICT       no effect       CONFLICT   CONFLICT        CONFLICT       CONFLICT
+state             await_task  await_subtask  settle_subtask  set_timer  reserve_budget  settle_budget  vouch_result
+draft             stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
+pending           stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
+pending, session  stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
+running, run      stays       stays          stays           stays      stays           stays          no effect
+running, session  stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
+waiting, person   stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
+waiting, call     stays       CONFLICT       pending         CONFLICT   CONFLICT        CONFLICT       CONFLICT
+waiting, tick     pending     CONFLICT       pending         CONFLICT   CONFLICT        CONFLICT       CONFLICT
+waiting, timer    stays       CONFLICT       pending         CONFLICT   CONFLICT        CONFLICT       CONFLICT
+waiting, wake     stays       CONFLICT       pending         CONFLICT   CONFLICT        CONFLICT       CONFLICT
+paused, pending   stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
+paused, run       stays       stays          stays           stays      stays           stays          no effect
+paused, person    stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
+verifying         stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
+done              no effect   CONFLICT       no effect       CONFLICT   CONFLICT        CONFLICT       CONFLICT
+failed            no effect   CONFLICT       no effect       CONFLICT   CONFLICT        CONFLICT       CONFLICT
+canceled          no effect   CONFLICT       no effect       CONFLICT   CONFLICT        CONFLICT       CONFLICT
 """
 """`stays`: something is recorded and the state is as before; `no effect`: nothing is recorded."""
 

@@ -9,7 +9,7 @@ from remit.domain import event as ev
 from remit.domain.policy import narrowed
 from remit.domain.value import Limits, State, Tools
 from remit.errors import Conflict, Forbidden, InvalidParam, LimitExceeded, NotFound, StaleRun
-from tests.unit.given import ANN, BUILD, PLAN, World, at_depth, child_of, finish, states
+from tests.unit.given import ANN, BUILD, PLAN, World, at_depth, child_of, finish, finish_twice, states
 
 
 def subtask(task_id: str = "1", **fields: object) -> cmd.CreateSubtask:
@@ -180,7 +180,10 @@ def test_a_parent_is_told_how_its_subtask_ended(end: cmd.Operation, settled: tup
     world = World()
     world.add(under=world.add())
     world.do(end)
-    assert world.entries[-1].event == ev.SubtaskSettled(child_id="2", state=settled[0], summary=settled[1], failure_reason=settled[2])
+    told = world.entries[-1].event
+    assert isinstance(told, ev.SubtaskSettled)
+    assert (told.child_id, told.state, told.summary, told.failure_reason) == ("2", *settled)
+    assert (told.update_id, (told.report or "").partition(" ")[0]) == ("1-u1", "Task")
 
 
 def test_a_parent_is_told_of_each_end_once_and_of_several_at_once() -> None:
@@ -289,7 +292,8 @@ def test_a_subtask_that_nobody_waits_for_does_not_wake_its_parent() -> None:
     world = World()
     world.add(under=world.add(steps=(cmd.NewStep(title="Look"),)), wait="none")
     world.start("1")
-    world.by_run(finish())
+    for said in finish_twice():
+        world.by_run(said)
     world.do(cmd.CompleteTask(task_id="2"))
     assert world.tasks["1"].state is State.WAITING
 

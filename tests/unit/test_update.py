@@ -37,9 +37,9 @@ ALL = cmd.UpdateTask(
 
 def test_there_is_one_update_for_each_changed_field_the_agent_must_know() -> None:
     assert events(given(CREATED), ALL) == [
-        ev.InstructionsUpdated(update_id="1-u1", instructions="Otherwise"),
-        ev.AcceptanceUpdated(update_id="1-u2", acceptance=(Criterion(id="c1", text="It is blue"),)),
-        ev.OutputsUpdated(update_id="1-u3", outputs=(Output(name="report"), Output(name="data", kind="json"))),
+        ev.InstructionsUpdated(update_id="1-u1", instructions="Otherwise", terms_version=2),
+        ev.AcceptanceUpdated(update_id="1-u2", acceptance=(Criterion(id="c1", text="It is blue"),), terms_version=2),
+        ev.OutputsUpdated(update_id="1-u3", outputs=(Output(name="report"), Output(name="data", kind="json")), terms_version=2),
     ]
 
 

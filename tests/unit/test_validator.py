@@ -44,7 +44,7 @@ def problem(field: str, value: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("titel", "title, perhaps"), ("acceptence", "acceptance, perhaps"), ("depend_on", "depends_on, perhaps")]
+    ("name", "meant"), [("titel", "Did you mean title?"), ("acceptence", "Did you mean acceptance?"), ("depend_on", "Did you mean depends_on?")]
 )
 def test_an_unknown_field_is_refused_with_what_was_perhaps_meant(name: str, meant: str) -> None:
     assert problems(cmd.CreateTask, {"title": "Fix it", name: "x"}) == {name: f"is not a field here; {meant}"}
@@ -56,7 +56,7 @@ def test_an_unknown_field_like_nothing_is_refused_with_the_known_ones() -> None:
 
 def test_an_unknown_field_inside_a_value_is_named_with_its_path() -> None:
     said = problems(cmd.CreateTask, {"title": "Fix it", "steps": ["a", {"title": "b", "doen": True}], "limits": {"max_turn": 1}})
-    assert said == {"steps[1].doen": "is not a field here; done, perhaps", "limits.max_turn": "is not a field here; max_turns, perhaps"}
+    assert said == {"steps[1].doen": "is not a field here; Did you mean done?", "limits.max_turn": "is not a field here; Did you mean max_turns?"}
 
 
 @pytest.mark.parametrize("raw", [{}, {"title": None}])

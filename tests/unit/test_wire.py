@@ -1,5 +1,6 @@
 """What only endpoints of the chat completions kind do."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from remit.adapters.models.endpoint import Endpoint
 from remit.adapters.models.wire import WireGateway
 from remit.domain.message import Delta, Message, ModelSettings, Request, Thinking, ToolResult, user
+from remit.domain.model import ModelFailed
 from remit.errors import InvalidParam
 from tests.modelserver import ModelServer, Raw, Reply, Say, Status, sse
 
@@ -18,8 +20,10 @@ async def ask(*replies: Reply, request: Request = ASK) -> tuple[Any, ModelServer
     async with ModelServer("openai").running() as server:
         server.replies = list(replies)
         gateway = WireGateway(base_url=server.url, endpoint=Endpoint("test"))
-        answer = await gateway.request(request, on_part=told.append)
-        await gateway.close()
+        try:
+            answer = await gateway.request(request, on_part=told.append)
+        finally:
+            await gateway.close()
     return answer, server, told
 
 
@@ -38,6 +42,103 @@ async def test_calls_without_index_or_id_are_told_apart() -> None:
     )
     assert [(call.name, call.arguments) for call in answer.calls] == [("Read", {"x": 1}), ("LS", {"y": 2}), ("Glob", {})]
     assert len({call.call_id for call in answer.calls}) == 3
+
+
+@pytest.mark.parametrize("index", [{"index": 0}, {}])
+async def test_calls_with_one_index_and_one_id_are_two_calls(index: dict[str, int]) -> None:
+    def call(raw: str) -> Any:
+        return {"tool_calls": [{**index, "id": "a", "function": {"name": "Read", "arguments": raw}}]}
+
+    answer, _, _ = await ask(deltas(call('{"x": 1}'), call('{"y": 2}'), call("")))
+    assert [call.arguments for call in answer.calls] == [{"x": 1}, {"y": 2}]
+    assert len({call.call_id for call in answer.calls}) == 2
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ['"{\\"x\\": 1}"'],
+        [{}, {"x": 1}],
+        [{"x": 1}],
+        ['{"x"', ": 1}"],
+    ],
+)
+async def test_arguments_may_be_an_object_or_json_in_json(pieces: list[Any]) -> None:
+    first = {"index": 0, "id": "a", "function": {"name": "Read", "arguments": pieces[0]}}
+    others = [{"index": 0, "function": {"arguments": piece}} for piece in pieces[1:]]
+    answer, _, _ = await ask(deltas(*({"tool_calls": [call]} for call in (first, *others))))
+    assert [call.arguments for call in answer.calls] == [{"x": 1}]
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "said"),
+    [
+        ("<think>hm\n</think>\n\nHello", "hm", "Hello"),
+        ("\n<think></think>Hello", "", "Hello"),
+        ("hm\nhm\n</think>\n\nHello", "hm\nhm", "Hello"),
+        ("<think>hm", "hm", ""),
+        ("A thought ends with </think>.", "", "A thought ends with </think>."),
+        ("Write:\n```\na\n</think>\n```", "", "Write:\n```\na\n</think>\n```"),
+        ("Say <think>a\n</think>\nb", "", "Say <think>a\n</think>\nb"),
+    ],
+)
+async def test_thoughts_in_the_text_are_not_the_answer(text: str, thought: str, said: str) -> None:
+    answer, _, _ = await ask(deltas({"content": text[:3]}, {"content": text[3:]}, finish="stop"))
+    assert answer.text == said
+    assert "".join(part.text for part in answer.parts if isinstance(part, Thinking)) == thought
+    history = (user("Hi"), answer.message, user("And?"))
+    _, server, _ = await ask(Say(("ok",)), request=ASK._replace(messages=history))
+    assert server.asked[0].body["messages"][1] == {"role": "assistant", "content": said}
+
+
+async def test_a_whole_message_may_be_the_only_frame_of_a_stream() -> None:
+    message = {"role": "assistant", "content": "Hello"}
+    only = sse({"choices": [{"message": message, "finish_reason": "stop"}]})
+    assert (await ask(Raw((only,))))[0].text == "Hello"
+    again = Raw((sse({"choices": [{"delta": {"content": "Hello"}}]}), only))
+    assert (await ask(again))[0].text == "Hello"
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
+async def test_blank_lines_may_keep_a_connection_open_before_a_whole_answer(content_type: str) -> None:
+    whole = json.dumps({"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]})
+    pieces = (b"\n", b"\n\n", whole[:9].encode(), whole[9:].encode())
+    assert (await ask(Raw(pieces, content_type=content_type)))[0].text == "Hello"
+
+
+async def test_a_stream_may_begin_with_a_byte_order_mark() -> None:
+    reply = deltas({"content": "Hello"}, finish="stop")
+    first, *others = reply.pieces
+    marked = Raw((b"\xef\xbb\xbf" + first, *others))
+    assert (await ask(marked))[0].text == "Hello"
+
+
+ENDED = {"index": 0, "delta": {"content": ""}, "finish_reason": "error"}
+WRONG = {"code": 400, "message": "the prompt is too long for Acme"}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"error": WRONG, "choices": [ENDED]},
+        {"choices": [{**ENDED, "error": WRONG}]},
+        {"error": WRONG["message"]},
+        {"message": WRONG["message"]},
+        {"detail": WRONG["message"]},
+        {"object": "error", **WRONG},
+    ],
+)
+@pytest.mark.parametrize("place", ["first", "middle", "whole", "list"])
+async def test_what_went_wrong_is_said_wherever_an_endpoint_says_it(frame: Any, place: str) -> None:
+    begun = sse({"choices": [{"delta": {"content": "Hel"}}]})
+    document = json.dumps([frame] if place == "list" else frame).encode()
+    if place in ("whole", "list"):
+        reply = Raw((document,), content_type="application/json")
+    else:
+        reply = Raw((begun, sse(frame)) if place == "middle" else (sse(frame),))
+    with pytest.raises(ModelFailed, match="the prompt is too long for Acme") as failed:
+        await ask(reply)
+    assert failed.value.kind == "context_overflow"
 
 
 async def test_a_call_without_a_name_is_kept_with_the_reason() -> None:

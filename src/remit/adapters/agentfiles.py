@@ -14,6 +14,8 @@ MAX_BYTES = 256 * 1024
 MAX_FILES = 1000
 MAX_DEPTH = 8
 
+NOT_MARKDOWN = "is not read: an agent here is a Markdown file such as reviewer.md with front matter"
+
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not blocking: what looked like a file a moment ago may be a pipe when it is opened.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -103,6 +105,8 @@ class _Walk:
                         yield self._problem((*above, name), f"and those after it were not read: at most {MAX_FILES} files")
                     return
                 yield self._linked((*above, name)) if is_link else self._file((*above, name), folder)
+            elif self._is_foreign(name, is_folder):
+                yield self._problem((*above, name), NOT_MARKDOWN)
 
     def _inside(self, folder: int, path: tuple[str, ...]) -> Iterator[AgentFile]:
         try:
@@ -119,6 +123,11 @@ class _Walk:
         if self._place.origin == "folder":
             return len(above) == 1 and name == "agent.json"
         return name.lower().endswith(".md") and name.lower() != "readme.md" and not is_folder
+
+    def _is_foreign(self, name: str, is_folder: bool) -> bool:
+        """True for a definition in another format in remit's own folder, where it was put on purpose."""
+        is_definition = name.lower().endswith((".toml", ".json", ".yaml", ".yml"))
+        return self._place.origin == "remit" and is_definition and not is_folder
 
     def _linked(self, path: tuple[str, ...]) -> AgentFile:
         """A link to another file of the same place is fine; it is opened by where it leads, without following anything."""

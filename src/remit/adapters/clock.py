@@ -36,7 +36,10 @@ class SystemClock:
         from cronsim import CronSim, CronSimError
 
         try:
-            return next(CronSim(cron, after.astimezone(ZoneInfo(self.timezone)))).astimezone(UTC)
+            # In the hour that a clock shows twice, local times may lie before `after`.
+            local = CronSim(cron, after.astimezone(ZoneInfo(self.timezone)))
+            slots = (slot.astimezone(UTC) for slot in local)
+            return next(slot for slot in slots if slot > after)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:  # a folder of zones, such as Europe, is an OSError
             if isinstance(error, CronSimError):
                 raise _no_cron(cron) from error

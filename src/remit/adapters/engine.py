@@ -7,8 +7,10 @@ handler that fails or is cancelled leaves its job claimed, and the lease runs ou
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -23,8 +25,8 @@ from pgqueuer.domain.types import Channel, HealthCheckId, JobId, QueueEntrypoint
 from pgqueuer.ports import RepositoryPort
 
 from remit.domain.due import SIGNALS
-from remit.errors import RemitError
-from remit.ports import Claim, JobQueue, Lease, Postponed, Store, Taken, WorkerRow
+from remit.errors import RemitError, RolledBack, Unavailable
+from remit.ports import Claim, JobQueue, Lease, Postponed, ServedTrees, Store, Taken, WorkerRow
 
 DEQUEUE_SECONDS = 1.0
 """How long an idle worker sleeps at most, in case a notice got lost."""
@@ -69,11 +71,20 @@ class Engine:
         failed: Callable[[Exception], None],
         fleet: int = 0,
         models: Callable[[], str] = str,
+        scope: ServedTrees | None = None,
+        after_gap: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store, self._row, self._handler, self._lease_seconds, self._models = store, row, handler, lease_seconds, models
         self._failed = failed
         """Told at once of what nobody foresaw: the manager itself says it only when all that is under way has ended."""
-        self._queue = _Queue(store, row, limits, lease_seconds, fleet, failed)
+        self._scope = scope
+        self._queue = _Queue(store, row, limits, lease_seconds, fleet, failed, scope)
+        self._after_gap = after_gap
+        """Called before the first heartbeat after a silence that was longer than a lease."""
+        self._heard_at = -math.inf
+        self._adopted = asyncio.Event()
+        if scope is not None:
+            scope.on_adopt = self._on_adopt
         self._manager = _Manager(cast("RepositoryPort", self._queue), CHANNEL)  # of which it calls what is below
         self._manager.min_dequeue_poll_interval = timedelta(seconds=SOON_SECONDS)
         for queue in (SIGNALS, *limits):
@@ -85,7 +96,8 @@ class Engine:
         beating = asyncio.create_task(self._beat())
         listening = asyncio.create_task(self._listen())
         try:
-            await self._store.beat(self._row, [])
+            await self._store.beat(self._seen(), [])
+            self._heard_at = time.monotonic()
             await self._manager.run(
                 dequeue_timeout=timedelta(seconds=DEQUEUE_SECONDS),
                 heartbeat_timeout=timedelta(seconds=self._lease_seconds),
@@ -109,6 +121,16 @@ class Engine:
         """How many runs are under way here."""
         return self._queue.running
 
+    @property
+    def is_heard(self) -> bool:
+        """True while the store has had a heartbeat within the time of a lease."""
+        return self.silent_seconds < self._lease_seconds
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the last heartbeat was asked for that the store has had."""
+        return time.monotonic() - self._heard_at
+
     async def _dispatch(self, job: Job) -> None:
         current = asyncio.current_task()
         assert current is not None
@@ -123,6 +145,9 @@ class Engine:
                 raise
             log.warning("%s is no longer held here, and was stopped", key)
             current.uncancel()
+        except Unavailable as error:
+            log.warning("%s could not be ended: %s", key, error)
+            raise RetryRequested(timedelta(seconds=DEQUEUE_SECONDS)) from None
         except Exception:
             log.exception("%s failed in a way nobody foresaw", key)
             raise RetryRequested(timedelta(seconds=min(2.0**tries, 60.0))) from None
@@ -138,13 +163,18 @@ class Engine:
         last = time.monotonic()
         away = False
         while True:
-            await asyncio.sleep(pause)
+            await self._until_due(pause)
             jobs = list(self._queue.working)
             asked = time.monotonic()
             end = last + self._lease_seconds * 0.9
             try:
                 async with asyncio.timeout(end - asked if asked < end else pause):  # who was held up for long may still be the holder
-                    lost = await self._store.beat(self._row._replace(running=self.running, models=self._models()), jobs)
+                    if self._scope is not None:
+                        await self._scope.refresh()
+                    if self._after_gap is not None and not self.is_heard:
+                        await self._after_gap()
+                    lost = await self._store.beat(self._seen(), jobs)
+                self._heard_at = asked
                 last, away = asked, False
             except Exception as error:  # noqa: BLE001 - leases must be kept whatever happens
                 if not isinstance(error, RemitError | TimeoutError | OSError):
@@ -152,11 +182,29 @@ class Engine:
                 if time.monotonic() + pause < end:
                     continue
                 if jobs or not away:
-                    left = f"{len(jobs)} under way here, left to others" if jobs else "nothing is under way here"
-                    log.warning("the store could not be told for %.1f s that this worker lives; %s", time.monotonic() - last, left)
+                    log.warning("Lost contact with the store for %.1f s. %s", time.monotonic() - last, _given_up(self.running))
                 last, lost, away = time.monotonic(), set(jobs), True
             for job in lost & self._queue.working.keys():
                 self._queue.working[job].cancel(LOST)
+
+    def _on_adopt(self) -> None:
+        """Look for jobs of a tree that is served from now on, and tell others that it is."""
+        self._queue.driver.ring()
+        self._adopted.set()
+
+    async def _until_due(self, pause: float) -> None:
+        """Wait until a heartbeat is due: after a pause, or soon after a tree was adopted."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._adopted.wait()
+        if self._adopted.is_set():
+            await asyncio.sleep(min(SOON_SECONDS, pause))  # several may be adopted together
+            self._adopted.clear()
+
+    def _seen(self) -> WorkerRow:
+        """The worker as others see it now."""
+        scope = "" if self._scope is None else self._scope.shown
+        return self._row._replace(running=self.running, models=self._models(), scope=scope)
 
     async def _listen(self) -> None:
         """Ring the manager's bell whenever there may be a job."""
@@ -173,10 +221,17 @@ class _Queue:
     """What PgQueuer asks of a repository, answered by the store's queue."""
 
     def __init__(
-        self, store: JobQueue, row: WorkerRow, limits: Mapping[str, int], lease_seconds: float, fleet: int, failed: Callable[[Exception], None]
+        self,
+        store: JobQueue,
+        row: WorkerRow,
+        limits: Mapping[str, int],
+        lease_seconds: float,
+        fleet: int,
+        failed: Callable[[Exception], None],
+        scope: ServedTrees | None,
     ) -> None:
         self._store, self._row, self._limits, self._lease_seconds, self._fleet = store, row, limits, lease_seconds, fleet
-        self._failed = failed
+        self._failed, self._scope = failed, scope
         self.driver = _Driver()
         self.qbe = _Environment()
         self.taken: dict[int, Taken] = {}
@@ -185,6 +240,8 @@ class _Queue:
         """How many runs were claimed and are not over."""
         self._next: float | None = None
         self._drained = False
+        self._refused = False
+        """True while the store is refused because it went back in time; that is said once."""
 
     @property
     def room(self) -> int:
@@ -219,6 +276,11 @@ class _Queue:
         told, self.driver.rung = self.driver.rung, False
         try:
             jobs = await self._claimed(told=told)
+        except RolledBack as error:
+            if not self._refused:
+                log.error("no more work is claimed: %s", error)
+            self._refused, self._next = True, DEQUEUE_SECONDS
+            return []
         except RemitError as error:
             log.warning("the queue cannot be read: %s", error)
             self._next = DEQUEUE_SECONDS
@@ -237,8 +299,23 @@ class _Queue:
         if self._drained and not told:
             self._drained = False
             return []
-        claim = Claim(self._row.worker, self._limits, min(self.room, RUNS_AT_ONCE), SIGNALS_AT_ONCE, self._lease_seconds, self._fleet)
+        roots = None if self._scope is None else self._scope.roots
+        if roots == ():
+            self._next = None
+            return []
+        claim = Claim(
+            self._row.worker,
+            self._limits,
+            min(self.room, RUNS_AT_ONCE),
+            SIGNALS_AT_ONCE,
+            self._lease_seconds,
+            self._fleet,
+            roots,
+        )
         jobs, self._next = await self._store.claim(claim)
+        if self._refused:
+            log.warning("the store is sound again; work is claimed")
+            self._refused = False
         if jobs:
             runs = sum(job.queue != SIGNALS for job in jobs)
             # Who got all that it asked for asks for more, unless it has no slot left: then it is rung for when one becomes free.
@@ -259,8 +336,11 @@ class _Queue:
         return None if self._next is None else timedelta(seconds=self._next)
 
     async def retry_job(self, job: Job, delay: timedelta, traceback_record: Any) -> None:  # noqa: ARG002 - the log has it
-        """Put a job back."""
-        await self._store.give_back(Lease(int(job.id), self._row.worker), delay.total_seconds())
+        """Put a job back; if the store cannot be told, its lease ends by itself."""
+        try:
+            await self._store.give_back(Lease(int(job.id), self._row.worker), delay.total_seconds())
+        except Unavailable as error:
+            log.warning("%s could not be put back: %s", job.entrypoint, error)
 
     async def update_heartbeat(self, job_ids: Sequence[JobId]) -> None:
         """Nothing: the engine renews all leases together, and minds the answer."""
@@ -341,6 +421,14 @@ def _job(taken: Taken, worker: UUID, now: datetime) -> Job:
         slot=None,
         headers=None,
     )
+
+
+def _given_up(runs: int) -> str:
+    """What became of the runs of a worker that lost its store."""
+    if runs == 0:
+        return "No run was under way here."
+    stopped, it = ("1 run", "it") if runs == 1 else (f"{runs} runs", "them")
+    return f"Stopped {stopped} here; a worker that reaches the store continues {it}."
 
 
 def worker_name(host: str, pid: int) -> str:

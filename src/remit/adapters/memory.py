@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -143,7 +144,15 @@ class MemoryEventStore:
             elif values is None:
                 self._tables[table].pop(key, None)
             else:
+                self._move(table, key, values)
                 self._tables[table][key] = values
+
+    def _move(self, table: str, key: Key, values: tuple[Any, ...]) -> None:
+        """Move the jobs of a task to another tree with it."""
+        place = TABLES["task"].columns.index("root_id")
+        before = self._tables["task"].get(key) if table == "task" else None
+        if before is not None and before[place] != values[place]:
+            self._jobs.move(int(str(key[0])), int(values[place]))
 
     def _records(self, table: str) -> Iterator[Record]:
         columns = (TABLES | BESIDE)[table].columns
@@ -172,8 +181,35 @@ class MemoryEventStore:
             "ready": self._ready,
             "in_flight": lambda _: self._in_flight(),
             "dependents": lambda p: [{"id": record["task_id"]} for record in self._records("task_dependency") if record["needs"] == p["id"]],
-            "blocked_by": lambda p: [{"id": needs} for needs in self._unmet(p["id"])],
-            "successor": lambda p: [r for r in self._records("task") if r["rerun_of"] == p["id"]][-1:],
+            "unmet": lambda p: (
+                {"id": r["id"], "needs": needs, "state": (self._task(needs) or {})["state"]}
+                for r in self._records("task")
+                if r["id"] in p["ids"]
+                for needs in self._unmet(r["id"])
+            ),
+            "starts": lambda p: ({**r, "at": self._jobs.due(r["id"])} for r in self._records("task") if r["id"] in p["ids"]),
+            "scheduled": lambda p: [
+                r
+                for r in self._records("task")
+                if r["state"] == "pending" and r["started_at"] is None and '"cron"' in r["doc"] and r["id"] > p["after"]
+            ][: p["limit"]],
+            "owners": lambda _: self._owners(),
+            "running": lambda _: self._running(),
+            "recurring": lambda p: [
+                r
+                for r in self._records("task")
+                if r["archived_at"] is None
+                and r["parent_id"] is None
+                and r["started_at"] is not None
+                and '"cron"' in r["doc"]
+                and r["id"] > p["after"]
+            ][: p["limit"]],
+            "series": lambda p: [
+                r for r in self._records("task") if r["archived_at"] is None and (r["id"] == p["id"] or p["pattern"].strip("%") in r["doc"])
+            ][::-1],
+            "successor": lambda p: [
+                {"first": ids[0], "newest": ids[-1]} for ids in [[r["id"] for r in self._records("task") if r["rerun_of"] == p["id"]]] if ids
+            ],
             "result": lambda p: [{"id": r["task_id"]} for r in self._records("task_result") if r["key"] == p["key"]][-1:],
             "path": self._path,
             "events": self._stream,
@@ -188,6 +224,16 @@ class MemoryEventStore:
             "ended_children": lambda p: (r for r in self._records("task") if r["parent_id"] == p["id"] and r["archived_at"] is not None),
             "held": lambda p: [{**task, "worker": self._jobs.worker(p["job"])} for task in [self._task(p["id"])] if task],
             "queued": lambda p: (job._asdict() for job in self._jobs.jobs.values() if job.key in p["names"]),
+            "roots": lambda p: (r for r in self._records("task") if r["id"] in p["ids"]),
+            "needed_workers": lambda p: (
+                r | {"agent": None if r["state"] == "verifying" else r["owner"]} for r in self._records("task") if r["id"] in p["ids"]
+            ),
+            "roots_in_use": self._roots_in_use,
+            "roots_needed": self._roots_needed,
+            "roots_via": lambda p: self._roots(r for r in self._records("task") if r["via"] == p["via"] and r["archived_at"] is None),
+            "roots_due": self._roots_due,
+            "clocks": lambda p: [r for r in self._clocks() if r["id"] > p["after"]][: p["limit"]],
+            "clocks_of": lambda p: (r for r in self._clocks() if r["root_id"] in p["ids"]),
             "ended": lambda p: (r for r in self._records("task") if r["id"] in p["ids"] and r["archived_at"] is not None),
             "live_runs": lambda p: (
                 {**(self._task(r["task_id"]) or {}), **r} for r in self._records("run") if r["task_id"] in p["ids"] and r["outcome"] is None
@@ -225,6 +271,35 @@ class MemoryEventStore:
             "events_of": lambda p: [event._asdict() for name in sorted(p["streams"]) for event in self._streams.get(name, ())],
         }
         return answers[query](params)
+
+    def _roots(self, records: Iterable[Record]) -> list[Record]:
+        return [{"root_id": root} for root in sorted({record["root_id"] for record in records})]
+
+    def _roots_in_use(self, params: Mapping[str, Any]) -> list[Record]:
+        live = [record for record in self._records("task") if record["archived_at"] is None]
+        jobs = [{"root_id": job.root} for job in self._jobs.jobs.values()]
+        return self._roots(record for record in live + jobs if record["root_id"] in params["ids"])
+
+    def _roots_needed(self, params: Mapping[str, Any]) -> list[Record]:
+        needed: list[Record] = []
+        for record in self._records("task_dependency"):
+            task, other = self._task(record["task_id"]), self._task(record["needs"])
+            waits = task is not None and task["root_id"] in params["ids"] and task["archived_at"] is None
+            if waits and other is not None:
+                open_ = other["archived_at"] is None or self._jobs.has(f"release/{other['id']}")
+                needed += [other] if open_ else []
+        return self._roots(needed)
+
+    def _clocks(self) -> Iterator[Record]:
+        attendance = self._jobs.attendance
+        for record in self._records("task"):
+            if record["state"] == "waiting" and '"clock_since"' in record["doc"]:
+                seen = [attendance[root] for root in (0, record["root_id"]) if root in attendance]
+                yield {"id": record["id"], "root_id": record["root_id"], "at": max(seen, default=None)}
+
+    def _roots_due(self, params: Mapping[str, Any]) -> list[Record]:
+        due = [job for job in self._jobs.jobs.values() if job.root and (job.worker or job.at is None or job.at <= params["now"])]
+        return self._roots({"root_id": job.root} for job in due)
 
     def _turning(self, params: Mapping[str, Any]) -> Iterator[Record]:
         """Who was given its turn by the scheduler and has not ended a run in order since."""
@@ -267,6 +342,7 @@ class MemoryEventStore:
             and record["session_id"] is None
             and (record["not_before"] is None or record["not_before"] <= params["now"])
             and not self._unmet(record["id"])
+            and (self._jobs.due(record["id"], "run/") or "") <= params["now"]
         ]
         return sorted(ready, key=lambda record: (record["priority"], record["id"]))[: params["limit"]]
 
@@ -282,6 +358,17 @@ class MemoryEventStore:
             if record["task_id"] == task_id and other is not None and other["state"] not in enough:
                 unmet.append(record["needs"])
         return unmet
+
+    def _owners(self) -> list[Record]:
+        owned: dict[str, list[int]] = {}
+        for record in self._records("task"):
+            if record["archived_at"] is None and record["owner"] is not None:
+                owned.setdefault(record["owner"], []).append(record["id"])
+        return [{"owner": owner, "id": min(ids), "count": len(ids)} for owner, ids in sorted(owned.items())]
+
+    def _running(self) -> list[Record]:
+        workers = [record["worker"] for record in self._records("run") if record["outcome"] is None]
+        return [{"worker": worker, "count": workers.count(worker)} for worker in sorted(set(workers))]
 
     def _untold(self) -> list[Record]:
         ended = {record["parent_id"] for record in self._records("task") if record["archived_at"] is not None}
@@ -349,6 +436,12 @@ class _Job(NamedTuple):
     worker: str | None = None
     beat: float = 0.0
     tries: int = 0
+    root: int = 0
+    seen: str | None = None
+
+
+def _wanted(job: _Job, roots: Sequence[int] | None) -> bool:
+    return roots is None or job.root in roots
 
 
 class MemoryJobs:
@@ -357,11 +450,18 @@ class MemoryJobs:
     def __init__(self) -> None:
         self.jobs: dict[int, _Job] = {}
         self.rows: dict[str, tuple[WorkerRow, float]] = {}
+        self.attendance: dict[int, str] = {}
+        """When a live worker was last heard of, by the tree that it serves; 0 stands for every tree."""
         self._last = 0
 
     def has(self, key: str) -> bool:
         """True if there is a job with a key, claimed or not."""
         return any(job.key == key for job in self.jobs.values())
+
+    def due(self, task_id: int, *kinds: str) -> str | None:
+        """When the next queued job of a task is due: its run, or its turn by a calendar of its own."""
+        keys = {f"{kind}{task_id}" for kind in kinds or ("run/", "cron/")}
+        return max((job.at for job in self.jobs.values() if job.key in keys and job.worker is None and job.at), default=None)
 
     def holds(self, lease: Lease) -> bool:
         """True while a job is this worker's."""
@@ -382,33 +482,42 @@ class MemoryJobs:
                 same = next((known.id for known in self.jobs.values() if known.key == job.key and known.worker is None), None)
                 self._last += same is None
                 number = same or self._last
-                self.jobs[number] = _Job(number, job.key, job.queue, job.priority, job.at)
+                self.jobs[number] = _Job(number, job.key, job.queue, job.priority, job.at, root=job.root)
+
+    def move(self, task_id: int, root: int) -> None:
+        """Put the jobs of a task under another root."""
+        mine = re.compile(rf"\w+/{task_id}(-.*)?")
+        self.jobs |= {number: job._replace(root=root) for number, job in self.jobs.items() if mine.fullmatch(job.key)}
 
     def claim(self, asked: Claim) -> Claimed:
         """Signals, what the dead have left, and runs by priority."""
         now = time.monotonic()
-        taken = self._ready([SIGNALS])[: asked.signals]
-        expired = [job for job in self.jobs.values() if job.worker and job.beat < now - asked.lease_seconds and job.queue in (SIGNALS, *asked.queues)]
+        taken = self._ready([SIGNALS], asked.roots)[: asked.signals]
+        mine = [job for job in self.jobs.values() if job.queue in (SIGNALS, *asked.queues) and _wanted(job, asked.roots)]
+        expired = [job for job in mine if job.worker and job.beat < now - asked.lease_seconds]
         taken += [job for job in expired if job.queue == SIGNALS]
         runs = [job for job in expired if job.queue != SIGNALS][: asked.room]
         claimed = Counter(job.queue for job in self.jobs.values() if job.worker and job.queue != SIGNALS)
-        for job in self._ready(list(asked.queues)):
+        for job in self._ready(list(asked.queues), asked.roots):
             limit = asked.queues[job.queue]
             full = (limit and claimed[job.queue] >= limit) or (asked.fleet and claimed.total() >= asked.fleet)
             if len(runs) < asked.room and not full:
                 claimed[job.queue] += 1
                 runs.append(job)
         for job in taken + runs:
-            self.jobs[job.id] = job._replace(worker=asked.worker, beat=now, tries=job.tries + 1)
-        jobs = [Taken(job.id, job.key, job.queue, job.tries + 1, job.at) for job in taken + runs]
-        return Claimed(jobs, None if jobs else self._next_in([SIGNALS, *(asked.queues if asked.room else ())], asked.lease_seconds))
+            seen = job.seen or instant(datetime.now(UTC))
+            self.jobs[job.id] = job._replace(worker=asked.worker, beat=now, tries=job.tries + 1, seen=seen)
+        jobs = [Taken(job.id, job.key, job.queue, job.tries + 1, job.at, seen=job.seen) for job in taken + runs]
+        return Claimed(jobs, None if jobs else self._next_in(asked))
 
     def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
         """Renew a worker's leases."""
         now = time.monotonic()
         self.rows[row.worker] = (row, now)
         kept = {number for number in jobs if self.holds(Lease(number, row.worker))}
-        self.jobs |= {number: self.jobs[number]._replace(beat=now) for number in kept}
+        at = instant(datetime.now(UTC))
+        self.jobs |= {number: self.jobs[number]._replace(beat=now, seen=at) for number in kept}
+        self.attendance |= dict.fromkeys((0,) if row.roots is None else row.roots, at)
         return {number for number in jobs if number in self.jobs} - kept
 
     def give_back(self, lease: Lease, delay_seconds: float) -> None:
@@ -424,13 +533,15 @@ class MemoryJobs:
         self.rows.pop(worker, None)
         self.jobs |= {number: job._replace(beat=-math.inf) for number, job in self.jobs.items() if job.worker == worker}
 
-    def _next_in(self, queues: Sequence[str], lease_seconds: float) -> float | None:
-        if self._ready(queues):
+    def _next_in(self, asked: Claim) -> float | None:
+        queues = [SIGNALS, *(asked.queues if asked.room else ())]
+        if self._ready(queues, asked.roots):
             return 0.0
-        there, held = [job for job in self.jobs.values() if job.queue in queues], self._held()
+        there = [job for job in self.jobs.values() if job.queue in queues and _wanted(job, asked.roots)]
+        held = self._held()
         free = [job.at for job in there if job.at and not job.worker and job.key not in held]
         waits = [(datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds() for at in free]
-        waits += [job.beat + lease_seconds - time.monotonic() for job in there if job.worker]
+        waits += [job.beat + asked.lease_seconds - time.monotonic() for job in there if job.worker]
         return max(0.0, min(waits)) if waits else None
 
     def workers(self) -> list[WorkerRow]:
@@ -453,10 +564,10 @@ class MemoryJobs:
     def _drop(self, key: str) -> None:
         self.jobs = {number: job for number, job in self.jobs.items() if job.key != key or job.worker is not None}
 
-    def _ready(self, queues: Sequence[str]) -> list[_Job]:
+    def _ready(self, queues: Sequence[str], roots: Sequence[int] | None) -> list[_Job]:
         now, held = instant(datetime.now(UTC)), self._held()
         queued = [job for job in self.jobs.values() if job.worker is None and job.queue in queues and job.key not in held]
-        due = [job for job in queued if job.at is None or job.at <= now]
+        due = [job for job in queued if (job.at is None or job.at <= now) and _wanted(job, roots)]
         return sorted(due, key=lambda job: (job.priority, job.id))
 
     def _held(self) -> set[str]:

@@ -7,7 +7,6 @@ cannot be told (another system, `/proc` of another namespace) nobody is ever cal
 
 import os
 import socket
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,11 +28,6 @@ def place() -> str:
         return f"{_world()}/{_stat(os.getpid()).start}" if own else ""
     except (OSError, ValueError):
         return ""
-
-
-def attended(rows: Iterable[WorkerRow], lease_seconds: float) -> bool:
-    """True if one of these works on tasks: it was heard of within a lease, and is not known to be dead."""
-    return any(row.agents and row.age_seconds < lease_seconds and not is_dead(row) for row in rows)
 
 
 def is_dead(row: WorkerRow) -> bool:

@@ -47,13 +47,27 @@ SELECT: Mapping[str, str] = {
         WHERE t.state = 'pending' AND (t.priority, t.id) > (:priority, :after) AND t.owner IS NOT NULL AND t.session_id IS NULL
         AND (t.not_before IS NULL OR t.not_before <= :now)
         AND NOT EXISTS (SELECT 1 FROM task_dependency d JOIN task p ON p.id = d.needs WHERE {_UNMET})
+        AND NOT EXISTS (SELECT 1 FROM job j WHERE j.key = 'run/' || t.id AND j.at > :now)
         ORDER BY t.priority, t.id LIMIT :limit""",
     "in_flight": """SELECT id FROM task WHERE archived_at IS NULL AND state IN ('running', 'verifying')
         UNION SELECT task_id FROM run WHERE outcome IS NULL ORDER BY 1""",
     "dependents": "SELECT task_id FROM task_dependency WHERE needs = :id ORDER BY task_id",
-    "blocked_by": f"""SELECT d.needs FROM task t JOIN task_dependency d ON d.task_id = t.id JOIN task p ON p.id = d.needs
-        WHERE t.id = :id AND {_UNMET} ORDER BY d.needs""",
-    "successor": "SELECT id FROM task WHERE rerun_of = :id ORDER BY id DESC LIMIT 1",
+    "unmet": f"""SELECT t.id, d.needs, p.state FROM task t JOIN task_dependency d ON d.task_id = t.id JOIN task p ON p.id = d.needs
+        WHERE t.id IN [ids] AND {_UNMET} ORDER BY t.id, d.needs""",
+    # When the job of a task is due: its run, or its turn by a calendar of its own.
+    "starts": """SELECT t.id, t.session_id, t.not_before, t.started_at,
+        (SELECT MAX(j.at) FROM job j WHERE j.key IN ('run/' || t.id, 'cron/' || t.id) AND j.worker IS NULL) AS at
+        FROM task t WHERE t.id IN [ids] ORDER BY t.id""",
+    "scheduled": """SELECT t.id FROM task t WHERE t.state = 'pending' AND t.started_at IS NULL AND t.doc LIKE '%"cron"%' AND t.id > :after
+        ORDER BY t.id LIMIT :limit""",
+    "recurring": """SELECT t.id FROM task t {task_live} WHERE t.archived_at IS NULL AND t.parent_id IS NULL AND t.started_at IS NOT NULL
+        AND t.doc LIKE '%"cron"%' AND t.id > :after ORDER BY t.id LIMIT :limit""",
+    "owners": """SELECT owner, MIN(id), COUNT(*) FROM task WHERE archived_at IS NULL AND owner IS NOT NULL
+        GROUP BY owner ORDER BY owner""",
+    "running": "SELECT worker, COUNT(*) FROM run WHERE outcome IS NULL GROUP BY worker ORDER BY worker",
+    "series": """SELECT t.id FROM task t {task_live} WHERE t.archived_at IS NULL AND (t.id = :id OR t.doc LIKE :pattern)
+        ORDER BY t.id DESC""",
+    "successor": "SELECT MIN(id), MAX(id) FROM task WHERE rerun_of = :id GROUP BY rerun_of",
     "path": """WITH RECURSIVE above (id, parent_id, step) AS (
             SELECT id, parent_id, 0 FROM task WHERE id = :id
             UNION ALL SELECT t.id, t.parent_id, above.step + 1 FROM task t JOIN above ON t.id = above.parent_id
@@ -62,10 +76,12 @@ SELECT: Mapping[str, str] = {
     "result": "SELECT task_id FROM task_result {task_result_key} WHERE key = :key ORDER BY task_id DESC LIMIT 1",
     "updates": """SELECT update_id, type, content, status, run_id, turn, at FROM task_update
         WHERE task_id = :id AND number > :after ORDER BY number LIMIT :limit""",
-    "interactions": """SELECT interaction_id, task_id, question, options, blocking, asked_by, asked_at, status, answer, answered_by, answered_at
+    "interactions": """SELECT interaction_id, task_id, question, options, blocking, asked_by, asked_at, status, answer, answered_by, answered_at,
+            allow_other
         FROM interaction WHERE status IN [statuses] AND (:task IS NULL OR task_id = :task) AND (task_id, number) > (:after, :number)
         ORDER BY task_id, number LIMIT :limit""",
-    "interaction": """SELECT interaction_id, task_id, question, options, blocking, asked_by, asked_at, status, answer, answered_by, answered_at
+    "interaction": """SELECT interaction_id, task_id, question, options, blocking, asked_by, asked_at, status, answer, answered_by, answered_at,
+            allow_other
         FROM interaction WHERE interaction_id = :interaction""",
     "notifications": """SELECT notification_id, task_id, message, actor, at FROM notification
         WHERE (at, notification_id) > (:after_at, :after_id) ORDER BY at, notification_id LIMIT :limit""",
@@ -76,7 +92,28 @@ SELECT: Mapping[str, str] = {
     "ended_children": "SELECT id FROM task {task_parent} WHERE parent_id = :id AND archived_at IS NOT NULL ORDER BY id",
     "held": "SELECT t.hash, t.doc, (SELECT worker FROM job WHERE id = :job) FROM task t WHERE t.id = :id",
     "queued": "SELECT key, at, worker FROM job WHERE key IN [names] ORDER BY id",
-    "ended": "SELECT id FROM task WHERE id IN [ids] AND archived_at IS NOT NULL ORDER BY id",
+    "roots": "SELECT id, root_id FROM task WHERE id IN [ids] ORDER BY id",
+    # A claim is checked by any worker of its tree; everything else needs one that works for the owner.
+    "needed_workers": """SELECT id, root_id, CASE WHEN state <> 'verifying' THEN owner END AS agent
+        FROM task WHERE id IN [ids] ORDER BY id""",
+    # A tree is in use while a task of it is live, or a job about it is left.
+    "roots_in_use": """SELECT DISTINCT root_id FROM task {task_tree} WHERE root_id IN [ids] AND archived_at IS NULL
+        UNION SELECT root FROM job WHERE root IN [ids] AND worker IS NULL AND later = 0
+        UNION SELECT root FROM job WHERE root IN [ids] AND worker IS NULL AND later = 1
+        UNION SELECT root FROM job WHERE root IN [ids] AND worker IS NOT NULL ORDER BY 1""",
+    # A task that has ended and whose dependents were not told yet is still needed.
+    "roots_needed": """SELECT DISTINCT p.root_id FROM task t {task_tree} JOIN task_dependency d ON d.task_id = t.id
+        JOIN task p ON p.id = d.needs WHERE t.root_id IN [ids] AND t.archived_at IS NULL
+        AND (p.archived_at IS NULL OR EXISTS (SELECT 1 FROM job j WHERE j.key = 'release/' || p.id)) ORDER BY 1""",
+    "roots_via": """SELECT DISTINCT root_id FROM task {task_live_via}
+        WHERE via = :via AND via IS NOT NULL AND archived_at IS NULL ORDER BY root_id""",
+    "clocks": """SELECT t.id, t.root_id, (SELECT MAX(a.at) FROM attendance a WHERE a.root_id IN (0, t.root_id)) FROM task t
+        WHERE t.state = 'waiting' AND t.doc LIKE '%"clock_since"%' AND t.id > :after ORDER BY t.id LIMIT :limit""",
+    "clocks_of": """SELECT t.id, t.root_id, (SELECT MAX(a.at) FROM attendance a WHERE a.root_id IN (0, t.root_id)) FROM task t {task_tree}
+        WHERE t.root_id IN [ids] AND t.state = 'waiting' AND t.doc LIKE '%"clock_since"%' ORDER BY t.id""",
+    "roots_due": """SELECT DISTINCT root FROM job
+        WHERE root > 0 AND (worker IS NOT NULL OR later = 0 OR at <= :now) ORDER BY root""",
+    "ended": "SELECT id, state FROM task WHERE id IN [ids] AND archived_at IS NOT NULL ORDER BY id",
     "live_runs": """SELECT r.task_id, r.run_id, t.state FROM run r JOIN task t ON t.id = r.task_id
         WHERE r.outcome IS NULL AND r.task_id IN [ids] ORDER BY r.task_id""",
     "ticking": """SELECT id FROM task WHERE state = 'waiting' AND wait LIKE '%"tick"%' AND id > :after ORDER BY id LIMIT :limit""",
@@ -125,7 +162,7 @@ SELECT: Mapping[str, str] = {
 _TYPES = {
     **dict.fromkeys(("before", "limit", "parent", "root", "id", "after", "priority", "task", "number", "job"), "bigint"),
     **dict.fromkeys(("owner", "state", "parent_session", "session", "label", "before_at", "now", "stream", "interaction"), "text"),
-    **dict.fromkeys(("after_at", "after_id", "call", "key"), "text"),
+    **dict.fromkeys(("after_at", "after_id", "call", "key", "via", "pattern"), "text"),
     **dict.fromkeys(("streams", "uids", "states", "statuses", "names"), "text[]"),
     "ids": "bigint[]",
 }

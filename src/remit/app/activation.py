@@ -44,6 +44,10 @@ class ToolFailed(Exception):
     """A tool said that it failed, in words for whoever called it."""
 
 
+async def _nothing() -> None:
+    """Do nothing."""
+
+
 class Activation:
     """A live run of a task, under its fence: every write is refused once the run is over or its lease is somebody else's."""
 
@@ -53,7 +57,11 @@ class Activation:
         self._task_id, self.run_id = task.id, task.run.id
         self.stopping = stopping
         """Set while the run should stop at its next boundary: its task is paused, or its worker is about to stop."""
+        self.handed_over = False
+        """True once the run was cancelled so that its task can be given back at once."""
         self.actor = f"agent:{task.owner}"
+        self.exclude_silence: Callable[[], Awaitable[None]] = _nothing
+        """Leaves the time in which the process of this run stood still out of the clock of its task."""
 
     async def do(self, command: cmd.Command, *beside: CallRecord) -> Outcome:
         """Carry out a command as this run; calls that it completes are recorded with it."""
@@ -70,6 +78,7 @@ class Activation:
 
     async def write(self, command: cmd.Command, rows: Sequence[Change]) -> Outcome:
         """Carry out a command as this run, with rows that are kept beside its events."""
+        await self.exclude_silence()  # before the command can stop the clock
         return await self._service.execute(command, self.actor, self.run_id, self.held, rows)
 
     async def keep(self, rows: Sequence[Change], debit: Debit | None = None) -> None:

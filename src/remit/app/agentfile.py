@@ -66,6 +66,9 @@ _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 _INT64 = 2**63
 
 
+READS_ONLY = "it only reads here. To let it change files or run commands, add a line such as `tools: Read, Grep, Edit, Bash`"
+
+
 class Note(NamedTuple):
     """What became of a field."""
 
@@ -285,6 +288,8 @@ class _Sheet:
             self.say(self.names.get("tools", "permission"), "problem", f"{_listed(lost)}: not granted, {agent.id} is read-only")
         if not tools:
             raise _Unusable(self.names.get("tools", "tools"), f"come to nothing, so it could do nothing; tools are {', '.join(TOOLS)}")
+        if "tools" not in self.fields and not agent.read_only and frozenset(tools) <= frozenset(READING):
+            self.say("tools", "mapped", f"to {', '.join(tools)}, since the file has no tools: {READS_ONLY}")
         return replace(agent, tools=tools)
 
     def _listed(self) -> tuple[tuple[str, ...], tuple[str, ...] | None]:

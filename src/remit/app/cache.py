@@ -28,7 +28,9 @@ def key_of(task: Task, agents: AgentRegistry, models: Models, host: ToolHost, fi
     if others := changing(agent, granted, host.specs()):
         raise invalid("cache", f"is asked for, but the task could change something with {', '.join(others)}", "a grant of tools that only read")
     chosen = models.resolve(task.model or agent.model)
-    return identity(task, agent, role_prompt(agent), f"{chosen.model} ({chosen.shown})", granted, files)
+    effort = f", effort {chosen.effort}" if chosen.effort else ""
+    model = f"{chosen.model} ({chosen.shown}){effort}"
+    return identity(task, agent, role_prompt(agent, granted), model, granted, files)
 
 
 class Lookup(NamedTuple):

@@ -10,22 +10,25 @@ from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
 from remit.app.cache import Lookup, ResultCache
+from remit.app.conversation import last_models
 from remit.app.core import Caller, Core
 from remit.app.order import brief_of
 from remit.app.progress import Item, watched
+from remit.app.service import Outcome
 from remit.app.session import of_session
 from remit.domain import command as cmd
 from remit.domain import delegation as ask
 from remit.domain.envelope import TaskResult, about, envelope
 from remit.domain.shape import parse
-from remit.domain.value import TERMINAL, State, Task
+from remit.domain.value import TERMINAL, State, Task, Tools
 from remit.domain.wire import plain
-from remit.errors import Conflict, InvalidParam, Problem, RemitError, TimedOut, Unavailable, invalid
+from remit.errors import Conflict, InvalidParam, Problem, RemitError, TimedOut, Unavailable, unknown
 
 Result = dict[str, Any]
 Items = AsyncGenerator[Item, None]
 ENDED = frozenset(state.value for state in TERMINAL)
-ALIVE_SECONDS = 60.0
+SILENT_SECONDS = 60.0
+"""How long a worker may be silent before a caller is refused to wait for it: longer than a lease, since machines are busy."""
 STOP_SECONDS = 30.0
 RUN = "run/"
 
@@ -48,7 +51,7 @@ async def one(core: Core, request: ask.DelegateTask, caller: Caller, progress: b
     """Hand out one piece of work; its result, or a receipt."""
     piece = await _begin(core, Piece(0, request), caller, _cache(core), {})
     if request.wait and not piece.cached:
-        await must_have_worker(core, piece.task_id)
+        await must_have_workers(core, [piece.task_id])
         async with aclosing(_settled(core, [piece], progress)) as items:
             async for item in items:
                 yield item
@@ -68,7 +71,7 @@ async def several(core: Core, request: ask.DelegateParallel, caller: Caller, pro
     group = _Group(core, request, caller)
     early = [item for index, asked in enumerate(request.tasks) if (item := await group.begin(index, asked)) is not None]
     if group.waiting:
-        await must_have_worker(core, next(iter(group.waiting)))
+        await must_have_workers(core, group.waiting)
     for item in early:
         yield item
     results: dict[int, Result] = {item["index"]: item["result"] for item in early}
@@ -80,10 +83,13 @@ async def several(core: Core, request: ask.DelegateParallel, caller: Caller, pro
     yield _end({"results": [results[index] for index in sorted(results)]})
 
 
-async def output(core: Core, request: ask.TaskOutput, _: Caller, progress: bool) -> Items:
-    """How a delegated task stands, or its result."""
-    task = await core.service.load((await core.task(request.task_id))["id"])
+async def output(core: Core, request: ask.TaskOutput, caller: Caller, progress: bool) -> Items:
+    """How a delegated task stands, or its result; a caller outside a run counts as waiting, also without wait_seconds."""
+    task = await last_successor(core, (await core.task(request.task_id))["id"])
+    if not task.state.terminal and caller.run_id is None:
+        await core.adopt([task.id])
     if not task.state.terminal and request.wait_seconds:
+        await begin_wait(core, task, caller)
         until = asyncio.get_running_loop().time() + request.wait_seconds
         async with aclosing(_waited(core, task.id, progress, until)) as items:
             async for item in items:
@@ -93,13 +99,21 @@ async def output(core: Core, request: ask.TaskOutput, _: Caller, progress: bool)
 
 async def subtask(core: Core, command: cmd.CreateSubtask, caller: Caller, progress: bool) -> Items:
     """Make a subtask; who is outside of a run and wants to wait for it, waits here, and the parent goes on as it would."""
-    task_id = (await core.do(command, caller)).task_id
+    outcome = await core.do(command, caller)
+    task_id, notice = outcome.task_id, noticed(core, command, outcome, "its parent task")
     if command.wait == "block" and caller.run_id is None:
-        await must_have_worker(core, task_id)
+        await must_have_workers(core, [task_id])
         async with aclosing(_waited(core, task_id, progress)) as items:
             async for item in items:
                 yield item
-    yield _end({"task_id": task_id, "task": await core.task(task_id)})
+        task_id = (await last_successor(core, task_id)).id
+    yield _end({"task_id": task_id, "task": await core.task(task_id), **notice})
+
+
+def noticed(core: Core, command: cmd.CreateTask | cmd.CreateSubtask, outcome: Outcome, lacking: str) -> Result:
+    """The field of an answer that says which tools a new task was to have and does not; nothing where it has all."""
+    told = core.agents.not_granted(outcome.task, command.tools, lacking) if outcome.task is not None else ""
+    return {"notice": told} if told else {}
 
 
 class _Group:
@@ -149,7 +163,11 @@ async def _settled(core: Core, pieces: Iterable[Piece], progress: bool) -> Items
     async with aclosing(watched(core, {task_id: piece.place for task_id, piece in left.items()})) as items:
         async for item in items:
             yield item
-            if item["state"] in ENDED and (piece := left.pop(item["task_id"], None)) is not None:
+            if item["state"] not in ENDED or (piece := left.pop(item["task_id"], None)) is None:
+                continue
+            if successor := item.get("superseded_by"):
+                left[successor] = piece
+            else:
                 yield await _result_of(core, piece)
 
 
@@ -192,42 +210,80 @@ async def cancel_all(core: Core, request: ask.CancelAll, caller: Caller) -> Resu
 
 
 async def ended(core: Core, task_ids: Iterable[str], until: float | None = None) -> AsyncGenerator[str, None]:
-    """Each of these tasks as it ends, read, then followed, so that no end is missed; not longer than until a point of the loop's time."""
-    open_ids = [int(task_id) for task_id in task_ids]
+    """Each of these tasks as it ends, read, then followed, so that no end is missed; not longer than until a point of the loop's time.
+
+    A task that was handed to another agent ends when its last successor does.
+    """
+    asked_for = {int(task_id): task_id for task_id in task_ids}
+    await core.adopt(asked_for.values())
     async with core.store.watch() as bell:
-        while open_ids:
-            rows = await core.store.select("ended", {"ids": open_ids})
-            for (number,) in rows:
-                yield str(number)
-            done = {number for (number,) in rows}
-            open_ids = [number for number in open_ids if number not in done]
+        while asked_for:
+            rows = await core.store.select("ended", {"ids": list(asked_for)})
+            moved = False
+            for number, state in rows:
+                task_id = asked_for.pop(number)
+                successor = await _live_successor(core, str(number)) if state == "canceled" else None
+                if successor is None:
+                    yield task_id
+                else:
+                    asked_for[int(successor)] = task_id
+                    moved = True
             if until is not None and asyncio.get_running_loop().time() >= until:
                 return
-            if open_ids:
-                await core.waits.ring(bell, until, open_ids)
+            if asked_for and not moved:
+                await core.waits.ring(bell, until, asked_for)
 
 
-async def must_have_worker(core: Core, task_id: str) -> None:
-    """Refuse to wait for what nobody will do."""
-    if not any(row.age_seconds < ALIVE_SECONDS and row.agents for row in await core.store.workers()):
+async def _live_successor(core: Core, task_id: str) -> str | None:
+    """The live task that a task was handed to, adopted; None if it has none, or that has ended too."""
+    successor = await last_successor(core, task_id)
+    if successor.state.terminal:
+        return None
+    await core.adopt([successor.id])
+    return successor.id
+
+
+async def last_successor(core: Core, task_id: str) -> Task:
+    """The task that goes on with a task: itself, unless it was handed to another agent while it was live."""
+    task = await core.service.load(task_id)
+    while task.superseded_by is not None:
+        task = await core.service.load(task.superseded_by)
+    return task
+
+
+async def begin_wait(core: Core, task: Task | None, caller: Caller) -> None:
+    """Record that somebody waits for a task, unless that is known: from then on it never waits for a tick."""
+    if task is not None and not task.awaited and not task.state.terminal:
+        await core.do(cmd.AwaitTask(task_id=task.id), caller)
+
+
+async def must_have_workers(core: Core, task_ids: Iterable[str]) -> None:
+    """Refuse to wait for tasks that no worker will work on."""
+    wanted = list(task_ids)
+    await core.adopt(wanted)
+    if core.start_worker is not None:
+        await core.start_worker()
+    for task_id in await core.unattended(wanted, SILENT_SECONDS):
         hint = "Start one with: remit serve, or remit worker. The task is kept and runs then."
-        raise Unavailable(f"No worker is running, so task {task_id} would wait for ever.", hint=hint, details={"task_id": task_id})
+        raise Unavailable(f"No running worker works on task {task_id}, so it would wait forever.", hint=hint, details={"task_id": task_id})
 
 
 async def shown(core: Core, task_id: str, form: str, params: Mapping[str, Any], offset: int = 0) -> TaskResult:
-    """A task in the form of a delegation's result."""
-    task = await core.service.load(task_id)
-    model = await _model_of(core, task_id) if form == "envelope" else None
+    """A task in the form of a delegation's result; of one that was handed to another agent, its successor's."""
+    task = await last_successor(core, task_id)
+    model = (await last_models(core.store, [task.id])).get(task.id) if form == "envelope" else None
     found = envelope(task, model=model, tier=_tier(core, task), cwd=core.folder, params=params, offset=offset)
     return TaskResult(found, about(task)).shown(form)
 
 
 def refusal(error: RemitError, params: Mapping[str, Any]) -> TaskResult:
-    """The envelope of work that was not taken on."""
+    """The envelope of work that was not taken on, or that is not waited for any longer."""
     told = error.wire()["error"]
+    kept = error.details if isinstance(error, Unavailable) and error.details else {}
+    task_id = kept.get("task_id")
     data: Result = {
-        "status": "failed",
-        "task_id": None,
+        "status": "running" if task_id or kept.get("task_ids") else "failed",  # a wait that ends early leaves its tasks as they are
+        "task_id": task_id,
         "result": "",
         "tool_summary": [],
         "model_used": None,
@@ -235,7 +291,7 @@ def refusal(error: RemitError, params: Mapping[str, Any]) -> TaskResult:
     }
     stats = {"time_ms": 0, "tool_calls": 0, "model": None, "tokens": 0}
     context = {"params_input": dict(params)}
-    found = {"status": "error", "data": data, "text": error.message, "stats": stats, "context": context, "error": told}
+    found = {"status": "error", "data": data, "text": f"{error.message} {error.hint}".rstrip(), "stats": stats, "context": context, "error": told}
     objective = params.get("objective") or params.get("prompt")
     return TaskResult(found, {"objective": objective if isinstance(objective, str) else None})
 
@@ -244,20 +300,27 @@ async def _begin(core: Core, piece: Piece, caller: Caller, cache: ResultCache, w
     """Find the result of a piece of work, or whoever does the same for this caller already, or make a task of it."""
     command = _command(piece.work)
     if core.agents.find(command.owner or "") is None:
-        everybody = ", ".join(sorted(core.agents.ids()))
-        raise invalid("subagent_type", f"is {command.owner!r}, which is no known agent", f"one of {everybody}")
+        raise unknown("subagent_type", "agent", str(command.owner), core.agents.ids())
     if not piece.work.cache:
-        return piece._replace(task_id=(await core.do(command, caller)).task_id)
+        return piece._replace(task_id=await _create(core, command, caller, wait=piece.work.wait))
     lookup = await cache.look(command, caller.actor)
     if lookup.task_id is not None:
         return piece._replace(task_id=lookup.task_id, lookup=lookup)
     if lookup.key is None:
-        return piece._replace(task_id=(await core.do(command, caller)).task_id, lookup=lookup)
+        return piece._replace(task_id=await _create(core, command, caller, wait=piece.work.wait), lookup=lookup)
     for task_id, (first, *_) in waiting.items():
         if first.lookup.key == lookup.key:
             return piece._replace(task_id=task_id, lookup=lookup)
     known = cmd.CreateCached(**command.__dict__, cache_key=lookup.key)
-    return piece._replace(task_id=(await core.do(known, caller)).task_id, lookup=lookup)
+    return piece._replace(task_id=await _create(core, known, caller, wait=piece.work.wait), lookup=lookup)
+
+
+async def _create(core: Core, command: cmd.CreateTask, caller: Caller, *, wait: bool) -> str:
+    """The task of a piece of work; one that an idempotency key found may have been made without anybody waiting for it."""
+    outcome = await core.do(command, caller)
+    if wait:
+        await begin_wait(core, outcome.task, caller)
+    return outcome.task_id
 
 
 def _cache(core: Core) -> ResultCache:
@@ -267,6 +330,8 @@ def _cache(core: Core) -> ResultCache:
 async def _answer(core: Core, piece: Piece) -> TaskResult:
     """What came of a piece of work; if a result from before was asked for, whether this is one."""
     result = await shown(core, piece.task_id, piece.work.format, plain(piece.work))
+    if told := core.agents.not_granted(await core.service.load(piece.task_id), piece.work.tools or Tools(), "the caller"):
+        result.get("data", result)["notice"] = told
     if piece.work.cache:
         told = result.get("data", result)
         told["cached"] = piece.cached
@@ -275,12 +340,12 @@ async def _answer(core: Core, piece: Piece) -> TaskResult:
     return result
 
 
-def _command(work: ask.DelegateTask) -> cmd.CreateTask:
+def _command(work: ask.DelegateTask) -> cmd.CreateDelegated:
     own = {"session_id", "wait", "format", "idempotency_key"}
     item = {name: value for name, value in plain(work).items() if name not in own}
     brief = brief_of(item, seconds=work.timeout_seconds)
     asked = {**brief, "parent_session": work.session_id, "idempotency_key": work.idempotency_key}
-    return parse(cmd.CreateTask, {name: value for name, value in asked.items() if value is not None})
+    return parse(cmd.CreateDelegated, {name: value for name, value in asked.items() if value is not None})
 
 
 def _at(place: int, error: RemitError) -> RemitError:
@@ -304,15 +369,6 @@ def _item(item: Mapping[str, Any], number: int, request: ask.DelegateParallel) -
 def _tier(core: Core, task: Task) -> str:
     agent = core.agents.get(task.owner or "")
     return task.model or (agent.model if agent else "main")
-
-
-async def _model_of(core: Core, task_id: str) -> str | None:
-    """The model that really answered last."""
-    import json
-
-    rows = await core.store.select("messages", {"id": int(task_id), "after": 0, "limit": 1_000_000})
-    models = [json.loads(row[-1]).get("model") for row in rows]
-    return next((model for model in reversed(models) if model), None)
 
 
 async def _still_stopping(core: Core, session_id: str) -> list[str]:

@@ -1,13 +1,13 @@
 """Tasks as the two files that other task tools keep: `tasks.json` (drafts and active) and `history.jsonl` (ended).
 
 `tasks.json` is `{"tasks": [...], "nextId": n}`, `history.jsonl` one task per line with `archivedAt`. What remit knows beyond their
-fields is added under names of its own and read back; keys that nobody knows are passed over.
+fields is added under names of its own and read back; what is not kept as it was is reported.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, NamedTuple, cast
 
 from remit.app.query import Asking, ask
 from remit.app.verify import stream_rows
@@ -22,6 +22,7 @@ from remit.errors import InvalidParam, Problem, invalid
 from remit.ports import Clock, EventStore
 
 PAGE = 500
+NO_FIELD = "the files of tasks have no such field"
 Number = Annotated[str, Coerce(plain_id), Matches(TASK_ID, "a whole number above 0")]
 
 
@@ -57,10 +58,28 @@ class ForeignTask:
     createdAt: datetime | None = None  # noqa: N815
     updatedAt: datetime | None = None  # noqa: N815
     archivedAt: datetime | None = None  # noqa: N815
+    awaited: bool = False
+    creatorTaskId: Number | None = None  # noqa: N815
 
 
-async def export_tasks(store: EventStore) -> tuple[str, str, int]:
-    """The text of `tasks.json`, the text of `history.jsonl`, and how many tasks they hold."""
+NOT_IN_FILES = (
+    *("acceptance", "outputs", "completion", "depends_on", "schedule", "limits", "tools"),
+    *("model", "effort", "guides", "metadata", "session_id"),
+)
+"""What a task may have and the files have no field for."""
+
+
+class Exported(NamedTuple):
+    """The text of both files, how many tasks they hold, and what of the active ones they do not."""
+
+    board: str
+    history: str
+    total: int
+    changes: tuple["Change", ...]
+
+
+async def export_tasks(store: EventStore) -> Exported:
+    """All tasks as the two files, and which terms of active tasks are not in them."""
     documents = await ask(_all_documents(), store.select)
     shown = [_outward(document) for document in documents]
     live = [task for task in shown if task["archivedAt"] is None]
@@ -69,21 +88,89 @@ async def export_tasks(store: EventStore) -> tuple[str, str, int]:
         del task["archivedAt"]
     next_id = max((int(task["id"]) for task in shown), default=0) + 1
     board = json.dumps({"tasks": live, "nextId": next_id}, ensure_ascii=False, indent=2)
-    return board + "\n", "".join(json.dumps(task, ensure_ascii=False) + "\n" for task in ended), len(shown)
+    history = "".join(json.dumps(task, ensure_ascii=False) + "\n" for task in ended)
+    active = [document for document in documents if "archived_at" not in document]
+    changes = tuple(change for document in active for change in _left_out(document))
+    return Exported(board + "\n", history, len(shown), changes)
 
 
-async def import_tasks(store: EventStore, clock: Clock, board: str, history: str) -> int:
-    """Take the tasks of both files into an empty store, with their ids; how many there were."""
+def _left_out(document: Mapping[str, Any]) -> list["Change"]:
+    """The terms of a task that the files have no field for."""
+    names = [name for name in NOT_IN_FILES if document.get(name)]
+    is_loose = "parent_id" in document and "step_index" not in document
+    names += ["parent_id"] if is_loose else []
+    return [Change(document["id"], name, "dropped", NO_FIELD) for name in names]
+
+
+class Change(NamedTuple):
+    """What a field of an exported or imported task lost, or was changed to."""
+
+    task_id: str
+    field: str
+    change: Literal["dropped", "changed"]
+    text: str
+
+
+@record
+class Imported:
+    """How many tasks were imported, and in what they differ from the files."""
+
+    count: int
+    changes: tuple[Change, ...]
+
+
+async def import_tasks(store: EventStore, clock: Clock, board: str, history: str) -> Imported:
+    """Take the tasks of both files into an empty store, with their ids."""
     found = _object("tasks.json", _json("tasks.json", board))
-    tasks = _read("tasks.json", enumerate(_entries(found)))
-    lines = ((number, _json(f"history.jsonl line {number + 1}", line)) for number, line in enumerate(history.splitlines()) if line.strip())
+    entries = _entries(found)
+    tasks = _read("tasks.json", enumerate(entries))
+    lines = [(number, _json(f"history.jsonl line {number + 1}", line)) for number, line in enumerate(history.splitlines()) if line.strip()]
     tasks |= _read("history.jsonl", lines, known=tasks)
+    given = [*entries, *(entry for _, entry in lines)]
     streams = _streams(tasks, clock)
     await store.import_events([event for events in streams for event in events], [row for events in streams for row in stream_rows(events)])
     highest, wanted = max(map(int, tasks), default=0), _next_id(found) - 1
     if wanted > highest:
         await store.new_ids(wanted - highest)
-    return len(tasks)
+    changes = [change for entry, task in zip(given, tasks.values(), strict=True) for change in _changes(entry, task, tasks)]
+    return Imported(count=len(tasks), changes=tuple(changes))
+
+
+def _changes(given: Mapping[str, Any], task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> list[Change]:
+    """In what an imported task differs from its entry in the files."""
+    kept = fields(ForeignTask)
+    unknown = [Change(task.id, name, "dropped", NO_FIELD) for name in given if name not in kept]
+    return [*unknown, *_dropped(task, tasks), *_changed(given, task)]
+
+
+def _dropped(task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> list[Change]:
+    found = [
+        Change(task.id, f"steps[{index}].taskId", "dropped", f"task {step.taskId} is not in the files")
+        for index, step in enumerate(task.steps)
+        if step.taskId is not None and step.taskId not in tasks
+    ]
+    end = _end(task)
+    if task.summary and end != "done":
+        found.append(Change(task.id, "summary", "dropped", "only a task that is done has one"))
+    if task.failureReason and end in (None, "done"):
+        found.append(Change(task.id, "failureReason", "dropped", "the task has not failed and was not canceled"))
+    if task.archivedAt is not None and end is None:
+        found.append(Change(task.id, "archivedAt", "dropped", f"the task is {task.status}"))
+    return found
+
+
+def _changed(given: Mapping[str, Any], task: ForeignTask) -> list[Change]:
+    state = _end(task) or ("draft" if task.status == "draft" else "pending")
+    was_and_is: dict[str, tuple[Any, Any]] = {
+        "owner": (given.get("owner"), task.owner),
+        "labels": (given.get("labels") or [], list(dict.fromkeys(task.labels))),
+        "state": (given.get("state") or state, state),
+    }
+    return [
+        Change(task.id, name, "changed", f"from {json.dumps(was, ensure_ascii=False)} to {json.dumps(now, ensure_ascii=False)}")
+        for name, (was, now) in was_and_is.items()
+        if was != now
+    ]
 
 
 def _all_documents() -> Asking[list[dict[str, Any]]]:
@@ -124,6 +211,8 @@ def _outward(document: Mapping[str, Any]) -> dict[str, Any]:
         "createdAt": document["created_at"],
         "updatedAt": document["updated_at"],
         "archivedAt": document.get("archived_at"),
+        "awaited": document.get("awaited", False),
+        "creatorTaskId": document.get("creator_task_id"),
     }
 
 
@@ -221,6 +310,8 @@ def _events(task: ForeignTask, tasks: Mapping[str, ForeignTask], parents: Mappin
         depth=len(path) - 1,
         priority=task.priority,
         labels=tuple(dict.fromkeys(task.labels)),
+        awaited=task.awaited or parent_id is not None,
+        creator_task_id=task.creatorTaskId,
     )
     events: list[ev.Event] = [created]
     for index, step in enumerate(task.steps):

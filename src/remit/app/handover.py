@@ -1,7 +1,7 @@
 """What a running agent hands to others and then waits for: questions to people, and work for sub-agents."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, cast
@@ -9,26 +9,25 @@ from typing import Any, Literal, NamedTuple, cast
 from remit.app.activation import Activation, CallRecord
 from remit.app.agents import Agent, AgentRegistry
 from remit.app.cache import ResultCache
-from remit.app.order import SECONDS, blocks, brief_of, count, flag, piece_of, resource_of, wait_of
+from remit.app.conversation import last_models
+from remit.app.order import DELEGATING, SECONDS, blocks, brief_of, count, flag, piece_of, resource_of, tools_of, wait_of
 from remit.codec import opened
 from remit.domain import command as cmd
 from remit.domain import event as ev
-from remit.domain.delegation import LaunchSubtask, TaskOutput
-from remit.domain.envelope import envelope, in_json, passage, result_of, words
+from remit.domain.delegation import LaunchSubtask, LaunchTask, TaskOutput
+from remit.domain.envelope import envelope, in_json, in_part, lean, passage, result_of
 from remit.domain.grow import CALL
 from remit.domain.message import ToolCall
+from remit.domain.offer import SUBTASK
 from remit.domain.record import replace
 from remit.domain.shape import parse
 from remit.domain.tool import ToolOutcome
 from remit.domain.value import ChildWait, State, Task, plain_id
 from remit.domain.wire import dumps, plain
-from remit.errors import NotFound, RemitError, StaleRun, Unacknowledged, Unavailable, invalid
+from remit.errors import Forbidden, NotFound, RemitError, StaleRun, Unacknowledged, Unavailable, invalid
 from remit.ports import Equipment, EventStore, OperationTools
 
-SUBTASK = "create_subtask_"
-DELEGATING = ("task", "task_parallel", "Task")
-EARLIER = " It was done before; this is its result from then (cached: true)."
-RECEIPT = "Its result comes with task_output; with wait_seconds that waits for it. Its end wakes you if you wait for nothing else."
+RECEIPT = "Get its result with task_output; wait_seconds waits for it. Its end also wakes you."
 UNDER_WAY = "It has not ended yet."
 Begun = tuple[str, ToolCall, ToolOutcome]
 
@@ -39,6 +38,8 @@ class Note(NamedTuple):
     kind: Literal["refused", "found", "shared", "uncached"]
     text: str
     """Why it was refused; the earlier task whose result it takes; the key of the item that does its work too; why no result was looked for."""
+    code: str = ""
+    """The code of the error with which it was refused."""
 
 
 Notes = dict[int, Note]
@@ -57,6 +58,13 @@ class Wanted(NamedTuple):
     def made(self) -> list[int]:
         """The places of the subtasks that were to be made and were not refused."""
         return [place for place in self.subtasks if place not in self.notes or self.notes[place].kind != "refused"]
+
+
+class Earlier(NamedTuple):
+    """Tasks whose results answer for items of a call, and the models that worked on its tasks."""
+
+    tasks: Mapping[str, Task]
+    models: Mapping[str, str]
 
 
 class Handover:
@@ -141,12 +149,17 @@ class Handover:
         if key in asked and blocking:
             answer = asked[key]
             return [] if answer is None else [(key, call, ToolOutcome(f"The person answered: {answer}"))]
+        named = call.arguments.get("task_id")
+        task_id = self._activation.task.id if named is None else named
         try:
-            question = parse(cmd.AskUser, {**call.arguments, "task_id": self._activation.task.id, "call_id": key})
+            question = parse(cmd.AskUser, {**call.arguments, "task_id": task_id, "call_id": key})
         except RemitError as refused:
             return [(key, call, _error(str(refused)))]
         if key not in asked:
-            await self._activation.do(question)
+            try:
+                await self._activation.do(question)
+            except (Forbidden, NotFound) as refused:  # another task than its own was named
+                return [(key, call, _error(str(refused)))]
         if blocking:
             return []
         return [(key, call, ToolOutcome("Asked. The answer comes as a message."))]
@@ -186,17 +199,8 @@ class Handover:
         return [await self._told(wanted._replace(children=children[wanted.key])) for wanted in waiting]
 
     async def _children(self) -> dict[str, dict[int, Task]]:
-        """The subtasks that this conversation made, by the call they answer and their place in it; a successor is in the place of the first."""
-        tasks = await self._activation.tasks(child.id for child in self._activation.task.children)
-        found: dict[str, dict[int, Task]] = {}
-        for task in tasks:
-            first = task
-            while first.rerun_of is not None and first.idempotency_key is None:
-                (first,) = await self._activation.tasks([first.rerun_of])
-            if (name := first.idempotency_key or "").startswith(CALL):
-                key, _, place = name.removeprefix(CALL).rpartition("#")
-                found.setdefault(key, {})[int(place)] = task
-        return found
+        """The subtasks that this conversation made, by the call they answer and their place in it."""
+        return await children_by_call(self._activation.task, self._activation.tasks)
 
     def _noted(self, key: str) -> Notes:
         """What was noted of a call's items when others were begun."""
@@ -207,29 +211,55 @@ class Handover:
         """What came of a call, all of whose items have ended or need not be waited for."""
         key, call, children, _, notes = wanted
         if all(place in notes and notes[place].kind == "refused" for place in range(count(call))):
-            return key, call, _error("\n\n".join(note.text for _, note in sorted(notes.items())))
+            refused = _error("\n\n".join(note.text for _, note in sorted(notes.items())))
+            return key, call, refused._replace(denied=True)
         if call.name.startswith(SUBTASK):
-            return key, call, ToolOutcome(_subtask_result(children[0]))
+            return key, call, ToolOutcome(_subtask_result(children[0], self._notice(children[0], call)))
         if call.name == "create_subtask":
-            shown = await self._operations.call("get_task", {"task_id": children[0].id}, self._activation)
-            return key, call, ToolOutcome(f'{{"task_id": "{children[0].id}", "task": {shown.text}}}')
-        earlier = {task.id: task for task in await self._activation.tasks(note.text for note in notes.values() if note.kind == "found")}
-        texts = [self._item_told(children.get(place), notes.get(place), earlier, unended) for place in range(count(call))]
+            return key, call, ToolOutcome(_created(children[0], self._notice(children[0], call), is_awaited=blocks(call, 0)))
+        known = [note.text for note in notes.values() if note.kind == "found"]
+        found = {task.id: task for task in await self._activation.tasks(known)}
+        models = await last_models(self._store, [*found, *(task.id for task in children.values())])
+        earlier = Earlier(found, models)
+        places = range(count(call))
+        told = [self._item_told(wanted, place, earlier) for place in places]
+        for item in told:
+            if item["status"] == "running" and call.name != "Task":
+                item["note"] = unended
         if call.name == "task_parallel":
-            return key, call, ToolOutcome("\n\n".join(f"[{place}] {text}" for place, text in enumerate(texts)))
-        return key, call, ToolOutcome(texts[0], is_error=0 in children and children[0].state in (State.FAILED, State.CANCELED))
+            return key, call, ToolOutcome(dumps({"results": told}))
+        is_error = 0 in children and children[0].state in (State.FAILED, State.CANCELED)
+        return key, call, ToolOutcome(dumps(told[0]), is_error=is_error)
 
-    def _item_told(self, child: Task | None, note: Note | None, earlier: Mapping[str, Task], unended: str) -> str:
+    def _notice(self, child: Task, call: ToolCall, place: int = 0) -> str:
+        """The tools that a subtask was to have and does not, and why."""
+        return self._agents.not_granted(child, tools_of(call, place), "your own task")
+
+    def _item_told(self, wanted: Wanted, place: int, earlier: "Earlier") -> dict[str, Any]:
+        """What came of one item, in the form that its call answers with."""
+        call, child, note = wanted.call, wanted.children.get(place), wanted.notes.get(place)
         if child is not None:
-            return self._result(child, f" {note.text}" if note is not None and note.kind == "uncached" else "", unended)
+            notice = self._notice(child, call, place)
+            more = {"notice": notice} if notice else {}
+            more |= {"not_cached": note.text} if note is not None and note.kind == "uncached" else {}
+            return self._result(child, earlier, call, more)
         if note is not None and note.kind == "found":
-            return self._result(earlier[note.text], EARLIER, unended)
-        return note.text if note is not None and note.kind == "refused" else unended
+            return self._result(earlier.tasks[note.text], earlier, call, {"cached": True})
+        if note is not None and note.kind == "refused":
+            return {
+                "status": "failed",
+                "error": {"code": note.code or "INVALID_PARAM", "message": note.text},
+            }
+        return {"status": "running"}
 
-    def _result(self, task: Task, remark: str, unended: str) -> str:
+    def _result(self, task: Task, earlier: "Earlier", call: ToolCall, more: Mapping[str, Any]) -> dict[str, Any]:
         agent = self._agents.get(task.owner or "")
         tier = task.model or (agent.model if agent else "main")
-        return words(envelope(task, model=None, tier=tier, cwd="", params={}), remark=remark, unended=unended)
+        folder, model = self._operations.folder, earlier.models.get(task.id)
+        is_whole = call.name == "Task"
+        found = envelope(task, model=model, tier=tier, cwd=folder, params=call.arguments if is_whole else {})
+        found["data"] |= more
+        return in_part(found, 0) if is_whole else lean(in_part(found, 0))
 
     async def _wanted(self, wanted: Wanted, cache: ResultCache) -> Wanted:
         """A call with the subtasks that must be made for it now; of several, one that is wrong does not fail the others."""
@@ -242,7 +272,7 @@ class Handover:
             except (StaleRun, Unavailable, Unacknowledged):
                 raise
             except RemitError as error:
-                wanted.notes[place] = Note("refused", str(error))
+                wanted.notes[place] = Note("refused", str(error), error.code)
         return wanted
 
     async def _sort(self, wanted: Wanted, place: int, cache: ResultCache) -> None:
@@ -285,6 +315,8 @@ class Handover:
         return self._subtask({"objective": item} if isinstance(item, str) else work, seconds, f"tasks[{place}].", wait=wait_of(call, place))
 
     def _fields(self, call: ToolCall) -> dict[str, Any]:
+        if call.name == "Task":
+            return dict(plain(parse(LaunchTask, call.arguments)))
         if not call.name.startswith(SUBTASK):
             return {name: value for name, value in call.arguments.items() if (call.name, name) != ("task", "wait")}
         resources = [resource_of(item, self._operations.folder) for item in call.arguments.get("artifactRefs") or ()]
@@ -299,8 +331,9 @@ class Handover:
 
     def _part(self, call: ToolCall) -> cmd.CreateSubtask:
         """A subtask as it is asked for field by field."""
-        if not self._is_mine(call):
-            raise invalid("wait", f"is 'block', but task {call.arguments.get('task_id')} is not yours", "wake or none")
+        named = call.arguments.get("task_id")
+        if named is not None and not self._is_mine(call):
+            raise invalid("wait", f"is 'block', but task {named} is not yours", "wake or none")
         if call.arguments.get("idempotency_key") is not None:
             raise invalid("idempotency_key", "is given with wait: block, where the call itself is never carried out twice", "no key")
         owner = {"owner": self._whom(call.arguments["owner"], "owner")} if call.arguments.get("owner") else {}
@@ -348,7 +381,7 @@ class Handover:
                 except (StaleRun, Unavailable, Unacknowledged):
                     raise
                 except RemitError as error:
-                    wanted.notes[place] = Note("refused", str(error))
+                    wanted.notes[place] = Note("refused", str(error), error.code)
             if not made:  # an item that was to share the work of one that was refused has to ask for itself
                 wanted = await self._wanted(wanted._replace(subtasks={}), cache)
         if not made:
@@ -368,6 +401,25 @@ class Handover:
         return [replace(record, result=dumps(wanted.notes)) for wanted, record in begun]
 
 
+async def children_by_call(
+    parent: Task,
+    load: Callable[[Iterable[str]], Awaitable[list[Task]]],
+) -> dict[str, dict[int, Task]]:
+    """The subtasks that the conversation of a task made, by the call they answer and their place in it.
+
+    A successor is in the place of the first.
+    """
+    found: dict[str, dict[int, Task]] = {}
+    for task in await load(child.id for child in parent.children):
+        first = task
+        while first.rerun_of is not None and first.idempotency_key is None:
+            (first,) = await load([first.rerun_of])
+        if (name := first.idempotency_key or "").startswith(CALL):
+            key, _, place = name.removeprefix(CALL).rpartition("#")
+            found.setdefault(key, {})[int(place)] = task
+    return found
+
+
 def _rests(call: ToolCall, children: Mapping[int, Task]) -> bool:
     """True if none of a call's subtasks has to be waited for."""
     return all(task.state.terminal or not blocks(call, place) for place, task in children.items())
@@ -377,13 +429,36 @@ def _error(text: str) -> ToolOutcome:
     return ToolOutcome(text, is_error=True)
 
 
-def _subtask_result(task: Task) -> str:
+def _created(task: Task, notice: str, *, is_awaited: bool) -> str:
+    """What the call that made a subtask is told; with its result if the call has waited for that."""
+    told: dict[str, Any] = {
+        "task_id": task.id,
+        "task": {"id": task.id, "state": task.state.value, "version": task.version},
+    }
+    told |= {"notice": notice} if notice else {}
+    if is_awaited:
+        part = passage(result_of(task), task.completion_outputs, task.id, size=in_json)
+        told |= {"outputs": part.outputs} if part.outputs else {}
+        told |= {"note": part.note} if part.note else {}
+        told["result"] = part.text
+    return dumps(told)
+
+
+def _subtask_result(task: Task, notice: str) -> str:
     status = {"done": "Success", "failed": "Error"}.get(task.state.value, "Cancel") if task.state.terminal else None
     result = result_of(task)
     part = passage(result, task.completion_outputs, task.id, size=in_json)
     texts = {"summary": task.summary, "failureReason": task.failure_reason, "finalAssistantMessage": task.final_message}
-    if part.note:  # told once, in the first place that has it
-        place = next(name for name, text in texts.items() if text == result)
-        texts = {name: text for name, text in texts.items() if text != result} | {place: part.text}
-    found = {"taskId": task.id, "agentId": task.owner, "subTaskStatus": status, **texts, "outputs": part.outputs, "note": part.note or None}
+    first_names = {text: name for name, text in reversed(texts.items())}
+    found = {
+        "taskId": task.id,
+        "agentId": task.owner,
+        "subTaskStatus": status,
+        "duration": task.duration,
+        "toolSummary": [plain(item) for item in task.tool_summary] or None,
+        "outputs": part.outputs,
+        "note": part.note or None,
+        "notice": notice or None,
+        **{name: part.text if text == result else text for text, name in first_names.items()},
+    }
     return dumps({name: value for name, value in found.items() if value is not None})

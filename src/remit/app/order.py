@@ -4,13 +4,25 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, cast
 
+from remit.domain.command import Grant
+from remit.domain.create import title_of
 from remit.domain.message import ToolCall
-from remit.domain.value import ChildWait
-from remit.errors import invalid
+from remit.domain.offer import SUBTASK
+from remit.domain.shape import check
+from remit.domain.value import ChildWait, Tools
+from remit.errors import RemitError, invalid
 
 SECONDS = {"task": 120.0, "task_parallel": 120.0, "Task": 3600.0}
 """How long delegated work may take if nobody says so."""
-FIELDS = ("model", "tools", "acceptance", "outputs", "priority", "depends_on", "resources")
+FIELDS = ("model", "effort", "tools", "acceptance", "outputs", "priority", "depends_on", "resources")
+
+
+DELEGATING = ("task", "task_parallel", "Task")
+
+
+def may_delegate(name: str) -> bool:
+    """True for calls that make subtasks."""
+    return name in (*DELEGATING, "create_subtask") or name.startswith(SUBTASK)
 
 
 def count(call: ToolCall) -> int:
@@ -37,6 +49,14 @@ def piece_of(call: ToolCall, place: int) -> Mapping[str, Any]:
         return call.arguments
     item: Any = call.arguments["tasks"][place] if call.name == "task_parallel" else None
     return cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
+
+
+def tools_of(call: ToolCall, place: int) -> Tools:
+    """The tools that a piece of work was to have, as far as they can be read."""
+    try:
+        return cast("Tools", check(Grant, piece_of(call, place).get("tools") or {}, "tools"))
+    except RemitError:
+        return Tools()
 
 
 def flag(fields: Mapping[str, Any], name: str, at: str = "", *, default: bool) -> bool:
@@ -68,7 +88,7 @@ def brief_of(item: Mapping[str, Any], at: str = "", seconds: float | None = None
     if timeout is not None:
         limits["timeout_seconds"] = timeout
     fields: dict[str, Any] = {
-        "title": _title(description or objective),
+        "title": title_of(description or objective),
         "instructions": objective,
         "description": description or objective,
         "owner": item.get("subagent_type") or "general",
@@ -78,8 +98,3 @@ def brief_of(item: Mapping[str, Any], at: str = "", seconds: float | None = None
     if item.get("context") is not None:
         fields["metadata"] = {"context": item["context"]}
     return fields
-
-
-def _title(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 80 else f"{line[:79]}…"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from remit.app.activation import Activation
 from remit.codec import task_of
+from remit.domain.counting import counted, dollars
 from remit.domain.message import Request, Response, TextPart, Tokens, Tool, ToolCall, ToolResult
 from remit.domain.value import Limits, Usage
 from remit.ports import Chosen, Debit, EventStore, OverBudget
@@ -19,6 +20,9 @@ UNPRICED = (
 )
 ROOTS = 1000
 """How many roots are remembered."""
+
+MEDIA_SIZE = 20_000
+"""Characters that an image or a PDF counts for; providers take 1,000 tokens for an image, and more for each page."""
 
 
 class Roots:
@@ -45,6 +49,11 @@ class Roots:
             return Usage()
         return await used(self._store, root_id)
 
+    async def booked(self, root_id: str) -> tuple[int, float] | None:
+        """The tokens and the money that the ledger of a tree has used or set aside; None without a ledger."""
+        rows = await self._store.select("budget", {"id": int(root_id)})
+        return (rows[0][0], rows[0][1]) if rows else None
+
 
 async def used(store: EventStore, root_id: str) -> Usage:
     """What the tasks of a tree have used, all together."""
@@ -61,12 +70,15 @@ class Purse:
         self._activation, self._chosen = activation, chosen
         self._limits = Limits()
         self._reserved = (0, 0.0)
+        self._needed = (0, 0.0)
+        self._reports = False
         self._tools = 0
         self._used = Usage()
+        self._roots: Roots | None = None
 
     async def open(self, roots: "Roots") -> None:
         """Find out what the root of the tree allows, and what was used before it allowed so much only."""
-        task = self._activation.task
+        task, self._roots = self._activation.task, roots
         self._limits = task.limits if task.root_id == task.id else await roots.limits(task.root_id)
         if self._limited:
             self._used = await roots.unbooked(task.root_id)
@@ -80,17 +92,58 @@ class Purse:
     @property
     def shown(self) -> str:
         """What the tree may use, in words."""
-        tokens = f"{self._limits.max_tokens:,} tokens" if self._limits.max_tokens is not None else ""
-        cost = f"${self._limits.max_cost:g}" if self._limits.max_cost is not None else ""
+        tokens = counted(self._limits.max_tokens, "token") if self._limits.max_tokens is not None else ""
+        cost = dollars(self._limits.max_cost) if self._limits.max_cost is not None else ""
         return " and ".join(filter(None, (tokens, cost)))
+
+    async def left(self) -> tuple[int | None, float | None]:
+        """The tokens and the money that the tree has left; None for what is not limited."""
+        if not self._limited or self._roots is None:
+            return None, None
+        tokens, cost = self._left(*await self._booked(self._roots))
+        return (
+            None if self._limits.max_tokens is None else tokens,
+            None if self._limits.max_cost is None else cost,
+        )
+
+    async def _booked(self, roots: "Roots") -> tuple[int, float]:
+        """What the tree has used or set aside."""
+        booked = await roots.booked(self._activation.task.root_id)
+        used = self._used.input_tokens + self._used.output_tokens, self._used.cost
+        return used if booked is None else booked
+
+    async def shortage(self) -> str:
+        """Why the tree cannot pay for the request that was refused last: what it needs, and what is left.
+
+        Every request but the last report leaves enough for that report, so both are needed.
+        """
+        assert self._roots is not None, "opened before anything is asked"
+        used = await self._booked(self._roots)
+        needs, left = self._limited_part(*self._needed), self._limited_part(*self._left(*used))
+        if used == (0, 0.0):
+            needs = f"up to {needs}" if needs != self.shown else f"a little more than {needs}"
+            what, rest = ("one request needs", " Nothing was used.") if self._reports else ("one request and a last report need", "")
+            return f"The limit of {self.shown} for the whole tree is smaller than {what}: {needs}.{rest}"
+        what = "a last report needs" if self._reports else "another request and a last report need"
+        return f"The budget of the whole tree, {self.shown}, has {left} left, and {what} up to {needs}."
+
+    def _left(self, tokens: int, cost: float) -> tuple[int, float]:
+        return max(0, (self._limits.max_tokens or 0) - tokens), max(0.0, (self._limits.max_cost or 0.0) - cost)
+
+    def _limited_part(self, tokens: int, cost: float) -> str:
+        """Amounts in words, of what is limited."""
+        parts = [counted(tokens, "token")] if self._limits.max_tokens is not None else []
+        parts += [dollars(cost)] if self._limits.max_cost is not None else []
+        return " and ".join(parts)
 
     @property
     def unpriced(self) -> str:
         """Why no call can be made: what it may cost is limited, by the tree or for the task alone, and nobody knows what it costs."""
         own, whole = self._activation.task.limits.max_cost, self._limits.max_cost
-        if (own is None and whole is None) or self._cost(Tokens(1, 1)) is not None:
+        most = own if whole is None else whole
+        if most is None or self._cost(Tokens(1, 1)) is not None:
             return ""
-        return UNPRICED.format(most=f"${own if whole is None else whole:g}", model=self._chosen.shown)
+        return UNPRICED.format(most=dollars(most), model=self._chosen.shown)
 
     async def reserve(self, request: Request, *, report: bool) -> bool:
         """Set aside the most that a call can take; False if the tree has not got it. A call whose end nobody sees counts as made."""
@@ -101,6 +154,8 @@ class Purse:
         asked = _size(request) // CHARACTERS_PER_TOKEN + self._offered(request.tools)
         last = self._priced(Tokens(asked, REPORT_TOKENS))
         self._reserved = last if report else self._priced(Tokens(asked, ANSWER_TOKENS))
+        self._needed = last if report else (self._reserved[0] + last[0], self._reserved[1] + last[1])
+        self._reports = report
         try:
             await self._take(*self._reserved, limits=self._limits if report else _less(self._limits, *last))
         except OverBudget:
@@ -157,6 +212,8 @@ def _size(request: Request) -> int:
 
 
 def _length(part: object) -> int:
-    if isinstance(part, TextPart | ToolResult):
+    if isinstance(part, ToolResult):
+        return len(part.text) + (MEDIA_SIZE if part.media is not None else 0)
+    if isinstance(part, TextPart):
         return len(part.text)
     return len(str(part.arguments)) if isinstance(part, ToolCall) else 0

@@ -9,7 +9,7 @@ import json
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, TypeVar
 
-from remit.app.view import CLOSED, LIVE, STATES, event_view, interaction_view, summary_view, task_view, update_view
+from remit.app.view import CLOSED, LIVE, STATES, Start, event_view, held_by, interaction_view, summary_view, task_view, update_view
 from remit.domain.document import document_of
 from remit.errors import NotFound, invalid
 
@@ -49,9 +49,22 @@ async def ask(question: Asking[T], select: Callable[[str, Mapping[str, Any]], Aw
 def get_task(ref: str, *, now: str) -> Asking[dict[str, Any]]:
     """The whole task, active or ended, by id or uid; readiness is computed for an instant."""
     task_id, document = yield from _document(ref)
-    blocked_by = (yield "blocked_by", {"id": task_id}) if "depends_on" in document else []
-    successor = (yield "successor", {"id": task_id}) if "archived_at" in document else []
-    return task_view(document, [str(row[0]) for row in blocked_by], str(successor[0][0]) if successor else None, now)
+    unmet = (yield "unmet", {"ids": [task_id]}) if "depends_on" in document else []
+    start = Start(session_id=document.get("session_id"), started_at=document.get("started_at"))
+    if document["state"] in ("pending", "waiting") and ("schedule" in document or "started_at" in document):
+        (row,) = yield "starts", {"ids": [task_id]}
+        start = Start(*row[1:])
+    successors = (yield "successor", {"id": task_id}) if "archived_at" in document else []
+    needs = [(str(other), state) for _, other, state in unmet]
+    after = [str(first if _was_continued(document) else newest) for first, newest in successors]
+    return task_view(document, start, needs, after[0] if after else None, now)
+
+
+def _was_continued(document: dict[str, Any]) -> bool:
+    """True for a task of a series whose end created the next one: no rerun takes its place."""
+    has_calendar = "cron" in (document.get("schedule") or {}) and "parent_id" not in document
+    is_canceled = document["state"] == "canceled"
+    return has_calendar and not is_canceled and document.get("reason") != "dependency"
 
 
 def list_tasks(
@@ -66,8 +79,12 @@ def list_tasks(
     tree: str | None = None,
     limit: int = 50,
     cursor: str | None = None,
+    now: str | None = None,
 ) -> Asking[Page]:
-    """A page of task summaries, newest first; drafts and active tasks unless states are named."""
+    """A page of task summaries, newest first; drafts and active tasks unless states are named.
+
+    With an instant, they also say what holds tasks then.
+    """
     states = _states(status, state)
     (before,) = _position(cursor, "tasks", (FIRST_PAGE,))
     filters: dict[str, Any] = {
@@ -82,17 +99,38 @@ def list_tasks(
         _driver(states, filters),
         filters | {"states": states, "state": states[0] if states else "", "before": before, "limit": _limit(limit) + 1},
     )
-    return _page("tasks", rows, limit, summary_view, lambda row: ("tasks", row[0]))
+    page = _page("tasks", rows, limit, summary_view, lambda row: ("tasks", row[0]))
+    if now is not None:
+        yield from _add_holds(page["tasks"], now)
+    return page
+
+
+def _add_holds(summaries: list[dict[str, Any]], now: str) -> Asking[None]:
+    """Add to each summary what keeps its task from starting; nothing to one that could start, or that has started."""
+    found = {int(view["id"]): view for view in summaries if view["state"] == "pending" or _waits_for_tick(view)}
+    if not found:
+        return
+    unmet: dict[int, list[tuple[str, str]]] = {}
+    for task_id, other, state in (yield "unmet", {"ids": list(found)}):
+        unmet.setdefault(task_id, []).append((str(other), state))
+    for task_id, *start in (yield "starts", {"ids": list(found)}):
+        if holds := held_by(found[task_id], Start(*start), unmet.get(task_id, []), now):
+            found[task_id]["held_by"] = holds
+
+
+def _waits_for_tick(view: dict[str, Any]) -> bool:
+    awaited: list[dict[str, str]] = view["wait"]["on"] if view["wait"] else []
+    return view["state"] == "waiting" and any(item["kind"] == "tick" for item in awaited)
 
 
 def list_session_tasks(
-    session_id: str, *, role: str = "assigned", status: str | None = None, limit: int = 50, cursor: str | None = None
+    session_id: str, *, role: str = "assigned", status: str | None = None, limit: int = 50, cursor: str | None = None, now: str | None = None
 ) -> Asking[Page]:
     """A page of the tasks that a session works on, or has created."""
     if role not in ("assigned", "created"):
         raise invalid("role", f"is {role!r}", "one of assigned, created")
     whose = {"session": session_id} if role == "assigned" else {"parent_session": session_id}
-    return (yield from list_tasks(status=status, limit=limit, cursor=cursor, **whose))
+    return (yield from list_tasks(status=status, limit=limit, cursor=cursor, now=now, **whose))
 
 
 def list_history(*, limit: int = 50, cursor: str | None = None) -> Asking[Page]:

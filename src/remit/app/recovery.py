@@ -5,13 +5,14 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from remit.app.purse import used
+from remit.app.scope import Scope
 from remit.app.service import Service
 from remit.app.verify import UNREPLAYABLE, chain_faults, stream_rows
 from remit.codec import opened
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.document import document_of
-from remit.domain.due import CHECK, RELEASE, TELL, TIMER, Job
+from remit.domain.due import CHECK, RELEASE, TELL, TIMER, Job, signal_job
 from remit.domain.value import Task
 from remit.domain.wire import instant
 from remit.errors import Conflict, Corrupt, UnknownEvent
@@ -62,8 +63,10 @@ class Findings(NamedTuple):
 class Recovery:
     """Compares the queue with the tasks; the queue follows from the events and can always be made anew."""
 
-    def __init__(self, store: Store, service: Service) -> None:
+    def __init__(self, store: Store, service: Service, scope: Scope | None = None) -> None:
         self._store, self._service = store, service
+        self._scope = scope
+        """The trees to look at; without it, all."""
 
     async def examine(self) -> Findings:
         """What is wrong; looked at twice, since a healthy store changes while one looks."""
@@ -100,9 +103,12 @@ class Recovery:
             task = await self._service.load(task_id)
             if task.run is not None:
                 await self._service.execute(cmd.LoseRun(task_id=task_id, run_id=task.run.id), SYSTEM)
-        await self._service.put(*(Job(key=TELL + task_id) for task_id in found.parents_not_told))
-        await self._service.put(*(Job(key=RELEASE + task_id) for task_id in found.dependents_not_told))
-        await self._service.put(*(Job(key=CHECK + task_id) for task_id in found.claims_without_check))
+        for kind, ids in (
+            (TELL, found.parents_not_told),
+            (RELEASE, found.dependents_not_told),
+            (CHECK, found.claims_without_check),
+        ):
+            await self._service.put(*[signal_job(kind, task) for task in await self._service.tasks(ids)])
         for task_id in found.undelivered_updates:
             await self._wake(task_id)
         for task_id in found.waiting_without_alarm:
@@ -147,7 +153,7 @@ class Recovery:
         """The timers, turns and ends of time that a task waits for and that no job stands for."""
         task = await self._service.load(task_id)
         timers = [item.ref for item in (task.wait.on if task.wait else ()) if item.kind == "timer"]
-        wanted = await self._timers(task_id, timers) if timers else {}
+        wanted = await self._timers(task, timers) if timers else {}
         if (turn := self._service.slot_job(task)) is not None:
             wanted[turn.key] = turn
         if (limit := self._service.limit_job(task)) is not None:
@@ -155,11 +161,13 @@ class Recovery:
         there = {row[0] for row in await self._store.select("queued", {"names": list(wanted)})}
         return {key: job for key, job in wanted.items() if key not in there}
 
-    async def _timers(self, task_id: str, refs: list[str]) -> dict[str, Job]:
-        rows = await self._store.select("events", {"stream": task_id, "after": 0, "limit": 1_000_000})
+    async def _timers(self, task: Task, refs: list[str]) -> dict[str, Job]:
+        rows = await self._store.select("events", {"stream": task.id, "after": 0, "limit": 1_000_000})
         events = [opened(ev.Stored(*row[:8])).event for row in rows if row[3] == "TimerSet"]
         timers = [event for event in events if isinstance(event, ev.TimerSet) and event.timer_id in refs]
-        return {TIMER + event.timer_id: Job(key=TIMER + event.timer_id, at=instant(event.due_at)) for event in timers}
+        root = int(task.root_id)
+        jobs = [Job(key=TIMER + event.timer_id, at=instant(event.due_at), root=root) for event in timers]
+        return {job.key: job for job in jobs}
 
     async def _has_news(self, task_id: str) -> bool:
         ended = {str(row[0]) for row in await self._store.select("ended_children", {"id": int(task_id)})}
@@ -174,8 +182,15 @@ class Recovery:
     async def _rows(self, query: str) -> AsyncIterator[tuple[Any, ...]]:
         after = 0
         while rows := await self._store.select(query, {"after": after, "limit": PAGE}):
-            for row in rows:
+            for row in await self._in_scope(rows):
                 yield row
             after = rows[-1][0]
             if len(rows) < PAGE:
                 return
+
+    async def _in_scope(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Those of some rows that are about trees to look at; the first column is the id of a task."""
+        if self._scope is None:
+            return rows
+        roots: dict[int, int] = dict(await self._store.select("roots", {"ids": [row[0] for row in rows]}))
+        return [row for row in rows if roots.get(row[0]) in self._scope]

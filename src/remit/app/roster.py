@@ -8,6 +8,7 @@ from remit.app.agents import BUILT_IN
 from remit.app.toolname import grant_of, tool_names
 from remit.domain.agent import TOOLS, Agent, AgentFile, Origin, agent_id, may_use
 from remit.domain.record import replace
+from remit.errors import advice
 
 RANK: Mapping[Origin, int] = {"remit": 0, "claude": 1, "opencode": 2, "folder": 3}
 """Which file counts where several define one agent: the lowest."""
@@ -31,9 +32,14 @@ class Roster(NamedTuple):
     settings: tuple[tuple[str, Note], ...]
 
 
-def muster(files: Iterable[AgentFile], settings: Settings, known: frozenset[str] = frozenset(TOOLS)) -> Roster:
+def muster(
+    files: Iterable[AgentFile],
+    settings: Settings,
+    known: frozenset[str] = frozenset(TOOLS),
+    built_in: Iterable[Agent] = BUILT_IN,
+) -> Roster:
     """Everybody who can be given work. A file or a setting that is wrong is told of, and never stands in the way of others."""
-    found = {agent.id: agent for agent in BUILT_IN}
+    found = {agent.id: agent for agent in built_in}
     taken: dict[str, Standing] = {}
     standings = [_stand(read_agent(file, known), taken) for file in sorted(files, key=_order)]
     for name, standing in taken.items():
@@ -69,7 +75,7 @@ def _apply(name: str, setting: Mapping[str, Any], found: dict[str, Agent], known
     """Change an agent as the settings say; one whose tools come to nothing cannot be used."""
     agent = found.get(agent_id(name))
     if agent is None:
-        return [(name, Note("", "problem", f"there is no such agent; there are {', '.join(sorted(found))}"))]
+        return [(name, Note("", "problem", f"there is no such agent. {advice(name, found)}"))]
     if setting.get("disabled"):
         del found[agent.id]
         return [(name, Note("disabled", "honoured"))]
@@ -80,6 +86,9 @@ def _apply(name: str, setting: Mapping[str, Any], found: dict[str, Agent], known
             Note("model", "honoured" if model == setting["model"] else "mapped", model if meant else f"to {model}: that is no provider:name")
         )
         agent = replace(agent, model=model)
+    if "effort" in setting:
+        agent = replace(agent, effort=setting["effort"])
+        notes.append(Note("effort", "honoured", setting["effort"]))
     if "tools" in setting:
         granted = grant_of(tool_names(list(setting["tools"])) or [], known)
         agent = replace(agent, tools=may_use(agent, granted.tools), spawnable=granted.spawnable or agent.spawnable)

@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from remit.app.activation import Activation, CallRecord, ToolFailed
 from remit.app.agents import Agent, AgentRegistry, role_prompt
@@ -16,22 +16,32 @@ from remit.app.cache import vouched
 from remit.app.conversation import Conversation, Said
 from remit.app.handover import Begun, Handover
 from remit.app.purse import Purse, Roots
-from remit.domain import brief
+from remit.app.summary import Summarizer
+from remit.domain import brief, offer
 from remit.domain import command as cmd
+from remit.domain.choice import HOW_TO_SET_A_MODEL
+from remit.domain.compaction import Mark
+from remit.domain.counting import counted, dollars, in_seconds
 from remit.domain.due import report_seconds, time_left
-from remit.domain.message import Effort, ModelSettings, Request, Response, Tool, ToolCall, user
-from remit.domain.model import UNBILLED, ModelFailed, excerpt
-from remit.domain.policy import MAX_TURNS, max_attempts, must_come_to_something
+from remit.domain.environment import Allowance, Environment, environment_section
+from remit.domain.media import kept
+from remit.domain.message import Message, ModelSettings, Request, Response, Tool, ToolCall, user, without_delimiters
+from remit.domain.model import CAUSES, NO_TOOL_CALLS, UNBILLED, ModelFailed, excerpt, explain
+from remit.domain.policy import MAX_TURNS, effort_of, max_attempts, must_come_to_something, needs_writing
 from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
-from remit.domain.value import FailReason, Task, ToolCount, Usage
+from remit.domain.value import FailCause, FailReason, Task, ToolCount, Tools, Usage, plain_id
 from remit.domain.wire import dumps, instant
+from remit.domain.written import written_call
 from remit.errors import Forbidden, RemitError
-from remit.ports import Chosen, Clock, Equipment, EventStore, Models, OperationTools, ToolHost
+from remit.ports import Chosen, Clock, Equipment, EventStore, Models, OperationTools, Surroundings, ToolHost
 
 TOOL_SECONDS = 600.0
 IDLE = frozenset({"no_first_byte", "stalled", "timed_out"})
 """Failures of a model that mean that nothing came for too long."""
+OFFLINE = "offline"
+LEAST_SECONDS = 0.1
+"""Less time than this counts as none."""
 
 
 class AgentRunner:
@@ -41,11 +51,19 @@ class AgentRunner:
     """A task whose time is up gets a run to say how far it came."""
 
     def __init__(
-        self, store: EventStore, agents: AgentRegistry, models: Models, tools: Callable[[], ToolHost], operations: OperationTools, clock: Clock
+        self,
+        store: EventStore,
+        agents: AgentRegistry,
+        models: Models,
+        tools: Callable[[], ToolHost],
+        operations: OperationTools,
+        clock: Clock,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self._store, self._agents, self._models, self._operations, self._clock = store, agents, models, operations, clock
         self.tools = tools
-        self._sets: dict[tuple[str, frozenset[str]], Toolset] = {}
+        self._surroundings = surroundings
+        self._sets: dict[tuple[str, frozenset[str], bool], Toolset] = {}
         self.roots = Roots(store)
 
     async def run(self, activation: Activation) -> None:
@@ -53,29 +71,37 @@ class AgentRunner:
         task = activation.task
         agent = self._agents.get(task.owner or "")
         if agent is None:
-            return await _fail(activation, f"There is no agent {task.owner} here.", permanent=True)
+            return await _fail(activation, f"There is no agent {task.owner} here.")
         try:
             chosen = self._models.resolve(task.model or agent.model)
         except RemitError as refused:
-            return await _fail(activation, str(refused), permanent=True)
+            return await _fail(activation, str(refused), cause=refused.details.get("cause"))
         talk = await Conversation.load(self._store, task.id) if task.counts.runs > 1 else Conversation(task.id, [], {})
         granted = frozenset(self._agents.grant(agent.id, task.tools))
         offered = granted if task.tools.offer is None else granted & frozenset(task.tools.offer)
         try:
-            tools = await self._toolset(agent, offered)
-            must_come_to_something(task, offered, tools.known)
+            tools = await self._toolset(agent, offered, has_guides=bool(task.guides))
+            must_come_to_something(task, offered, tools.known, self._agents.usable(agent.id, tools.known))
         except RemitError as refused:
             return await _reject(activation, str(refused))
+        own = frozenset(self._agents.grant(agent.id, Tools()))
+        if chosen.offline and (needs := needs_writing(task, granted, own)):
+            return await _fail(activation, _without_model(task, needs), cause="model_unconfigured")
         stretch = Stretch(self, activation, agent, chosen, talk, offered, tools)
         try:
             await stretch.within_time()
+        except asyncio.CancelledError:
+            if not activation.handed_over:
+                raise
+            await stretch.hand_over()
         finally:
             await stretch.close()
         return None
 
-    async def _toolset(self, agent: Agent, offered: frozenset[str]) -> "Toolset":
-        """What an agent is offered, made once: gateways recognise the very same tools and do not encode them again."""
-        found = self._sets.get((agent.id, offered))
+    async def _toolset(self, agent: Agent, offered: frozenset[str], *, has_guides: bool) -> "Toolset":
+        """What an agent can call and what it is shown, made once: gateways recognize the very same tools and do not
+        encode them again."""
+        found = self._sets.get((agent.id, offered, has_guides))
         if found is None:
             host = self.tools()
             try:
@@ -85,9 +111,12 @@ class AgentRunner:
             if refusal:
                 raise Forbidden(refusal)  # not remembered: the machine may be helped
             files = {spec.name: spec for spec in specs if spec.name in offered}
-            operations = {spec.name: spec for spec in self._operations.offered(agent, offered)}
-            tools = tuple(Tool(spec.name, spec.description, spec.parameters) for spec in (*files.values(), *operations.values()))
-            found = self._sets[agent.id, offered] = Toolset(files, operations, tools, (*(spec.name for spec in specs), "Task"))
+            operations = {spec.name: spec for spec in self._operations.usable(agent, offered)}
+            has_tasks = "tasks" in agent.capabilities
+            shown = offer.offered(tuple(files), operations, has_tasks=has_tasks, has_guides=has_guides)
+            tools = tuple(_tool((files | operations)[name]) for name in shown)
+            known = (*(spec.name for spec in specs), "TodoWrite", "Task")
+            found = self._sets[agent.id, offered, has_guides] = Toolset(files, operations, tools, known)
         return found
 
     def trouble(self) -> str:
@@ -128,10 +157,18 @@ class AgentRunner:
         """This instant as it is stored."""
         return instant(self._clock.now())
 
+    async def environment(self) -> Environment:
+        """Where the agents of this runner work."""
+        return Environment() if self._surroundings is None else await self._surroundings.look()
+
+
+def _tool(spec: ToolSpec) -> Tool:
+    return Tool(spec.name, spec.description, spec.parameters)
+
 
 class Toolset(NamedTuple):
-    """The tools of the host and of the catalogue that an agent is offered, by name, all of them as a model reads them, and the names that a
-    grant can hold here.
+    """The tools of the host and of the catalogue that an agent can call, by name; those that its model is shown; and the
+    names that a grant can hold here.
     """
 
     files: Mapping[str, ToolSpec]
@@ -154,14 +191,18 @@ class Stretch:
         task = activation.task
         self._offered = offered
         self._host_specs, self._operation_specs, self._tools, _ = tools
+        self._plan_tool: cmd.PlanTool = brief.plan_tool([tool.name for tool in tools.tools])
         self._host: ToolHost | None = None
         self._handover = self._hands(talk)
         self._counts: Counter[str] = Counter()
         self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
-        self._system = ""
+        self._environment = talk.environment
+        self._role = role_prompt(agent, offered)
         self._purse = Purse(activation, chosen)
         self._unkept: list[Change] = []
         """A message that is stored with the answer to it: until there is one, it can be made again."""
+        self._given = ""
+        """The final message before a reminder, while the model has not answered the reminder: it stands if no turn is left."""
 
     def _hands(self, talk: Conversation) -> Handover:
         runner = self._runner
@@ -171,6 +212,17 @@ class Stretch:
         """Let go of the workspace."""
         if self._host is not None:
             await self._host.close()
+
+    async def hand_over(self) -> None:
+        """Give the task back although the run was cancelled in the middle of something: the next run goes on at that very call.
+
+        A tool call with effects stays recorded as started, so that the next run reports its outcome as unknown.
+        """
+        current = asyncio.current_task()
+        assert current is not None
+        current.uncancel()
+        self._unkept.clear()  # it can be said again
+        await self._write(cmd.ReleaseRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
 
     @property
     def _task(self) -> Task:
@@ -182,33 +234,72 @@ class Stretch:
         limit = self._task.limits.timeout_seconds or self._agent.timeout_seconds
         if limit is None:
             return await self._go()
-        left = time_left(self._task, limit)
-        clock = asyncio.timeout(left)
-        try:
-            if left > 0:
+        while (left := self._time_left(limit)) > 0:
+            clock = asyncio.timeout(left)
+            try:
                 async with clock:
                     return await self._go()
-        except TimeoutError:
-            if not clock.expired():
-                raise
+            except TimeoutError:
+                if not clock.expired():
+                    raise
+            if not await self._has_time_left(limit):
+                break
         return await self._time_is_up(limit)
+
+    def _time_left(self, limit: float) -> float:
+        return time_left(self._task, limit, self._runner.clock.now())
+
+    async def _has_time_left(self, limit: float) -> bool:
+        """True if the time was not up: the process stood still, which does not count. What was cut off is then done again."""
+        await self._activation.exclude_silence()
+        await self._activation.look()
+        if self._time_left(limit) < LEAST_SECONDS:
+            return False
+        self._unkept.clear()
+        self._talk = await Conversation.load(self._runner.store, self._task.id)
+        self._handover = self._hands(self._talk)
+        return True
 
     async def _time_is_up(self, limit: float) -> None:
         """Let the agent report, if it has begun and does not take long, and end its task; what was cut off is not known any more."""
         await self._activation.look()
-        message = f"The time limit of {limit:g} seconds is reached."
+        if await self._end_as_given():
+            return
+        message = f"The time limit of {in_seconds(limit)} is reached."
         self._unkept.clear()
         self._talk = await Conversation.load(self._runner.store, self._task.id)
         if self._talk.turns and not self._activation.halted:
             with suppress(TimeoutError, ModelFailed, _Halted):
                 async with asyncio.timeout(report_seconds(limit)):
                     await self._hear(await self._hands(self._talk).so_far(self._talk.open_calls()))
-                    message += _report_of(await self._report(f"{limit:g} seconds"))
+                    message += _report_of(await self._report(in_seconds(limit)))
         await self._abort("timeout", message)
 
     async def _open(self) -> None:
-        self._system = brief.system_prompt(role_prompt(self._agent), self._task, await self._guides())
         await self._purse.open(self._runner.roots)
+        if not self._environment:
+            found = await self._runner.environment()
+            self._environment = environment_section(found, await self._allowance())
+
+    async def _allowance(self) -> Allowance:
+        """What the task has left: turns always, the rest where it is limited."""
+        limits = self._task.limits
+        seconds = limits.timeout_seconds or self._agent.timeout_seconds
+        tokens, cost = await self._purse.left()
+        if self._task.root_id != self._task.id:
+            used = self._task.usage.plus(self._usage)
+            tokens = _less(tokens, limits.max_tokens, used.input_tokens + used.output_tokens)
+            cost = _less(cost, limits.max_cost, used.cost)
+        return Allowance(
+            turns=max(0, self._max_turns - self._talk.turns),
+            seconds=None if seconds is None else self._time_left(seconds),
+            tokens=tokens,
+            cost=cost,
+        )
+
+    @property
+    def _max_turns(self) -> int:
+        return self._task.limits.max_turns or self._agent.max_turns or MAX_TURNS
 
     async def _go(self) -> None:
         while not self._activation.over:
@@ -235,34 +326,48 @@ class Stretch:
         updates = self._task.queued
         parts: list[str] = []
         if not self._talk.said:
-            parts.append(brief.first_message(self._task))
-            news = tuple(update for update in updates if update.type == "message")
+            parts.append(brief.first_message(self._task, await self._prerequisites()))
+            news = tuple(update for update in updates if brief.is_said(update))
         else:
             news = updates
         if news:
             parts.append(brief.news(news))
         if not parts and self._talk.finished:
-            parts.append(brief.WORK)
+            written = self._written(self._talk.last_answer)
+            parts.append(brief.HOW_TO_CALL.format(tool=written) if written else brief.work_prompt(self._plan_tool))
         if not parts:
             return False
         said = self._talk.next(user("\n\n".join(parts)), self._activation.run_id, self._runner.now())
+        if not self._talk.said:
+            said = said._replace(more={"environment": self._environment})
         self._unkept.append(self._talk.row(said))
         if updates:
             ids = tuple(update.update_id for update in updates)
             await self._write(cmd.DeliverUpdates(task_id=self._task.id, turn=self._talk.turns + 1, update_ids=ids))
+            only_reminded = all(update.type == "steps" for update in updates)
+            self._given = (self._task.final_message or "") if only_reminded else ""
         self._talk.keep(said)
         return True
 
+    async def _prerequisites(self) -> list[Task]:
+        """The tasks that this one depends on, as they ended."""
+        ids = [dependency.task_id for dependency in self._task.depends_on]
+        return await self._activation.tasks(ids) if ids else []
+
     async def _request(self, last_words: str = "") -> Request:
-        states = await self._subtask_states()
-        tail = user(f"{last_words}\n\n{brief.task_block(self._task, states)}".strip())
-        messages = (*self._talk.messages(), tail)
+        allowance = await self._allowance()
+        states, guides = await self._subtask_states(), await self._guides()
+        is_last = bool(last_words)
+        block = brief.task_block(self._task, states, guides, str(allowance), is_last=is_last)
+        tail = user(f"{last_words}\n\n{block}".strip())
+        messages = without_delimiters((*self._talk.messages(), tail))
+        effort = effort_of(self._task, self._agent, self._chosen.effort)
         return Request(
             model=self._chosen.model,
-            system=self._system,
+            system=brief.system_prompt(self._role, self._task, self._environment),
             messages=messages,
             tools=self._tools,
-            settings=ModelSettings(effort=_effort(self._agent), max_tokens=self._purse.most(report=bool(last_words))),
+            settings=ModelSettings(effort=effort, max_tokens=self._purse.most(report=bool(last_words))),
             agent=self._agent.id,
             may_call=not last_words,
             passing=len(messages) if last_words else 1,
@@ -281,43 +386,144 @@ class Stretch:
     async def _answer(self) -> None:
         if unpriced := self._purse.unpriced:
             return await self._abort("budget", unpriced)
-        most = self._task.limits.max_turns or self._agent.max_turns or MAX_TURNS
-        limit = f"{most} turns" if self._talk.turns >= most else self._over_budget()
-        request = None if limit else await self._afforded("")
+        most = self._max_turns
+        reached = _turns_reached(most) if self._talk.turns >= most else self._over_budget()
+        request = None if reached else await self._afforded("")
+        if request is None and await self._end_as_given():
+            return None
         try:
             if request is None:
-                return await self._last_turn(limit or self._purse.shown)
+                short = Reached("budget", self._purse.shown, "" if reached else await self._purse.shortage())
+                return await self._last_turn(reached or short)
             said, response = await self._ask(request)
         except ModelFailed as failed:
+            if failed.kind == "context_overflow":
+                return await self._overflowed(failed)
+            if failed.kind == "bad_response" and await self._end_as_before():
+                return None
             return await self._failed(failed)
+        self._given = ""
         if response.stop == "refusal":
             await self._failed(ModelFailed("rejected_request", f"it refused to answer: {excerpt(response.text)}"))
         elif response.calls or response.stop == "length" or not (response.text.strip() or self._talk.silent):
             await self._keep()  # who was cut off, or said nothing, is told to go on
+        elif written := self._written(response.text):
+            await self._not_called(written)
         elif not response.text.strip():
-            await self._failed(ModelFailed("bad_response", "it said nothing, and nothing again when told to go on"))
+            if not await self._end_as_before():
+                await self._failed(ModelFailed("bad_response", "it said nothing, and nothing again when told to go on"))
         else:
-            await self._vouch()
-            await self._write(cmd.FinishRun(task_id=self._task.id, final_message=response.text, tool_summary=self._summary(), usage=self._spent()))
+            await self._finish(response.text)
         self._talk.keep(said)
         return None
 
-    async def _last_turn(self, limit: str) -> None:
+    def _written(self, text: str) -> str:
+        """The tool that a text calls instead of the model: such a text is no answer."""
+        return written_call(text, [tool.name for tool in self._tools])
+
+    async def _not_called(self, tool: str) -> None:
+        """Go on after a call that was written as text: the agent is told how to call, once."""
+        if self._written(self._talk.last_answer):
+            await self._failed(ModelFailed("tool_calls_as_text", NO_TOOL_CALLS.format(tool=tool)))
+        else:
+            await self._keep()
+
+    async def _finish(self, final_message: str) -> None:
+        """End the run with a final message, unless its task has something to say to that."""
+        await self._vouch()
+        summary, usage = self._summary(), self._spent()
+        command = cmd.FinishRun(
+            task_id=self._task.id,
+            final_message=final_message,
+            plan_tool=self._plan_tool,
+            tool_summary=summary,
+            usage=usage,
+        )
+        await self._write(command)
+
+    async def _end_as_before(self) -> bool:
+        """True if the run could end with the final message that came before the reminder, because the model has nothing to add to it."""
+        before = self._task.final_message if self._task.reminded else None
+        if before:
+            await self._finish(before)
+        return bool(before) and self._activation.over
+
+    async def _end_as_given(self) -> bool:
+        """True if the run could end with the final message that it gave before a reminder, because no turn is left to answer that."""
+        given, self._given = self._given, ""
+        if given:
+            await self._finish(given)
+        return bool(given) and self._activation.over
+
+    async def _overflowed(self, overflow: ModelFailed) -> None:
+        """Make the conversation shorter, so that the model is asked again; end the task if that is impossible."""
+        mark = self._talk.next_mark()
+        if mark is not None:
+            return await self._compact(mark)
+        error = explain(overflow, self._chosen.shown, self._chosen.origin)
+        error += _report_of(await self._report_without_history())
+        failed = cmd.FailRun(
+            task_id=self._task.id,
+            error=error,
+            permanent=True,
+            cause=CAUSES[overflow.cause],
+            tool_summary=self._summary(),
+            usage=self._spent(),
+        )
+        return await self._write(failed)
+
+    async def _compact(self, mark: Mark) -> None:
+        """Store a mark; messages that a summary replaces are summarized first."""
+        text, response = "", None
+        if mark.kind == "summarized":
+            runner = self._runner
+            summarizer = Summarizer(runner.models, runner.roots, self._activation, self._agent.id, self._pause)
+            text, response = await summarizer.summarize(self._talk.replaced_by(mark))
+            if response is not None:
+                self._count(response)
+        message = user(text) if text else Message("user", ())
+        said = self._talk.next(message, self._activation.run_id, self._runner.now(), response)
+        said = said._replace(more={**said.more, "mark": mark._asdict()})
+        self._unkept.append(self._talk.row(said))
+        await self._keep()
+        self._talk.keep(said)
+
+    async def _report_without_history(self) -> str | None:
+        """What the agent says in a last turn that shows it only its instructions and any summary."""
+        request = await self._request(brief.LAST_TURN.format(limit="the context of the model"))
+        short = request._replace(messages=(request.messages[0], request.messages[-1]))
+        if not await self._purse.reserve(short, report=True):
+            return None
+        try:
+            return (await self._ask(short))[1].text
+        except ModelFailed:
+            return None
+
+    async def _last_turn(self, reached: "Reached") -> None:
         """Let the agent report, and end its task; it ends at its limit even if the model can never be asked for a report."""
         try:
-            report = _report_of(await self._report(limit))
+            report = _report_of(await self._report(reached.limit))
         except ModelFailed as failed:
             if not failed.permanent:
                 raise
             report = f" It could not report: {failed}"
-        if not report:
-            return await self._abort("budget", f"The budget of the whole tree is used up: {self._purse.shown}.")
-        return await self._abort("turns" if limit.endswith("turns") else "budget", f"The limit of {limit} is reached.{report}")
+        if report:
+            return await self._abort(reached.reason, f"{reached.why}{report}")
+        short = await self._purse.shortage()
+        is_tree = reached.limit == self._purse.shown
+        return await self._abort(reached.reason, short if is_tree else f"{reached.why} It could not report: {short}")
 
     async def _report(self, limit: str) -> str | None:
         """What the agent says in one more turn; tools that it calls are not used. Nothing if the tree cannot pay for it."""
-        request = await self._afforded(brief.LAST_TURN.format(limit=limit))
-        return None if request is None else (await self._ask(request))[1].text
+        while request := await self._afforded(brief.LAST_TURN.format(limit=limit)):
+            try:
+                return (await self._ask(request))[1].text
+            except ModelFailed as failed:
+                mark = self._talk.next_mark() if failed.kind == "context_overflow" else None
+                if mark is None:
+                    raise
+            await self._compact(mark)
+        return None
 
     async def _ask(self, request: Request) -> tuple[Said, Response]:
         """What the model answers; it is stored with whatever is written next."""
@@ -355,19 +561,20 @@ class Stretch:
         request = await self._request(last_words)
         return request if await self._purse.reserve(request, report=bool(last_words)) else None
 
-    def _over_budget(self) -> str:
+    def _over_budget(self) -> "Reached | None":
         """What a subtask was given for itself and has used up; the budget of the whole tree is kept by its root."""
         if self._task.root_id == self._task.id:
-            return ""
+            return None
         limits, used = self._task.limits, self._task.usage.plus(self._usage)
-        if limits.max_tokens is not None and used.input_tokens + used.output_tokens >= limits.max_tokens:
-            return f"{limits.max_tokens:,} tokens"
+        tokens = used.input_tokens + used.output_tokens
+        if limits.max_tokens is not None and tokens >= limits.max_tokens:
+            return _own_reached(counted(limits.max_tokens, "token"), counted(tokens, "token"))
         if limits.max_cost is not None and used.cost >= limits.max_cost:
-            return f"${limits.max_cost:g}"
-        return ""
+            return _own_reached(dollars(limits.max_cost), dollars(used.cost))
+        return None
 
     async def _failed(self, failed: ModelFailed) -> None:
-        error = f"The model {self._chosen.shown} gave no answer: {failed.cause}: {failed.text}"
+        error = explain(failed, self._chosen.shown, self._chosen.origin)
         if failed.kind == "circuit_open":
             return await self._turned_away(failed, error)
         if failed.kind in IDLE:
@@ -376,6 +583,7 @@ class Stretch:
             task_id=self._task.id,
             error=error,
             permanent=failed.permanent,
+            cause=CAUSES.get(failed.cause),
             retry_seconds=failed.retry_after,
             tool_summary=self._summary(),
             usage=self._spent(),
@@ -385,7 +593,8 @@ class Stretch:
     async def _turned_away(self, failed: ModelFailed, error: str) -> None:
         """Come back when the model may be asked again, which is no attempt; or end, if that has failed too often, for others or for us."""
         if failed.lasting or 0 < self._task.attempts == max_attempts(self._task.limits) - 1:
-            return await self._abort("timeout" if failed.cause in IDLE else "error", error)
+            reason: FailReason = "timeout" if failed.cause in IDLE else "error"
+            return await self._abort(reason, error, cause=CAUSES.get(failed.cause))
         command = cmd.ReleaseRun(task_id=self._task.id, retry_seconds=failed.retry_after, tool_summary=self._summary(), usage=self._spent())
         return await self._write(command)
 
@@ -425,7 +634,7 @@ class Stretch:
     async def _hear(self, answers: Sequence[Begun]) -> None:
         """Keep what others answered."""
         await self._record([self._done(key, call, outcome) for key, call, outcome in answers])
-        self._counts.update(call.name for _, call, _ in answers)
+        self._counts.update(call.name for _, call, outcome in answers if not outcome.denied)
 
     def _repeatable(self, name: str) -> bool:
         spec = self._host_specs.get(name)
@@ -433,7 +642,7 @@ class Stretch:
 
     async def _harmless(self, key: str, call: ToolCall) -> CallRecord:
         outcome = await self._do(call)
-        self._counts[call.name] += 1
+        self._counts[call.name] += not outcome.denied
         return self._done(key, call, outcome)
 
     async def _effect(self, key: str, call: ToolCall) -> None:
@@ -441,27 +650,32 @@ class Stretch:
         self._counts[call.name] += 1
         if call.name in self._operation_specs and key not in self._talk.calls:
             # That it was carried out lands in its own commit, so that it is never carried out twice; what it answers comes after.
-            await self._flush_before(call)
-            outcome = await self._do(call, self._done(key, call, ToolOutcome(brief.CARRIED_OUT)))
+            claims = await self._flush_before(call)
+            outcome = await self._do(call, self._done(key, call, ToolOutcome(brief.CLAIMED if claims else brief.CARRIED_OUT)))
+            self._counts[call.name] -= outcome.denied
             if not self._activation.over:
                 await self._record([self._done(key, call, outcome)])
             return
 
         async def action() -> str:
             outcome = await self._do(call)
+            self._counts[call.name] -= outcome.denied
             if outcome.is_error:
                 raise ToolFailed(outcome.text)
             return outcome.text
 
         self._talk.calls[key] = await self._activation.call(key, call.name, call.arguments, action, repeatable=False)
 
-    async def _flush_before(self, call: ToolCall) -> None:
-        """What the run used must be told before a call that ends it."""
-        if call.name == "complete_task":
-            run_id, tools = self._activation.run_id, self._summary()
-            self._counts.clear()
-            await self._activation.do(cmd.SettleBudget(task_id=self._task.id, reservation_id=run_id, usage=self._spent(), tool_summary=tools))
-            await self._vouch()
+    async def _flush_before(self, call: ToolCall) -> bool:
+        """True for a call that claims completion; what the run used must be told before it."""
+        named = call.arguments.get("task_id")
+        if call.name != "complete_task" or (named is not None and plain_id(named) not in (self._task.id, self._task.uid)):
+            return False
+        run_id, tools = self._activation.run_id, self._summary()
+        self._counts.clear()
+        await self._activation.do(cmd.SettleBudget(task_id=self._task.id, reservation_id=run_id, usage=self._spent(), tool_summary=tools))
+        await self._vouch()
+        return True
 
     async def _vouch(self) -> None:
         """Say that the result may answer for identical tasks, if it may; the word is given last, just before the claim."""
@@ -475,7 +689,15 @@ class Stretch:
             return ToolOutcome(f"The arguments are no JSON object: {call.error}", is_error=True)
         if call.name in self._operation_specs:
             return await self._runner.operations.call(call.name, call.arguments, self._activation, [record.row() for record in beside])
-        request = ToolCallRequest(call.name, call.arguments, self._offered, TOOL_SECONDS, self._activation.stopping)
+        request = ToolCallRequest(
+            call.name,
+            call.arguments,
+            self._offered,
+            TOOL_SECONDS,
+            self._activation.stopping,
+            tuple(self._operation_specs),
+            self._chosen.takes_media,
+        )
         return await self._tool_host().call(request)
 
     def _tool_host(self) -> ToolHost:
@@ -485,7 +707,7 @@ class Stretch:
 
     def _done(self, key: str, call: ToolCall, outcome: ToolOutcome) -> CallRecord:
         begun = self._activation.begun(key, call.name, call.arguments, repeatable=True)
-        return self._activation.ended(begun, "failed" if outcome.is_error else "done", outcome.text)
+        return self._activation.ended(begun, "failed" if outcome.is_error else "done", kept(outcome.text, outcome.media))
 
     async def _record(self, records: Sequence[CallRecord]) -> None:
         if records:
@@ -495,9 +717,16 @@ class Stretch:
 
     # How the run ends.
 
-    async def _abort(self, reason: FailReason, message: str) -> None:
-        usage, tools = self._spent(), self._summary()
-        await self._write(cmd.AbortTask(task_id=self._task.id, reason=reason, message=message, tool_summary=tools, usage=usage))
+    async def _abort(self, reason: FailReason, message: str, *, cause: FailCause | None = None) -> None:
+        command = cmd.AbortTask(
+            task_id=self._task.id,
+            reason=reason,
+            message=message,
+            cause=cause,
+            tool_summary=self._summary(),
+            usage=self._spent(),
+        )
+        await self._write(command)
 
     async def _write(self, command: cmd.Command) -> None:
         rows, self._unkept = self._unkept, []
@@ -508,15 +737,29 @@ class Stretch:
         await self._activation.keep(rows)
 
     def _summary(self) -> tuple[ToolCount, ...]:
-        return tuple(ToolCount(tool=tool, count=count) for tool, count in sorted(self._counts.items()))
+        return tuple(ToolCount(tool=tool, count=count) for tool, count in sorted(self._counts.items()) if count > 0)
 
     def _spent(self) -> Usage:
         spent, self._usage = self._usage, Usage()
         return spent
 
 
-async def _fail(activation: Activation, error: str, *, permanent: bool) -> None:
-    await activation.do(cmd.FailRun(task_id=activation.task.id, error=error, permanent=permanent))
+def _less(left: float | None, limit: float | None, used: float) -> Any:
+    """The smaller of what the tree and the task itself have left; None if neither is limited."""
+    own = None if limit is None else max(0, limit - used)
+    known = [amount for amount in (left, own) if amount is not None]
+    return min(known) if known else None
+
+
+async def _fail(activation: Activation, error: str, *, cause: FailCause | None = None) -> None:
+    """End a task that no further run can help."""
+    await activation.do(cmd.FailRun(task_id=activation.task.id, error=error, permanent=True, cause=cause))
+
+
+def _without_model(task: Task, needs: str) -> str:
+    """Why the offline model does not take a task, and what to do."""
+    why = "This task asks for the offline model" if task.model == OFFLINE else "No model is configured"
+    return f"{why}: it needs {needs}, and the offline model only searches and reads. {HOW_TO_SET_A_MODEL}"
 
 
 async def _reject(activation: Activation, why: str) -> None:
@@ -524,12 +767,22 @@ async def _reject(activation: Activation, why: str) -> None:
     await activation.do(cmd.AbortTask(task_id=activation.task.id, reason="rejected", message=why))
 
 
+class Reached(NamedTuple):
+    """A limit that ends a task: the reason it fails for, the limit in words, and what was used or is needed."""
+
+    reason: Literal["turns", "budget"]
+    limit: str
+    why: str
+
+
+def _turns_reached(most: int) -> Reached:
+    limit = counted(most, "turn")
+    return Reached("turns", limit, f"The limit of {limit} is reached.")
+
+
+def _own_reached(limit: str, used: str) -> Reached:
+    return Reached("budget", limit, f"The limit of {limit} for this task is reached: it used {used}.")
+
+
 def _report_of(text: str | None) -> str:
     return "" if text is None else f" Its report: {text or '(none)'}"
-
-
-_EFFORTS: dict[str | None, Effort] = {None: "low", "low": "low", "medium": "medium"}
-
-
-def _effort(agent: Agent) -> Effort:
-    return _EFFORTS.get(agent.effort, "high")

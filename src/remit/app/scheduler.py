@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 
+from remit.app.attendance import is_attended, never_dead
 from remit.app.service import Held, Service
 from remit.domain import command as cmd
 from remit.domain.due import TICK, Job, can_run
-from remit.domain.value import Task
+from remit.domain.series import cron_of
 from remit.domain.wire import instant
 from remit.errors import Conflict, Corrupt, NotFound, StaleRun, UnknownEvent
 from remit.ports import Clock, Lease, Store
@@ -66,7 +67,7 @@ class Scheduler:
         """Whether a task was given its turn; what cannot be given one must not keep the others from theirs."""
         try:
             task = await self._service.load(task_id)
-            if _has_own_calendar(task) or task.wait is None or task.wait.since > due:
+            if cron_of(task) is not None or task.wait is None or task.wait.since > due:
                 return False
             await self._service.execute(cmd.Tick(task_id=task_id), SYSTEM, held=Held(lease))
         except StaleRun:
@@ -91,15 +92,12 @@ class Scheduler:
             task = await self._service.load(task_id)
         except (Corrupt, NotFound, UnknownEvent):
             return False
-        if _has_own_calendar(task) or (task.run is None and not can_run(task)):
+        if cron_of(task) is not None or (task.run is None and not can_run(task)):
             return False
-        return any(row.age_seconds < self._lease_seconds and task.owner in row.agents.split(",") for row in await self._store.workers())
+        rows = [row for row in await self._store.workers() if task.owner in row.agents.split(",")]
+        return is_attended(rows, self._lease_seconds, never_dead, int(task.root_id))
 
 
 def _later(now: datetime, slot: str | None) -> datetime:
     """The later of both: clocks differ between machines, and a slot must not fire twice for it."""
     return max(now, datetime.fromisoformat(slot)) if slot else now
-
-
-def _has_own_calendar(task: Task) -> bool:
-    return task.schedule is not None and task.schedule.cron is not None

@@ -19,7 +19,9 @@ from remit.domain.evolve import evolve
 from remit.domain.output import Files, Sought
 from remit.domain.plan import plan
 from remit.domain.project import Change, Rows, guide_row
+from remit.domain.record import replace
 from remit.domain.run import fenced
+from remit.domain.series import recurs, series_of
 from remit.domain.shape import check, parse
 from remit.domain.value import TASK_ID, Actor, State, Task
 from remit.domain.wire import instant
@@ -65,6 +67,10 @@ class Outcome(NamedTuple):
         return tuple(entry.stream for entry in self.entries if isinstance(entry.event, ev.TaskCanceled))
 
 
+Observer = Callable[[Sequence[ev.Entry], Mapping[str, Task]], None]
+"""Takes what a commit appended, and the tasks as it left them."""
+
+
 class Loaded(NamedTuple):
     """A task and the hash that its next event is chained to."""
 
@@ -77,6 +83,8 @@ class Held:
 
     def __init__(self, lease: Lease, task_id: str = "", *, ack: bool = False, seen: Loaded | None = None) -> None:
         self.lease, self.task_id, self.ack = lease, task_id, ack
+        self.last_seen_at: datetime | None = None
+        """When the worker that held the job before was last heard of."""
         self.seen: dict[str, Loaded] = {} if seen is None else {task_id: seen}
 
 
@@ -87,32 +95,42 @@ class Service:
         self._store, self._clock, self._agents, self._files = store, clock, agents, files
         self._actors: set[str] = set()
         self._recent: dict[str, Loaded] = {}
+        self.observer: Observer | None = None
+        """Told of every commit that is made under a job which this process holds."""
 
     async def do(self, kind: type[Any], fields: Mapping[str, Any], actor: str, run_id: str | None = None) -> Outcome:
         """Check what a caller sent and carry it out."""
         return await self.execute(parse(kind, fields), actor, run_id)
 
     async def execute(
-        self, command: cmd.Command, actor: str, run_id: str | None = None, held: Held | None = None, beside: Sequence[Change] = ()
+        self,
+        command: cmd.Command,
+        actor: str,
+        run_id: str | None = None,
+        held: Held | None = None,
+        beside: Sequence[Change] = (),
+        *,
+        via: str | None = None,
     ) -> Outcome:
         """Carry out a command for somebody; a worker names its run and the job it holds, and a stale one changes nothing.
 
         Rows that are kept beside the events land with them.
         """
         self._must_be_actor(actor)
-        outcome = await self._carry_out(command, actor, run_id, held, beside)
+        who = Context(actor=actor, now=self._clock.now(), run_id=run_id, via=via)
+        outcome = await self._carry_out(command, who, held, beside)
         if outcome.refused is not None:
             raise outcome.refused
         return outcome
 
-    async def _carry_out(self, command: cmd.Command, actor: str, run_id: str | None, held: Held | None, beside: Sequence[Change]) -> Outcome:
+    async def _carry_out(self, command: cmd.Command, who: Context, held: Held | None, beside: Sequence[Change]) -> Outcome:
         if held is not None and held.seen:
-            outcome = await self._from_memory(command, Context(actor=actor, now=self._clock.now(), run_id=run_id), held, beside)
+            outcome = await self._from_memory(command, who, held, beside)
             if outcome is not None:
                 return outcome
         for _ in range(RACES):
             try:
-                return await self._attempt(command, Context(actor=actor, now=self._clock.now(), run_id=run_id), {}, held, beside)
+                return await self._attempt(command, replace(who, now=self._clock.now()), {}, held, beside)
             except Stale:
                 continue
             except LeaseLost as error:
@@ -209,7 +227,8 @@ class Service:
             return Outcome(decided.task_id, await self._task(decided.task_id, seen), ())
         draft = _Draft([Append(stream, seen[stream].task.version, ()) for stream in sorted(decided.guards - decided.events.keys())])
         for stream, events in decided.events.items():
-            draft.add(_written(stream, events, seen.get(stream), context, self._clock))
+            by = replace(context, actor=decided.actors[stream]) if stream in decided.actors else context
+            draft.add(_written(stream, events, seen.get(stream), by, self._clock))
         for stream, loaded in draft.tasks.items():
             await self._follow_up(seen[stream].task if stream in seen else None, loaded.task, decided.events[stream], context, seen, draft)
         draft.jobs += [self._woken(command, seen[stream].task, context.now) for stream in sorted(decided.wakes)]
@@ -218,6 +237,8 @@ class Service:
         await self._commit(draft.unit(dependents, held))
         for loaded in draft.tasks.values():
             self._remember(loaded)
+        if held is not None and self.observer is not None:
+            self.observer(draft.entries, {stream: loaded.task for stream, loaded in draft.tasks.items()})
         if held is not None and (known := draft.tasks.get(held.task_id) or seen.get(held.task_id)):
             held.seen = {held.task_id: known}
         done, found = draft.tasks.get(decided.task_id), seen.get(decided.task_id)
@@ -256,14 +277,17 @@ class Service:
     def slot_job(self, task: Task) -> Job | None:
         """The turn of a task that waits for a calendar of its own."""
         cron = waits_for_slot(None, task)
-        return None if cron is None else Job(key=CRON + task.id, at=instant(self._clock.next_slot(cron, self._clock.now())))
+        if cron is None:
+            return None
+        slot = self._clock.next_slot(cron, self._clock.now())
+        return Job(key=CRON + task.id, at=instant(slot), root=int(task.root_id))
 
     def limit_job(self, task: Task) -> Job | None:
         """The end of the time of a task that waits for its subtasks, or to report."""
         if task.state is not State.WAITING and task.overdue is None:
             return None
         end = ends_at(task, self.seconds(task))
-        return None if end is None else Job(key=LIMIT + task.id, at=instant(end))
+        return None if end is None else Job(key=LIMIT + task.id, at=instant(end), root=int(task.root_id))
 
     def seconds(self, task: Task) -> float | None:
         """How long a task may take: what it says itself, or else its agent."""
@@ -276,6 +300,8 @@ class Service:
     def _earliest(self, task: Task, now: datetime) -> datetime | None:
         """When a task may run: what its schedule says, and for one that has a calendar and was never run, its first slot."""
         if task.schedule is not None and task.schedule.cron is not None and task.started_at is None:
+            if task.series_id is not None and task.schedule.not_before is not None:
+                return earliest(task, now)  # the slot that it was made for; one that was missed is made up at once
             return self._clock.next_slot(task.schedule.cron, earliest(task, now) or now)
         return earliest(task, now)
 
@@ -311,6 +337,12 @@ class Service:
                 return await self._claim(stream)
             case ask.Answer(interaction_id=interaction_id):
                 return await self._interaction(interaction_id)
+            case ask.NextSlot(cron=cron, after=after):
+                return self._clock.next_slot(cron, after)
+            case ask.AtStart(task_id=task_id):
+                return await self._at_start(task_id)
+            case ask.LiveOfSeries(series_id=series_id):
+                return await self._live_of_series(series_id, seen)
             case ask.Fresh():
                 return (await self._fresh(1))[0]
             case ask.FreshMany(count=count):
@@ -337,13 +369,32 @@ class Service:
                 known[uid] = str(task_id)
         return {ref: seen[known[ref]].task if known.get(ref) in seen else None for ref in refs}
 
+    async def _at_start(self, task_id: str) -> Task | None:
+        task: Task | None = None
+        after = 0
+        while rows := await self._store.select("events", {"stream": task_id, "after": after, "limit": AT_ONCE}):
+            for row in rows:
+                entry = opened(ev.Stored(*row[:8]))
+                if isinstance(entry.event, ev.TaskStarted):
+                    return task
+                task, after = evolve(task, entry), entry.version
+        return None
+
+    async def _live_of_series(self, series_id: str, seen: dict[str, Loaded]) -> Task | None:
+        pattern = f'%"series_id":"{series_id}"%'
+        rows = await self._store.select("series", {"id": int(series_id), "pattern": pattern})
+        found = await self._load([str(row[0]) for row in rows], seen)
+        # Text that users wrote can match the pattern too.
+        live = [task for task in found.values() if task and recurs(task)]
+        return next((task for task in live if series_of(task) == series_id), None)
+
     async def _ends(self, ids: Sequence[str]) -> dict[str, ask.End]:
         found: dict[str, ask.End] = {}
         for start in range(0, len(ids), AT_ONCE):
             wanted = [int(task_id) for task_id in ids[start : start + AT_ONCE]]
             for task_id, head, document in await self._store.select("tasks", {"ids": wanted}):
                 task = self.loaded(str(task_id), head, document).task
-                found[task.id] = ask.End(task.state, task.summary, task.failure_reason)
+                found[task.id] = ask.End.of(task)
         return found
 
     async def _dependents(self, task_id: str, seen: dict[str, Loaded]) -> tuple[Task, ...]:

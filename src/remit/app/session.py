@@ -58,4 +58,5 @@ async def _text(core: Core, task: Task, update_ids: tuple[str, ...]) -> str:
         return brief.news(update for update in task.queued if update.update_id in update_ids)
     rows = await core.store.select("guide", {"names": list(task.guides)}) if task.guides else []
     titles = {row[0]: row[1] for row in rows}
-    return brief.assignment(task, [titles[guide] for guide in task.guides if guide in titles])
+    needed = await core.service.tasks(dependency.task_id for dependency in task.depends_on)
+    return brief.assignment(task, [titles[guide] for guide in task.guides if guide in titles], needed)

@@ -1,7 +1,8 @@
 """What callers are shown of stored rows: plain dictionaries in the words of the contract."""
 
 import json
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
 
 STATES = ("draft", "pending", "running", "waiting", "paused", "verifying", "done", "failed", "canceled")
 LIVE = STATES[:6]
@@ -33,10 +34,12 @@ TASK: dict[str, Any] = {
     "schedule": None,
     "rerun_of": None,
     "superseded_by": None,
+    "series_id": None,
     "status": None,
     "state": None,
     "ready": False,
     "blocked_by": [],
+    "held_by": [],
     "wait": None,
     "reason": None,
     "failure_reason": None,
@@ -45,6 +48,7 @@ TASK: dict[str, Any] = {
     "session_id": None,
     "parent_session_id": None,
     "model": None,
+    "effort": None,
     "tools": {},
     "priority": 2,
     "limits": {},
@@ -75,6 +79,22 @@ PARTS: dict[str, dict[str, Any]] = {
 }
 """The same for the entries of its lists."""
 
+INTERACTION = (
+    "id",
+    "task_id",
+    "question",
+    "options",
+    "blocking",
+    "asked_by",
+    "asked_at",
+    "status",
+    "answer",
+    "answered_by",
+    "answered_at",
+    "allow_other",
+)
+"""The fields of a question to a person."""
+
 USAGE = {"requests": 0, "input_tokens": 0, "output_tokens": 0, "tool_calls": 0, "cost": 0.0}
 
 
@@ -83,20 +103,75 @@ def status_of(state: str) -> str:
     return "active" if state in LIVE and state != "draft" else state
 
 
-def task_view(document: dict[str, Any], blocked_by: list[str], successor: str | None, now: str) -> dict[str, Any]:
+Hold = dict[str, str]
+"""What keeps a task from starting: `{kind, ref}`, and of a dependency its state."""
+
+
+def held_by(view: dict[str, Any], start: "Start", unmet: list[tuple[str, str]], now: str) -> list[Hold]:
+    """What keeps a task from starting at an instant; empty if it could start, and in states in which nothing but its work is open.
+
+    `unmet` has the dependencies that are not met, by id, with their states.
+    """
+    if view["state"] == "waiting":
+        return [{"kind": "slot", "ref": start.at}] if start.at and start.at > now else []
+    if view["state"] != "pending":
+        return []
+    holds = [{"kind": "dependency", "ref": other, "state": state} for other, state in unmet] if start.started_at is None else []
+    if start.session_id is not None:
+        holds.insert(0, {"kind": "session", "ref": start.session_id})
+    elif view["owner"] is None:
+        holds.insert(0, {"kind": "owner", "ref": ""})
+    due = max(start.at or "", start.not_before or "")
+    if due > now:
+        holds.append({"kind": _time(view, start, due), "ref": due})
+    return holds
+
+
+def _time(view: dict[str, Any], start: "Start", due: str) -> str:
+    """What kind of time a task waits for; the slot of a task in a series is stored as its earliest start."""
+    if start.started_at is None and (due != start.not_before or view.get("series_id")):
+        return "slot"
+    return "not_before" if due == start.not_before else "retry"
+
+
+class Start(NamedTuple):
+    """What is stored of when a task may start; `at` is when its job is due."""
+
+    session_id: str | None = None
+    not_before: str | None = None
+    started_at: str | None = None
+    at: str | None = None
+
+
+def of_unknown_agents(views: Iterable[dict[str, Any]], known: Collection[str]) -> list[dict[str, Any]]:
+    """The tasks of a list that no agent among the known ones could start."""
+    return [view for view in views if view["state"] == "pending" and view["owner"] and view["owner"] not in known and not _assigned(view)]
+
+
+def _assigned(view: dict[str, Any]) -> bool:
+    return any(hold["kind"] == "session" for hold in view.get("held_by", ()))
+
+
+def hold_for_agent(view: dict[str, Any]) -> None:
+    """Record in a view that the agent of a task is not known."""
+    view["held_by"] = [{"kind": "agent", "ref": view["owner"]}, *view.get("held_by", ())]
+    if "ready" in view:
+        view["ready"] = False
+
+
+def task_view(document: dict[str, Any], start: Start, unmet: list[tuple[str, str]], successor: str | None, now: str) -> dict[str, Any]:
     """The whole task."""
     view = TASK | {name: value for name, value in document.items() if name in TASK}
     for name, entry in PARTS.items():
         view[name] = [entry | item for item in view[name]]
-    blocked = [] if "started_at" in document or "archived_at" in document else blocked_by
-    schedule: dict[str, str] = document.get("schedule") or {}
-    early = schedule.get("not_before", "") > now
-    free = document["state"] == "pending" and "owner" in document and "session_id" not in document
+    blocked = [] if "started_at" in document or "archived_at" in document else [other for other, _ in unmet]
+    holds = held_by(view, start, unmet, now)
     view |= {
         "status": status_of(document["state"]),
         "child_ids": [child["id"] for child in document.get("children", ())],
         "blocked_by": blocked,
-        "ready": free and not blocked and not early,
+        "held_by": holds,
+        "ready": document["state"] == "pending" and not holds,
         "superseded_by": document.get("superseded_by") or successor,
         "usage": USAGE | view["usage"],
         "run_id": document["run"]["id"] if "run" in document else None,
@@ -133,14 +208,19 @@ def update_view(row: tuple[Any, ...]) -> dict[str, Any]:
 
 def interaction_view(row: tuple[Any, ...], path: list[str]) -> dict[str, Any]:
     """A question to a person."""
-    names = ("id", "task_id", "question", "options", "blocking", "asked_by", "asked_at", "status", "answer", "answered_by", "answered_at")
-    view = dict(zip(names, row, strict=True))
+    view = dict(zip(INTERACTION, row, strict=True))
     options = json.loads(view["options"]) if view["options"] else None
-    return view | {"task_id": str(view["task_id"]), "options": options, "blocking": bool(view["blocking"]), "path": path}
+    return view | {
+        "task_id": str(view["task_id"]),
+        "options": options,
+        "allow_other": bool(view["allow_other"]) or options is None,
+        "blocking": bool(view["blocking"]),
+        "path": path,
+    }
 
 
-def worker_view(row: Any, lease_seconds: float) -> dict[str, Any]:
-    """A worker as people see it; who was silent for longer than a lease has lost its runs."""
+def worker_view(row: Any, *, alive: bool) -> dict[str, Any]:
+    """A worker as people see it; `scope` has the roots of the trees that it works on, and is null for everything."""
     return {
         "worker": row.worker,
         "host": row.host,
@@ -151,6 +231,7 @@ def worker_view(row: Any, lease_seconds: float) -> dict[str, Any]:
         "since": row.since,
         "running": row.running,
         "heartbeat_seconds_ago": round(row.age_seconds, 3),
-        "alive": row.age_seconds < lease_seconds,
+        "alive": alive,
+        "scope": None if row.roots is None else [str(root) for root in row.roots],
         "models": json.loads(row.models) if row.models else [],
     }

@@ -1,10 +1,12 @@
 """The agents of a workspace: read from its files, checked, and made."""
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.adapters.agentfiles import read_agent_files, write_agent_file
-from remit.app.agents import AgentRegistry
+from remit.app.agents import BUILT_IN, Agent, AgentRegistry, with_edits
 from remit.config import Settings
 from remit.domain.agent import TOOLS, AgentFile, agent_id, is_agent_id
 from remit.errors import Conflict, invalid
@@ -13,13 +15,17 @@ if TYPE_CHECKING:
     from remit.app.roster import Roster
 
 Result = dict[str, Any]
+TRY_SECONDS = 10.0
+"""How long the sandbox may take to start a command that does nothing."""
 
 
 def open_agents(settings: Settings, tools: Sequence[str] = ()) -> AgentRegistry:
     """Everybody who can be given work in a workspace; further tools can be granted by name."""
     files = _files(settings)
     # Most workspaces have none, and do without what reads them.
-    return AgentRegistry(_roster(settings, files, tools).agents) if files or settings.get("agents") else AgentRegistry()
+    needs_roster = files or settings.get("agents")
+    agents = _roster(settings, files, tools).agents if needs_roster else _built_in(settings)
+    return AgentRegistry(agents, tools)
 
 
 def check_agents(settings: Settings) -> Result:
@@ -58,13 +64,47 @@ def new_agent(settings: Settings, fields: Result) -> Result:
 
 
 def _files(settings: Settings) -> list[AgentFile]:
+    settings.check_workspace()
     return read_agent_files(settings.workspace) if settings.workspace else []
 
 
 def _roster(settings: Settings, files: list[AgentFile], tools: Sequence[str] = ()) -> "Roster":
     from remit.app.roster import muster
 
-    return muster(files, settings.get("agents"), frozenset({*TOOLS, *tools}))
+    return muster(files, settings.get("agents"), frozenset({*TOOLS, *tools}), _built_in(settings))
+
+
+def _built_in(settings: Settings) -> tuple[Agent, ...]:
+    """The built-in agents; some of them change the workspace where the operator allows it, and run commands where a sandbox is there."""
+    return with_edits(BUILT_IN, editing_tools(settings)) if settings.get("allow_edits") else BUILT_IN
+
+
+def editing_tools(settings: Settings) -> tuple[str, ...]:
+    """What `build` and `general` get where edits are allowed: Bash only if commands can run here."""
+    root = settings.workspace or Path.cwd()
+    runs_commands = sys.platform.startswith("linux") and (settings.get("allow_unsandboxed") or _sandbox_works(root))
+    return ("Write", "Edit", "Bash") if runs_commands else ("Write", "Edit")
+
+
+def _sandbox_works(root: Path) -> bool:
+    """True if bubblewrap is installed and can contain a command; a task with Bash would fail otherwise."""
+    from subprocess import DEVNULL, TimeoutExpired, run
+
+    from remit.adapters.tools.sandbox import sandboxed
+    from remit.adapters.tools.shell import first_program
+
+    bwrap = first_program("bwrap")
+    if bwrap is None:
+        return False
+    for nested in (False, True):
+        command = sandboxed(bwrap, root, ["/bin/sh", "-c", ":"], nested=nested)
+        try:
+            tried = run(command, stdin=DEVNULL, capture_output=True, timeout=TRY_SECONDS, check=False)  # noqa: S603 - our own
+        except TimeoutExpired:
+            return True  # a busy machine says nothing about the sandbox
+        if tried.returncode == 0:
+            return True
+    return False
 
 
 def _notes(notes: Any) -> list[Result]:

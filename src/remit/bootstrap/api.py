@@ -5,12 +5,13 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from remit import config
 from remit.bootstrap.workspace import open_workspace
 from remit.catalog import FOR_EVERYONE, Caller, Core, attend, call, follow_events, method_of
 from remit.domain.envelope import TaskResult
+from remit.errors import invalid
 
 Result = dict[str, Any]
 
@@ -30,18 +31,24 @@ class Remit:
         *,
         actor: str | None = None,
         tools: Sequence[Callable[..., Any]] = (),
-        worker: bool = True,
+        worker: bool | Literal["all"] = True,
     ) -> AsyncGenerator["Remit", None]:
         """Open a workspace, or a database by its URL; where there is no workspace, one is made in the current folder.
 
-        Where no worker is alive, one works in this process meanwhile, unless `worker` is off. `tools` are functions that can be
-        granted to agents by name.
+        A folder that is named must exist (NotFound); `.remit/` is made in it.
+
+        Where no worker for everything is alive, one works in this process meanwhile: with `worker=True` on the tasks that this
+        program creates or waits for (and all below them), with `"all"` on everything that is there, with `False` none. `tools`
+        are functions that can be granted to agents by name.
         """
+        if worker not in (True, False, "all"):
+            raise invalid("worker", f"is {worker!r}", "True, False or 'all'")
         settings = config.load(workspace, {"database_url": database_url})
-        if settings.get("database_url") is None and not (settings.workspace and settings.folder.is_dir()):
+        settings.check_workspace()
+        if settings.get("database_url") is None and not settings.has_workspace:
             config.make_workspace(settings.workspace or Path.cwd())
             settings = config.load(workspace, {"database_url": database_url})
-        async with open_workspace(settings, tools) as core, _worker(core, settings, tools, wanted=worker):
+        async with open_workspace(settings, tools, to_write=bool(worker)) as core, _worker(core, settings, tools, worker):
             yield cls(core, Caller(actor=actor or operator()))
 
     async def call(self, operation: str, **values: Any) -> Result:
@@ -80,13 +87,15 @@ class Remit:
 
 
 @asynccontextmanager
-async def _worker(core: Core, settings: config.Settings, tools: Sequence[Callable[..., Any]], *, wanted: bool) -> AsyncGenerator[None, None]:
+async def _worker(
+    core: Core, settings: config.Settings, tools: Sequence[Callable[..., Any]], wanted: bool | Literal["all"]
+) -> AsyncGenerator[None, None]:
     if not wanted:
         yield
         return
     from remit.bootstrap.worker import embedded_worker
 
-    async with embedded_worker(core, settings, tools):
+    async with embedded_worker(core, settings, tools, everything=wanted == "all"):
         yield
 
 

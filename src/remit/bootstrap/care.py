@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 from remit import __version__
 from remit.adapters.clock import SystemClock
+from remit.adapters.mark import Marks, OnRollback
 from remit.adapters.tools.supervisor import left_over, sweep_left_over
+from remit.app.attendance import is_alive, serves, unknown_agents
 from remit.app.core import Core
-from remit.app.exchange import export_tasks, import_tasks
+from remit.app.exchange import Imported, export_tasks, import_tasks
 from remit.app.query import ask, counts
 from remit.app.recovery import Recovery
 from remit.app.transfer import END, dump, load
@@ -20,9 +22,11 @@ from remit.bootstrap.store import open_store, sqlite_path
 from remit.bootstrap.workspace import calendar_problems, check_calendar, open_workspace, without_calendar
 from remit.config import SECRET, Settings
 from remit.domain.choice import TIERS, Choices
-from remit.domain.due import TICK, Job
+from remit.domain.due import CRON, RUN, TICK, Job
+from remit.domain.series import cron_of, recurs
+from remit.domain.value import Task
 from remit.domain.wire import instant
-from remit.errors import NotFound
+from remit.errors import Conflict, NotFound, RolledBack
 from remit.ports import Store
 
 Result = dict[str, Any]
@@ -30,17 +34,19 @@ SLOTS = 5
 BOARD, HISTORY = "tasks.json", "history.jsonl"
 
 
-def examine(settings: Settings, *, verify: bool, fix: bool) -> Result:
+def examine(settings: Settings, *, verify: bool, fix: bool, accept_rollback: bool = False) -> Result:
     """What is in force and where it comes from, and what was left behind; with verify, proof that the store holds together."""
-    return asyncio.run(_examined(settings, verify, fix))
+    on_rollback: OnRollback = "accept" if accept_rollback else "refuse" if fix else "report"
+    return asyncio.run(_examined(settings, verify, fix, on_rollback))
 
 
-async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
+async def _examined(settings: Settings, verify: bool, fix: bool, on_rollback: OnRollback) -> Result:
     models, wrong = settings.models, calendar_problems(settings)
     if fix:
         check_calendar(settings)  # turns would be set by another calendar
-    async with open_workspace(without_calendar(settings) if wrong else settings) as core:
+    async with open_workspace(without_calendar(settings) if wrong else settings, on_rollback=on_rollback) as core:
         store = core.store
+        rollback = _rollback(store, on_rollback)
         recovery = Recovery(store, core.service)
         spoiled = await recovery.unreadable()
         lost = tuple([task_id for task_id in spoiled if not (fix and await recovery.rebuild(task_id))])
@@ -53,9 +59,11 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
                 *(_tier(models, tier) for tier in TIERS),
             ],
             "unknown": [*settings.unknown, *models.ignored, *_nobodys(settings)],
-            "faults": [str(problem) for problem in wrong],
-            "store": _kind(settings.database_url) | {"tasks": await ask(counts(), store.select)},
-            "workers": [worker_view(row, settings.get("heartbeat_seconds")) for row in await store.workers()],
+            "faults": [*(str(problem) for problem in wrong), *models.missing_keys],
+            "store": _kind(settings.database_url) | _mark(store) | {"tasks": await ask(counts(), store.select)},
+            "rollback": rollback,
+            "unknown_agents": await _strangers(core),
+            "workers": await _workers(core),
             "queues": [dict(zip(("queue", "queued", "claimed"), row, strict=True)) for row in await store.select("job_count", {})],
             **left.view(lost if fix else ()),
             "orphans": left_over(),
@@ -69,6 +77,36 @@ async def _examined(settings: Settings, verify: bool, fix: bool) -> Result:
             faults = [{"place": fault.place, "problem": fault.problem} for fault in report.faults]
             found["verified"] = {"streams": report.streams, "events": report.events, "rows": report.rows, "faults": faults}
     return found
+
+
+async def _strangers(core: Core) -> list[Result]:
+    """The owners of unfinished tasks that neither this process nor a live worker knows, each with its first task and their number."""
+    rows = await core.store.select("owners", {})
+    unknown = await unknown_agents(core, [owner for owner, _, _ in rows])
+    return [{"agent_id": owner, "task_id": str(first), "tasks": count} for owner, first, count in rows if owner in unknown]
+
+
+async def _workers(core: Core) -> list[Result]:
+    """Every worker that was heard of; how many runs a live one has is what the store knows, which is newer than its heartbeat."""
+    running: dict[str, int] = dict(await core.store.select("running", {}))
+    rows = [(row, is_alive(row, core.lease_seconds, core.is_dead)) for row in await core.store.workers()]
+    return [worker_view(row._replace(running=running.get(row.worker, 0)) if alive else row, alive=alive) for row, alive in rows]
+
+
+def _rollback(store: Store, on_rollback: OnRollback) -> Result | None:
+    """What is known of a store that went back in time; Conflict if one should be accepted that there is not."""
+    found: RolledBack | None = getattr(store, "rollback", None)  # a store in memory has no past
+    if found is None:
+        if on_rollback == "accept":
+            raise Conflict("The store did not go back in time: there is nothing to accept.")
+        return None
+    return {"message": found.message, "accepted": on_rollback == "accept", "hint": found.hint}
+
+
+def _mark(store: Store) -> Result:
+    """Where the mark of a store is kept, or why there is none."""
+    marks: Marks | None = getattr(store, "marks", None)
+    return {} if marks is None else {"mark": f"none: {marks.problem}" if marks.problem else str(marks.folder)}
 
 
 def _nobodys(settings: Settings) -> list[str]:
@@ -107,29 +145,48 @@ async def _schedule(settings: Settings) -> Result:
         when = clock.next_slot(cron, when)
         slots.append(instant(when))
     async with open_workspace(settings) as core:
-        rows = await core.store.select("ticking", {"after": 0, "limit": 1000})
-        tasks = [await core.service.load(str(row[0])) for row in rows]
+        scheduled = [task for task in await _listed(core, "scheduled") if cron_of(task)]
+        tasks = [*scheduled, *await _listed(core, "ticking")]
+        jobs = await core.store.select("queued", {"names": [f"{kind}{task.id}" for task in tasks for kind in (RUN, CRON)]})
+        due = {key.partition("/")[2]: at for key, at, _ in jobs}
         coming = await core.store.select("queued", {"names": [TICK]})
+        ticking = {task.id for task in tasks}
+        recurring = [task for task in await _listed(core, "recurring") if recurs(task)]
         return {
             "cron": cron,
             "timezone": clock.timezone,
             "next": slots,
             "due": coming[0][1] if coming else None,
-            "waiting": [{"id": task.id, "title": task.title, "cron": task.schedule.cron if task.schedule else None} for task in tasks],
-            "workers": await _workers(core.store, settings),
+            "waiting": [{"id": task.id, "title": task.title, "cron": cron_of(task), "at": due.get(task.id)} for task in tasks],
+            "active": [_active(task, clock) for task in recurring if task.id not in ticking],
+            "workers": await _tickers(core),
         }
+
+
+def _active(task: Task, clock: SystemClock) -> Result:
+    """A task of a series that is worked on, with the slot at which the series continues if it has ended by then."""
+    assert task.schedule is not None
+    assert task.schedule.cron is not None
+    slot = instant(clock.next_slot(task.schedule.cron, clock.now()))
+    return {"id": task.id, "title": task.title, "cron": task.schedule.cron, "at": slot, "state": task.state.value}
+
+
+async def _listed(core: Core, query: str) -> list[Task]:
+    """The tasks that a query names; what users wrote may look like a calendar to it."""
+    rows = await core.store.select(query, {"after": 0, "limit": 1000})
+    return [await core.service.load(str(row[0])) for row in rows]
 
 
 async def _tick(settings: Settings) -> Result:
     async with open_workspace(settings) as core:
         waiting = await core.store.select("ticking", {"after": 0, "limit": 100_000})
         await core.service.put(Job(key=TICK))
-        return {"waiting": len(waiting), "workers": await _workers(core.store, settings)}
+        return {"waiting": len(waiting), "workers": await _tickers(core)}
 
 
-async def _workers(store: Store, settings: Settings) -> int:
-    """How many are alive: those that died are on the list for an hour."""
-    return sum(worker_view(row, settings.get("heartbeat_seconds"))["alive"] for row in await store.workers())
+async def _tickers(core: Core) -> int:
+    """How many live workers there are that carry out ticks: those that serve everything."""
+    return sum(serves(row, None) and is_alive(row, core.lease_seconds, core.is_dead) for row in await core.store.workers())
 
 
 async def _migrate(settings: Settings) -> Result:
@@ -139,12 +196,13 @@ async def _migrate(settings: Settings) -> Result:
 
 def export(settings: Settings, what: Literal["events", "tasks"], target: Path) -> Result:
     """Write all events to a file, or all tasks to the two files in a folder."""
-    files, count = asyncio.run(_exported(settings, what))
+    files, count, changes = asyncio.run(_exported(settings, what))
     if what == "tasks":
         target.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (target / name if name else target).write_text(text)
-    return {"what": what, "target": str(target), "count": count}
+    written = {"what": what, "target": str(target), "count": count}
+    return written | ({"changes": changes} if what == "tasks" else {})
 
 
 def import_(settings: Settings, source: Path) -> Result:
@@ -155,25 +213,31 @@ def import_(settings: Settings, source: Path) -> Result:
         folder = source if source.is_dir() else source.parent
         if not any((folder / name).exists() for name in (BOARD, HISTORY)):
             raise NotFound(f"There is no {BOARD} and no {HISTORY} in {folder}.")
-        count = asyncio.run(_import_tasks(settings, _text(folder / BOARD) or '{"tasks": []}', _text(folder / HISTORY)))
-        return {"what": "tasks", "source": str(source), "count": count}
+        found = asyncio.run(_import_tasks(settings, _text(folder / BOARD) or '{"tasks": []}', _text(folder / HISTORY)))
+        changes = [change._asdict() for change in found.changes]
+        return {"what": "tasks", "source": str(source), "count": found.count, "changes": changes}
     return {"what": "events", "source": str(source), "count": asyncio.run(_load(settings, source.read_text().splitlines()))}
 
 
-async def _exported(settings: Settings, what: Literal["events", "tasks"]) -> tuple[dict[str, str], int]:
+async def _exported(
+    settings: Settings,
+    what: Literal["events", "tasks"],
+) -> tuple[dict[str, str], int, list[Result]]:
+    """The files by name, how many tasks or events they hold, and what they leave out."""
     async with open_store(settings.database_url) as store:
         if what == "tasks":
-            board, history, count = await export_tasks(store)
-            return {BOARD: board, HISTORY: history}, count
+            board, history, count, changes = await export_tasks(store)
+            left_out = [change._asdict() for change in changes]
+            return {BOARD: board, HISTORY: history}, count, left_out
         lines = [line async for line in dump(store)]
-        return {"": "\n".join(lines) + "\n"}, json.loads(lines[-1])[END]
+        return {"": "\n".join(lines) + "\n"}, json.loads(lines[-1])[END], []
 
 
-async def _import_tasks(settings: Settings, board: str, history: str) -> int:
+async def _import_tasks(settings: Settings, board: str, history: str) -> Imported:
     async with open_workspace(settings) as core:
-        count = await import_tasks(core.store, SystemClock(now=core.store.now), board, history)
+        found = await import_tasks(core.store, SystemClock(now=core.store.now), board, history)
         await _set_going(core)
-        return count
+        return found
 
 
 async def _load(settings: Settings, lines: list[str]) -> int:

@@ -1,11 +1,15 @@
 """What the command line stands on: a workspace, its store or a server. Everything slow is imported where it is needed."""
 
-from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from remit import config
 from remit.errors import RemitError, invalid
+
+if TYPE_CHECKING:
+    from remit.app.core import Core
+    from remit.ports import WorkerRow
 
 T = TypeVar("T")
 Result = dict[str, Any]
@@ -17,62 +21,108 @@ class WorkspaceHost:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
         self._settings = config.load(options.get("workspace"), options)
+        config.keep_workspace(self._settings)
+        self._has_store = False
+        """True once the store was used: if it is gone afterwards, no new one is created."""
+        self._waits = 0
+        """How many waits are under way, each of which may have a worker in this process."""
+        self._has_waited = False
 
     def call(self, operation: str, fields: Mapping[str, Any]) -> Result:
         """Carry out an operation; one that only reads a SQLite file is answered at once."""
         if self._settings.get("url"):
             return self._run(self._remote(operation, fields))
         found = self._quick(operation, fields)
-        return self._run(self._local(operation, fields)) if found is None else found
+        if found is None:
+            found = self._run(self._local(operation, fields))
+        self._has_store = True
+        return found
 
     def follow(self, task_id: str | None, after: str | None) -> Iterator[list[Result]]:
         """Events as they happen, page by page."""
         from remit.bootstrap.stream import follow_now
 
-        return follow_now(self._settings, task_id, after)
+        return follow_now(self._settings, task_id, after, create=not self._has_store)
 
-    def delegate(self, operation: str, fields: Mapping[str, Any]) -> Generator[Result]:
-        """Hand out work and wait; a workspace is made where there is none."""
+    @property
+    def server(self) -> str | None:
+        """The address of the server that commands go through; None if they open the store themselves."""
+        return self._settings.get("url") or None
+
+    def delegate(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        stopping: Callable[[], None],
+        *,
+        everything: bool = False,
+    ) -> Generator[Result]:
+        """Delegate work and wait; makes a workspace if there is none."""
         from remit.bootstrap.delegation import delegate_now
 
         self.make_workspace()
-        return delegate_now(self._settings, operation, _given(fields))
+        self._has_store = True
+        return self._waiting(delegate_now(self._settings, operation, _given(fields), stopping, everything=everything))
 
-    def attend(self, task_id: str) -> Generator[Result]:
-        """Work on a task until it rests, where no worker is alive."""
+    def attend(self, task_id: str, stopping: Callable[[], None], *, everything: bool = False) -> Generator[Result]:
+        """Run a task and wait until it rests; works on it here if no worker does."""
         from remit.bootstrap.delegation import attend_now
 
-        return attend_now(self._settings, task_id)
+        return self._waiting(attend_now(self._settings, task_id, stopping, everything=everything))
 
-    def unattended(self) -> bool:
-        """True if there is nobody who would work on tasks."""
-        return not self._settings.get("url") and not self._run(self._attended())
+    def _waiting(self, items: Generator[Result]) -> Generator[Result]:
+        self._waits, self._has_waited = self._waits + 1, True
+        try:
+            yield from items
+        finally:
+            self._waits -= 1
 
-    def init(self) -> Result:
-        """Make the workspace in the named folder, or in this one."""
+    def unattended(self, task_id: str) -> bool:
+        """True if no server is named and no live worker works on a task."""
+        return self.server is None and self._run(self._unattended(task_id))
+
+    def init(self, allow_edits: bool | None = None) -> Result:
+        """Make the workspace in the named folder, or in this one; say whether its agents may change files, if that is given."""
         root = Path(self._options.get("workspace") or Path.cwd()).absolute()
-        return {"workspace": str(root), "created": config.make_workspace(root)}
+        created = config.make_workspace(root)
+        if allow_edits is not None:
+            config.set_edits(root, allowed=allow_edits)
+        settings = config.load(root, self._options)
+        granted = self._editing(settings) if settings.get("allow_edits") else ()
+        decided = settings.values["allow_edits"].origin != "default"
+        return {
+            "workspace": str(root),
+            "created": created,
+            "allow_edits": settings.get("allow_edits") if decided else None,
+            "granted": list(granted),
+        }
+
+    def _editing(self, settings: config.Settings) -> tuple[str, ...]:
+        from remit.bootstrap.agents import editing_tools
+
+        return editing_tools(settings)
 
     def make_workspace(self) -> None:
         """Make the workspace where there is none."""
-        if self._settings.workspace is None or not self._settings.folder.is_dir():
-            config.make_workspace(self._settings.workspace or Path.cwd())
+        named = self._settings.workspace
+        if named is None or not self._settings.folder.is_dir():  # a named folder that does not exist is an error
+            config.make_workspace(named or Path.cwd())
             self._settings = config.load(self._options.get("workspace"), self._options)
 
-    def serve(self, *, insecure: bool, worker: bool) -> None:
+    def serve(self, *, insecure: bool, worker: bool, detail: str) -> None:
         """Serve REST and MCP until stopped, and work on tasks; a workspace is made where there is none."""
         from remit.bootstrap.server import serve
 
         self.make_workspace()
-        serve(self._settings, insecure=insecure, worker=worker)
+        serve(self._settings, insecure=insecure, worker=worker, detail=detail)
 
-    def worker(self, agents: Sequence[str] | None) -> None:
+    def worker(self, agents: Sequence[str] | None, *, detail: str) -> None:
         """Work on tasks until stopped."""
         from remit.bootstrap.server import serve_worker
 
         self._for_database()
         self.make_workspace()
-        serve_worker(self._settings, agents)
+        serve_worker(self._settings, agents, detail)
 
     def schedule(self) -> Result:
         """When tasks that wait for their turn get it."""
@@ -99,11 +149,11 @@ class WorkspaceHost:
         self.make_workspace()
         serve_stdio(self._settings)
 
-    def doctor(self, *, verify: bool, fix: bool) -> Result:
+    def doctor(self, *, verify: bool, fix: bool, accept_rollback: bool = False) -> Result:
         """What is in force and where it comes from, who works, and whether the store holds together."""
         from remit.bootstrap.care import examine
 
-        return examine(self._settings, verify=verify, fix=fix)
+        return examine(self._settings, verify=verify, fix=fix, accept_rollback=accept_rollback)
 
     def export(self, what: Literal["events", "tasks"], target: Path) -> Result:
         """Write all events, or all tasks, to files."""
@@ -162,19 +212,23 @@ class WorkspaceHost:
 
         return open_agents(self._settings)
 
-    async def _attended(self) -> bool:
-        from remit.adapters.place import attended
-        from remit.bootstrap.store import open_store
+    async def _unattended(self, task_id: str) -> bool:
+        from remit.bootstrap.store import open_core
 
-        async with open_store(self._settings.database_url) as store:
-            return attended(await store.workers(), self._settings.get("heartbeat_seconds"))
+        async with open_core(self._settings.database_url, create=not self._has_store) as core:
+            core.lease_seconds = self._settings.get("heartbeat_seconds")
+            if self._waits and await _is_served_here(core, task_id):
+                return False
+            if self._has_waited and not self._waits:
+                core.is_dead = _is_over
+            return bool(await core.unattended([task_id]))
 
     async def _local(self, operation: str, fields: Mapping[str, Any]) -> Result:
         from remit.bootstrap.api import operator
         from remit.bootstrap.workspace import open_workspace
         from remit.catalog import Caller, call
 
-        async with open_workspace(self._settings) as core:
+        async with open_workspace(self._settings, create=not self._has_store) as core:
             return await call(core, operation, _given(fields), Caller(actor=operator()))
 
     async def _remote(self, operation: str, fields: Mapping[str, Any]) -> Result:
@@ -187,6 +241,22 @@ class WorkspaceHost:
         import asyncio
 
         return asyncio.run(work)
+
+
+async def _is_served_here(core: "Core", task_id: str) -> bool:
+    """True if a worker of this process serves a task, although the store may not have heard of it for a while."""
+    from remit.adapters.place import place
+    from remit.app.attendance import serves
+
+    root, here = int((await core.task(task_id))["root_id"]), place()
+    return bool(here) and any(row.place == here and serves(row, root) for row in await core.store.workers())
+
+
+def _is_over(row: "WorkerRow") -> bool:
+    """True for a worker that is known to be dead, and for one of this process, whose wait is over: the store may not know that yet."""
+    from remit.adapters.place import is_dead, place
+
+    return is_dead(row) or (bool(row.place) and row.place == place())
 
 
 def _given(fields: Mapping[str, Any]) -> dict[str, Any]:

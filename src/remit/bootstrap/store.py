@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from remit.adapters.clock import SystemClock
+from remit.adapters.mark import OnRollback
+from remit.adapters.place import is_dead
 from remit.app.agents import AgentRegistry
 from remit.app.core import Core
 from remit.app.service import Service
@@ -15,18 +17,29 @@ EXPECTED = "sqlite:///path/to/remit.db, postgresql://user@host/name, or memory:"
 
 
 @asynccontextmanager
-async def open_store(url: str) -> AsyncGenerator[Store, None]:
-    """The store that a database URL names, brought to the newest schema; closed at the end of the block."""
+async def open_store(
+    url: str,
+    on_rollback: OnRollback = "refuse",
+    *,
+    create: bool = True,
+    to_write: bool = False,
+) -> AsyncGenerator[Store, None]:
+    """The store that a database URL names, brought to the newest schema; closed at the end of the block.
+
+    A store that went back in time is refused (RolledBack), unless told otherwise. So is a SQLite
+    file that does not exist if `create` is False. A process that works on tasks opens it `to_write`:
+    then opening waits for locks of others, which each write would wait for on its own.
+    """
     kind, _, _ = url.partition(":")
     if kind in ("postgresql", "postgres"):
         from remit.adapters.postgres.store import open_postgres
 
-        async with open_postgres(url) as store:
+        async with open_postgres(url, on_rollback, to_write=to_write) as store:
             yield store
     elif path := sqlite_path(url):
-        from remit.adapters.sqlite.store import SqliteEventStore
+        from remit.adapters.sqlite.store import open_sqlite
 
-        embedded = SqliteEventStore(path)
+        embedded = await open_sqlite(path, on_rollback, create=create, to_write=to_write)
         try:
             yield embedded
         finally:
@@ -46,10 +59,21 @@ def sqlite_path(url: str) -> Path | None:
 
 
 @asynccontextmanager
-async def open_core(url: str, agents: AgentRegistry | None = None, timezone: str | None = None, folder: str = "") -> AsyncGenerator[Core, None]:
+async def open_core(
+    url: str,
+    agents: AgentRegistry | None = None,
+    timezone: str | None = None,
+    folder: str = "",
+    on_rollback: OnRollback = "refuse",
+    *,
+    create: bool = True,
+    to_write: bool = False,
+) -> AsyncGenerator[Core, None]:
     """Everything that works on the store that a database URL names, with the built-in agents unless told of others."""
-    async with open_store(url) as store:
-        yield Core(store, SystemClock(timezone, store.now), agents or AgentRegistry(), folder)
+    async with open_store(url, on_rollback, create=create, to_write=to_write) as store:
+        core = Core(store, SystemClock(timezone, store.now), agents or AgentRegistry(), folder)
+        core.is_dead = is_dead
+        yield core
 
 
 @asynccontextmanager

@@ -14,25 +14,38 @@ from remit.config import Settings
 Page = list[dict[str, Any]]
 
 
-def follow_now(settings: Settings, task_id: str | None, after: str | None) -> Iterator[Page]:
+def follow_now(
+    settings: Settings,
+    task_id: str | None,
+    after: str | None,
+    *,
+    create: bool = True,
+) -> Iterator[Page]:
     """Pages of events until the caller stops asking."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
-        pages = runner.run(_open(stack, settings, task_id, after))
         try:
+            pages = runner.run(_open(stack, settings, task_id, after, create=create))
             while True:
                 yield runner.run(_next(pages))
         finally:
             runner.run(stack.aclose())
 
 
-async def _open(stack: AsyncExitStack, settings: Settings, task_id: str | None, after: str | None) -> AsyncIterator[Page]:
+async def _open(
+    stack: AsyncExitStack,
+    settings: Settings,
+    task_id: str | None,
+    after: str | None,
+    *,
+    create: bool,
+) -> AsyncIterator[Page]:
     # What follows is closed before what it follows, and not both at once by the end of the loop.
     if settings.get("url"):
         client = await stack.enter_async_context(RemitClient(settings.get("url"), config.token(settings)))
         events = await stack.enter_async_context(aclosing(client.events(after=after, task_id=task_id)))
         return await stack.enter_async_context(aclosing(_pages(events)))
-    core = await stack.enter_async_context(open_core(settings.database_url))
+    core = await stack.enter_async_context(open_core(settings.database_url, create=create))
     return await stack.enter_async_context(aclosing(follow_events(core, after, task_id)))
 
 

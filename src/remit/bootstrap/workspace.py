@@ -6,27 +6,47 @@ from functools import partial
 from pathlib import Path
 
 from remit.adapters.clock import SystemClock, wall
+from remit.adapters.mark import OnRollback
 from remit.app.core import Core
 from remit.bootstrap.agents import open_agents
 from remit.bootstrap.runner import Function, open_equipment
 from remit.bootstrap.store import open_core
-from remit.config import KNOWN, Setting, Settings
+from remit.config import KNOWN, Setting, Settings, keep_workspace
 from remit.errors import InvalidParam, Problem
 
 EVERY_MINUTE = "* * * * *"
 
 
 @asynccontextmanager
-async def open_workspace(settings: Settings, functions: Sequence[Function] = ()) -> AsyncGenerator[Core, None]:
+async def open_workspace(
+    settings: Settings,
+    functions: Sequence[Function] = (),
+    on_rollback: OnRollback = "refuse",
+    *,
+    create: bool = True,
+    to_write: bool = False,
+) -> AsyncGenerator[Core, None]:
     """Everything that works on a workspace's store, with its agents and in its time zone; functions are tools that can be granted.
 
     A calendar that cannot be is refused here, for everybody: without it no turn would ever come, and nobody would be told.
     """
     check_calendar(settings)
+    keep_workspace(settings)
     agents = open_agents(settings, [function.__name__ for function in functions])
     folder = str(settings.workspace or Path.cwd())
-    async with open_core(settings.database_url, agents, settings.get("scheduler.timezone"), folder) as core:
+    timezone = settings.get("scheduler.timezone")
+    opened = open_core(
+        settings.database_url,
+        agents,
+        timezone,
+        folder,
+        on_rollback,
+        create=create,
+        to_write=to_write,
+    )
+    async with opened as core:
         core.lease_seconds = settings.get("heartbeat_seconds")
+        core.progress_seconds = settings.get("progress_seconds")
         core.equipment = partial(open_equipment, core, settings, functions)
         yield core
 

@@ -8,6 +8,8 @@ from remit.domain.schema import Schema, nullable, output_schema
 from remit.domain.value import Task
 
 _TEXT: Schema = {"type": "string"}
+_NOTICE = _TEXT
+"""The tools that were asked for and not granted, and why."""
 _IDS: Schema = {"type": "array", "items": _TEXT}
 _STATUS: Schema = {"type": "string", "enum": ["draft", "active", "done", "failed", "canceled"]}
 _STATE: Schema = {"type": "string", "enum": list(STATES)}
@@ -26,12 +28,28 @@ def _page(name: str, item: Schema, **more: Schema) -> Schema:
     return shape(**{name: _list_of(item), "next_cursor": nullable(_TEXT)}, **more)
 
 
+_HELD_BY: Schema = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "kind": {"type": "string", "enum": ["owner", "agent", "session", "dependency", "not_before", "slot", "retry"]},
+            "ref": _TEXT,
+            "state": _STATE,
+        },
+        "required": ["kind", "ref"],
+    },
+    "description": "What keeps it from starting now: an owner that it lacks, an agent that is not known, a session, dependencies, a time.",
+}
+
+
 def _task() -> Schema:
     stored: Schema = output_schema(Task)["properties"]
     computed: dict[str, Any] = {
         "status": _STATUS,
         "child_ids": _IDS,
         "blocked_by": _IDS,
+        "held_by": _HELD_BY,
         "ready": {"type": "boolean"},
         "run_id": nullable(_TEXT),
         "metadata": {"type": "object"},
@@ -51,10 +69,11 @@ _SUMMARY = shape(
     priority={"type": "integer"},
     updated_at=_TEXT,
 )
+_SUMMARY["properties"]["held_by"] = _HELD_BY
 _EVENT = shape(position=_TEXT, task_id=_TEXT, version={"type": "integer"}, type=_TEXT, at=_TEXT, actor=_TEXT, data={"type": "object"})
 _UPDATE = shape(
     update_id=_TEXT,
-    type={"type": "string", "enum": ["instructions", "acceptance", "outputs", "message"]},
+    type={"type": "string", "enum": ["instructions", "acceptance", "outputs", "message", "steps", "rejection", "subtask"]},
     content=_TEXT,
     status={"type": "string", "enum": ["queued", "delivered", "undelivered"]},
     run_id=nullable(_TEXT),
@@ -66,6 +85,7 @@ _INTERACTION = shape(
     task_id=_TEXT,
     question=_TEXT,
     options=nullable(_IDS),
+    allow_other={"type": "boolean"},
     blocking={"type": "boolean"},
     asked_by=_TEXT,
     asked_at=_TEXT,
@@ -82,11 +102,28 @@ IN_LISTS = tuple(name for name in _AGENT["properties"] if name not in ("prompt",
 """What a list shows of an agent."""
 _AGENT_LINE = _AGENT | {"properties": {name: _AGENT["properties"][name] for name in IN_LISTS}}
 
+_PART = {
+    "type": "object",
+    "properties": {
+        "type": {
+            "type": "string",
+            "enum": ["text", "thinking", "tool_call", "tool_result", "task_result"],
+        },
+        "text": _TEXT,
+        "call_id": _TEXT,
+        "name": _TEXT,
+        "arguments": {"type": "object"},
+        "task_id": _TEXT,
+        "status": _TEXT,
+        "media": shape(type=_TEXT, bytes={"type": "integer"}),
+    },
+    "required": ["type"],
+}
 _MESSAGE = {
     "type": "object",
     "properties": {
-        "role": {"type": "string", "enum": ["user", "assistant", "tool"]},
-        "parts": _list_of({"type": "object"}),
+        "role": {"type": "string", "enum": ["user", "assistant", "tool", "system"]},
+        "parts": _list_of(_PART),
         "run_id": _TEXT,
         "turn": {"type": "integer"},
         "at": _TEXT,
@@ -105,6 +142,7 @@ _DATA: Schema = {
         "outputs": {"type": "object"},
         "cached": {"type": "boolean"},
         "not_cached": _TEXT,
+        "notice": _NOTICE,
     },
     "required": ["status", "task_id", "result", "tool_summary", "model_used", "subagent_type"],
 }
@@ -127,6 +165,7 @@ _ENVELOPE: Schema = {
         "completed_at": nullable(_TEXT),
         "cached": {"type": "boolean"},
         "not_cached": _TEXT,
+        "notice": _NOTICE,
     },
     "required": ["status"],
 }
@@ -143,7 +182,9 @@ _PROGRESS: Schema = shape(
     tool_calls={"type": "integer"},
     tokens={"type": "integer"},
     cost={"type": "number"},
-    questions=_list_of(shape(id=_TEXT, question=_TEXT, options=_IDS)),
+    questions=_list_of(shape(id=_TEXT, question=_TEXT, options=_IDS, allow_other={"type": "boolean"})),
+    waits_for=nullable(_TEXT),
+    seconds={"type": "number"},
 ) | {"description": "How a task stands that somebody waits for, or one below it; index is the place of the piece of work it belongs to."}
 
 SHAPES: dict[str, Schema] = {
@@ -152,7 +193,11 @@ SHAPES: dict[str, Schema] = {
     "results": shape(results=_list_of(_ENVELOPE)),
     "transcript": shape(messages=_list_of(_MESSAGE), next=nullable({"type": "integer"})),
     "task": _TASK,
-    "created": shape(task_id=_TEXT, task=_TASK),
+    "created": {
+        "type": "object",
+        "properties": {"task_id": _TEXT, "task": _TASK, "notice": _NOTICE},
+        "required": ["task_id", "task"],
+    },
     "changed": shape(success={"type": "boolean"}, task=_TASK),
     "updated": {
         "type": "object",

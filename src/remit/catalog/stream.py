@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
+from remit.app.attendance import is_alive
 from remit.app.core import Core
 from remit.app.follow import follow
 from remit.app.query import counts
@@ -22,7 +23,7 @@ async def fleet(core: Core) -> dict[str, Any]:
     """Who works, and how much waits to be worked on."""
     rows = await core.store.select("job_count", {})
     return {
-        "workers": [worker_view(row, core.lease_seconds) for row in await core.store.workers()],
+        "workers": [worker_view(row, alive=is_alive(row, core.lease_seconds, core.is_dead)) for row in await core.store.workers()],
         "queues": [{"queue": queue, "queued": queued, "claimed": claimed} for queue, queued, claimed in rows],
     }
 

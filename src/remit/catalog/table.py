@@ -6,9 +6,13 @@ from typing import Any, Literal, NamedTuple, cast
 
 from remit.app import delegate, query, session
 from remit.app.agents import Agent, AgentRegistry
-from remit.app.conversation import Conversation, transcript
+from remit.app.attendance import unknown_agents
+from remit.app.conversation import Conversation, delegates, ending, reports, transcript, unanswered
 from remit.app.core import Caller, Core
+from remit.app.progress import spoken
+from remit.app.roles import for_grant
 from remit.app.service import Outcome
+from remit.app.view import hold_for_agent, of_unknown_agents
 from remit.catalog.output import IN_LISTS, SHAPES, shape
 from remit.domain import command as cmd
 from remit.domain import delegation as give
@@ -16,8 +20,9 @@ from remit.domain import question as ask
 from remit.domain.policy import agent_of
 from remit.domain.record import fields
 from remit.domain.shape import parse
+from remit.domain.value import Task
 from remit.domain.wire import plain
-from remit.errors import NotFound, RemitError, invalid
+from remit.errors import Conflict, NotFound, RemitError, advice, invalid
 
 Result = dict[str, Any]
 Handler = Callable[[Core, Any, Caller], Awaitable[Result]]
@@ -57,10 +62,17 @@ async def call(core: Core, name: str, fields: Mapping[str, Any], caller: Caller)
 
 
 async def attend(core: Core, name: str, fields: Mapping[str, Any], caller: Caller) -> AsyncGenerator[Result, None]:
-    """The same for an operation that may wait: what goes on meanwhile, each result as it comes, and last `end` with its answer.
+    """The same for an operation that may wait: progress, each result as it comes, and last `end` with the answer.
 
-    What is refused is raised before the first item. Who stops listening ends the wait and nothing else.
+    While nothing happens, how the tasks stand is repeated every `core.progress_seconds`. An error that is
+    found before that is raised before the first item. Closing the generator ends the wait, not the work.
     """
+    async with aclosing(spoken(_items(core, name, fields, caller), core.progress_seconds)) as items:
+        async for item in items:
+            yield item
+
+
+async def _items(core: Core, name: str, fields: Mapping[str, Any], caller: Caller) -> AsyncGenerator[Result, None]:
     operation = _operation(name)
     if operation.stream is None:
         waiting = ", ".join(name for name, operation in OPERATIONS.items() if operation.stream is not None)
@@ -94,17 +106,23 @@ def _operation(name: str) -> Operation:
 
 async def _created(core: Core, command: Any, caller: Caller) -> Result:
     outcome = await core.do(command, caller)
-    return {"task_id": outcome.task_id, "task": await core.task(outcome.task_id)}
+    return {"task_id": outcome.task_id, "task": await _task(core, outcome.task_id)}
+
+
+async def _made(core: Core, command: cmd.CreateTask, caller: Caller) -> Result:
+    outcome = await core.do(command, caller)
+    notice = delegate.noticed(core, command, outcome, "the caller")
+    return {"task_id": outcome.task_id, "task": await _task(core, outcome.task_id), **notice}
 
 
 async def _changed(core: Core, command: Any, caller: Caller) -> Result:
     outcome = await core.do(command, caller)
-    return {"success": True, "task": await core.task(outcome.task_id)}
+    return {"success": True, "task": await _task(core, outcome.task_id)}
 
 
 async def _updated(core: Core, command: cmd.UpdateTask, caller: Caller) -> Result:
     outcome = await core.do(command, caller)
-    return {"success": True, **_update_ids(outcome), "task": await core.task(outcome.task_id)}
+    return {"success": True, **_update_ids(outcome), "task": await _task(core, outcome.task_id)}
 
 
 def _update_ids(outcome: Outcome) -> Result:
@@ -123,11 +141,14 @@ async def _succeeded(core: Core, command: Any, caller: Caller) -> Result:
 async def _sent(core: Core, command: cmd.SendMessage, caller: Caller) -> Result:
     outcome = await core.do(command, caller)
     assert outcome.task is not None
-    return {"success": True, "update_id": outcome.update_ids[0], "delivery": _delivery(outcome.task.run is not None)}
+    return {"success": True, "update_id": outcome.update_ids[0], "delivery": _delivery(outcome.task)}
 
 
-def _delivery(running: bool) -> str:
-    return "with the next model request of the live run" if running else "with the first model request of the next run"
+def _delivery(task: Task) -> str:
+    """When the agent, or the session that works on a task, reads a message."""
+    if task.session_id is not None:
+        return f"with the next request of session {task.session_id}"
+    return "with the next model request of the live run" if task.run is not None else "with the first model request of the next run"
 
 
 async def _asked(core: Core, command: cmd.AskUser, caller: Caller) -> Result:
@@ -142,7 +163,38 @@ async def _guide_created(core: Core, command: cmd.CreateGuide, caller: Caller) -
 
 
 async def _get_task(core: Core, request: ask.GetTask, _: Caller) -> Result:
-    return await core.task(request.task_id)
+    return await _task(core, request.task_id)
+
+
+async def _task(core: Core, ref: str) -> Result:
+    """A whole task; `held_by` also says whether its agent is known."""
+    view = await core.task(ref)
+    await _with_agents(core, [view])
+    return view
+
+
+async def _with_agents(core: Core, views: list[Result]) -> list[Result]:
+    """Record in views that neither this process nor a live worker knows the agent of a task; those views."""
+    candidates = of_unknown_agents(views, core.agents.ids())
+    unknown = await unknown_agents(core, {view["owner"] for view in candidates})
+    found = [view for view in candidates if view["owner"] in unknown]
+    for view in found:
+        hold_for_agent(view)
+    return found
+
+
+async def _run(core: Core, command: cmd.RunTask, caller: Caller) -> Result:
+    """Run a task now, unless its agent is not known, in which case no worker would ever start it."""
+    task = await core.task(command.task_id)
+    owner = task["owner"]
+    live = task["archived_at"] is None and task["session_id"] is None
+    if live and owner and await unknown_agents(core, [owner]):
+        raise Conflict(
+            f"Agent {owner!r}, which owns task {task['id']}, is not known here, and no live worker works for it.",
+            hint=f"Restore its file, or give the task another owner with update_task. {advice(owner, core.agents.ids())}",
+            details={"task_id": task["id"], "agent": owner},
+        )
+    return await _changed(core, command, caller)
 
 
 async def _list_tasks(core: Core, request: ask.ListTasks, caller: Caller) -> Result:
@@ -157,8 +209,10 @@ async def _list_tasks(core: Core, request: ask.ListTasks, caller: Caller) -> Res
             tree=_tree(request),
             limit=request.limit,
             cursor=request.cursor,
+            now=core.now(),
         )
     )
+    await _with_agents(core, page["tasks"])
     return page | {"agents": sorted(core.agents.ids()), "in_flight": await core.ask(query.in_flight())}
 
 
@@ -183,9 +237,18 @@ def _tree(request: ask.ListTasks) -> str | None:
 
 
 async def _list_session_tasks(core: Core, request: ask.ListSessionTasks, _: Caller) -> Result:
-    return await core.ask(
-        query.list_session_tasks(request.session_id, role=request.role, status=request.status, limit=request.limit, cursor=request.cursor)
+    page = await core.ask(
+        query.list_session_tasks(
+            request.session_id,
+            role=request.role,
+            status=request.status,
+            limit=request.limit,
+            cursor=request.cursor,
+            now=core.now(),
+        )
     )
+    await _with_agents(core, page["tasks"])
+    return page
 
 
 async def _list_history(core: Core, request: ask.ListHistory, _: Caller) -> Result:
@@ -193,7 +256,9 @@ async def _list_history(core: Core, request: ask.ListHistory, _: Caller) -> Resu
 
 
 async def _list_ready(core: Core, request: ask.ListReady, _: Caller) -> Result:
-    return await core.ask(query.list_ready(now=core.now(), limit=request.limit, cursor=request.cursor))
+    page = await core.ask(query.list_ready(now=core.now(), limit=request.limit, cursor=request.cursor))
+    unknown = await _with_agents(core, page["tasks"])
+    return page | {"tasks": [view for view in page["tasks"] if view not in unknown]}
 
 
 async def _list_updates(core: Core, request: ask.ListUpdates, _: Caller) -> Result:
@@ -205,9 +270,22 @@ async def _get_events(core: Core, request: ask.GetEvents, _: Caller) -> Result:
 
 
 async def _get_transcript(core: Core, request: ask.GetTranscript, _: Caller) -> Result:
-    talk = await Conversation.load(core.store, (await core.task(request.task_id))["id"])
-    said = [item for item in talk.said if item.number > request.after]
-    return {"messages": transcript(said, talk.calls), "next": said[-1].number if said else None}
+    from remit.app.handover import children_by_call
+
+    task = await core.service.load((await core.task(request.task_id))["id"])
+    talk = await Conversation.load(core.store, task.id)
+    said = [item for item in talk.rows if item.number > request.after]
+    children = await children_by_call(task, core.service.tasks) if delegates(said) else {}
+    ended = await reports(core.store, task.id, said, core.service.tasks)
+    messages = transcript(said, talk.calls, children, ended)
+    last = said[-1].number if said else None
+    if not talk.said and request.after == 0 and (first := unanswered(task)) is not None:
+        messages = [first]
+    # The end stands behind the last message and counts as one, so that nobody reads it twice.
+    number = (talk.rows[-1].number if talk.rows else 0) + 1
+    if number > request.after and (end := ending(task, talk.rows)) is not None:
+        messages, last = [*messages, end], number
+    return {"messages": messages, "next": last}
 
 
 async def _list_interactions(core: Core, request: ask.ListInteractions, _: Caller) -> Result:
@@ -233,8 +311,9 @@ async def _list_agents(core: Core, _request: ask.ListAgents, _: Caller) -> Resul
 async def _get_agent(core: Core, request: ask.GetAgent, _: Caller) -> Result:
     agent = core.agents.find(request.agent_id)
     if agent is None:
-        raise NotFound(f"There is no agent {request.agent_id}.", hint=f"There are: {', '.join(sorted(core.agents.ids()))}.")
-    return _shown(agent, fields(agent)) | {"extra": {name: _kept(value) for name, value in agent.extra.items()}}
+        raise NotFound(f"There is no agent {request.agent_id}.", hint=advice(request.agent_id, core.agents.ids()))
+    told = {"prompt": for_grant(agent.prompt, agent.tools)}
+    return _shown(agent, fields(agent)) | told | {"extra": {name: _kept(value) for name, value in agent.extra.items()}}
 
 
 def _shown(agent: Agent, names: Iterable[str]) -> Result:
@@ -279,7 +358,7 @@ def _waiting(name: str, request: type[Any], stream: Stream, route: str, output: 
 
 
 _TABLE = (
-    _write("create_task", cmd.CreateTask, _created, "POST /api/tasks", "created"),
+    _write("create_task", cmd.CreateTask, _made, "POST /api/tasks", "created"),
     _read("get_task", ask.GetTask, _get_task, _ONE, "task"),
     _read("list_tasks", ask.ListTasks, _list_tasks, "/api/tasks", "tasks"),
     _write("update_task", cmd.UpdateTask, _updated, f"PATCH {_ONE}", "updated"),
@@ -289,7 +368,7 @@ _TABLE = (
     Operation("cancel_task", cmd.CancelTask, _canceled, SHAPES["canceled"], "POST", f"{_ONE}/cancel", "destroy"),
     _write("pause_task", cmd.PauseTask, _changed, f"POST {_ONE}/pause", "changed"),
     _write("resume_task", cmd.ResumeTask, _changed, f"POST {_ONE}/resume", "changed"),
-    _write("run_task", cmd.RunTask, _changed, f"POST {_ONE}/run", "changed"),
+    _write("run_task", cmd.RunTask, _run, f"POST {_ONE}/run", "changed"),
     _write("rerun_task", cmd.RerunTask, _created, f"POST {_ONE}/rerun", "created"),
     _write("assign_task", cmd.AssignTask, _succeeded, f"POST {_ONE}/assign", "success", idempotent=True),
     _write("attach_tsg", cmd.AttachTsg, _succeeded, f"POST {_ONE}/guides", "success", idempotent=True),

@@ -1,7 +1,7 @@
 """Who can be given work, what they may touch, and how they are called. Nothing slow is imported here: short commands need it."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from remit.domain.record import record
@@ -9,11 +9,13 @@ from remit.domain.record import record
 ID = r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?"
 READING = ("LS", "Glob", "Grep", "Read", "TodoWrite")
 """What an agent has unless told otherwise, and all that a read-only one can ever have."""
-CHANGING = ("Write", "Edit", "MultiEdit", "Bash", "Task")
+WRITING = ("Write", "Edit", "MultiEdit", "Bash")
+"""What can change files."""
+CHANGING = (*WRITING, "Task")
 """What is denied unless somebody grants it by name."""
 TOOLS = READING + CHANGING
 CAPABILITIES = ("tasks",)
-EFFORTS = ("low", "medium", "high", "xhigh", "max")
+EFFORTS = ("none", "low", "medium", "high", "xhigh", "max")
 ALWAYS_READ_ONLY = frozenset({"explore", "plan"})
 """Agents that change nothing, whatever a file, a setting or a call says."""
 
@@ -87,6 +89,25 @@ def may_use(agent: Agent, tools: Iterable[str]) -> tuple[str, ...]:
     """Which of these an agent can be given at all: its own bans and being read-only stand above every grant."""
     ceiling = READING if agent.read_only or agent.id in ALWAYS_READ_ONLY else None
     return tuple(tool for tool in dict.fromkeys(tools) if tool not in agent.disallowed_tools and (ceiling is None or tool in ceiling))
+
+
+def not_granted(agent: Agent, asked: Iterable[str], got: Iterable[str], lacking: str) -> str:
+    """What a task was to have and does not, and why, in a sentence; empty if it has all.
+
+    `lacking` says who it is that could not pass a tool on because it does not have it.
+    """
+    missing = [tool for tool in dict.fromkeys(asked) if tool not in frozenset(got)]
+    possible = may_use(agent, missing)
+    beyond = [tool for tool in missing if tool not in possible]
+    reasons = [_reason(beyond, f"{agent.id} can never have"), _reason(possible, f"{lacking} does not have")]
+    told = "; ".join(reason for reason in reasons if reason)
+    return f"Not granted: {told}." if told else ""
+
+
+def _reason(tools: Sequence[str], why: str) -> str:
+    if not tools:
+        return ""
+    return f"{', '.join(tools)} ({why} {'it' if len(tools) == 1 else 'them'})"
 
 
 def granted(agent: Agent, allow: tuple[str, ...] | None = None, deny: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from remit.domain.record import Text, record
 from remit.domain.shape import check as read
 from remit.domain.shape import describe
 from remit.domain.value import CriterionStatus, Json, Task
+from remit.domain.wire import dumps
 from remit.errors import InvalidParam, invalid
 
 Needle = Annotated[str, Text(1, 10_000, "characters")]
@@ -34,6 +35,8 @@ class OutputCheck:
     contains: Needle | None = None
 
 
+MOST_QUOTED = 2_000
+"""How many characters of an expected value an agent is shown."""
 Check = FileCheck | OutputCheck
 KINDS: Mapping[str, type[Check]] = {"file": FileCheck, "output": OutputCheck}
 
@@ -78,6 +81,31 @@ def judge(check: Json, task: Task, files: Files) -> Verdict:
             return _output(wanted, (task.completion_outputs or {}).get(wanted.output))
         case str() as problem:
             return Verdict("unverified", problem)
+
+
+def requirement(check: Json) -> str:
+    """What a check asks for, as an agent reads it; empty for no check, or one that nothing here decides."""
+    if check is None:
+        return ""
+    match _readable(check):
+        case FileCheck(file=path, contains=None):
+            return f"the file {path} exists"
+        case FileCheck(file=path, contains=text):
+            return f"the file {path} contains {_exactly(text)}"
+        case OutputCheck(output=name, equals=None, contains=None):
+            return f"the output {name} was handed over"
+        case OutputCheck(output=name, equals=None, contains=text):
+            return f"the output {name} contains {_exactly(text)}"
+        case OutputCheck(output=name, equals=value):
+            return f"the output {name} is {_exactly(value)}"
+        case str():
+            return ""
+
+
+def _exactly(value: Json) -> str:
+    """A value as JSON, so that an agent can produce it; a very long one is only described."""
+    whole = dumps(value)
+    return whole if len(whole) <= MOST_QUOTED else describe(value)
 
 
 def _readable(check: Json) -> Check | str:

@@ -12,6 +12,8 @@ from remit.domain.value import (
     Completion,
     Count,
     Dependency,
+    Effort,
+    FailCause,
     FailReason,
     GuideId,
     Json,
@@ -34,10 +36,7 @@ from remit.domain.value import (
     Words,
 )
 
-CHECK = (
-    'How code decides it: {"file": path, "contains"?: text} in the workspace, or {"output": name, "equals"?: value, "contains"?: text} '
-    "of what was handed over. A check of another kind is kept and called unverified."
-)
+CHECK = 'How code checks it: {"file": path, "contains"?: text} or {"output": name, "equals"?: value, "contains"?: text}.'
 
 
 @record
@@ -85,6 +84,8 @@ Grant = Annotated[Tools, Coerce(_tools, f'{{"type": "array", "items": {WORD}}}')
 IdempotencyKey = Annotated[str, Text(1, 256, "characters")]
 Channel = Annotated[str, Text(1, 64, "characters")]
 Index = Annotated[int, Range(0, 999)]
+PlanTool = Literal["update_step", "TodoWrite", ""]
+"""What an agent changes its plan with; empty if it can only follow it."""
 RunId = Annotated[str, Text(1, 64, "characters")]
 CallId = Annotated[str, Text(1, 256, "characters")]
 Worker = Annotated[str, Text(1, 256, "characters")]
@@ -94,39 +95,45 @@ Worker = Annotated[str, Text(1, 256, "characters")]
 class Brief:
     """What every new task is given."""
 
-    title: Annotated[Title, "A clear, actionable label."]
-    instructions: Annotated[Words, "What to do; without it the description stands in."] | None = None
-    description: Annotated[Words, "Why, and the context; without it the instructions stand in."] | None = None
-    acceptance: Annotated[Acceptance, "What must be true for the work to count as done."] = ()
-    outputs: Annotated[Outputs, "What must be handed over at completion."] = ()
-    tsgs: Annotated[Guides, "Troubleshooting guides to link, by id."] = ()
-    steps: Annotated[Steps, "The plan."] = ()
-    resources: Annotated[Resources, "URLs and absolute file paths that belong to the work."] = ()
-    priority: Annotated[Priority, "0 (most urgent) to 4."] = 2
-    depends_on: Annotated[Dependencies, "Tasks that must be done, or settled, first."] = ()
-    model: Annotated[Model, "main, light, or provider:name."] | None = None
-    tools: Annotated[Grant, "Tools it may use; a subtask never more than its parent."] = Tools()
-    limits: Annotated[Limits, "How far it may go."] = Limits()
+    title: Annotated[Title, "A short, clear name."]
+    instructions: Annotated[Words, "What to do."] | None = None
+    description: Annotated[Words, "Why it is needed, and the context."] | None = None
+    acceptance: Annotated[Acceptance, "What must be true when it is done."] = ()
+    outputs: Annotated[Outputs, "What complete_task must hand over."] = ()
+    tsgs: Annotated[Guides, "Ids of troubleshooting guides to link."] = ()
+    steps: Annotated[Steps, "The plan, in order."] = ()
+    resources: Annotated[Resources, "URLs and absolute file paths to use."] = ()
+    priority: Annotated[Priority, "0 (urgent) to 4 (low)."] = 2
+    depends_on: Annotated[Dependencies, "Ids of tasks that must be done first."] = ()
+    model: Annotated[Model, "main, light or provider:name."] | None = None
+    effort: Annotated[Effort, "How much its model thinks; none sends nothing."] | None = None
+    tools: Annotated[Grant, "Names of the tools it may use."] = Tools()
+    limits: Annotated[Limits, "Limits for the work."] = Limits()
     labels: Annotated[Labels, "Words to find it by."] = ()
-    metadata: Annotated[Metadata, "Anything else, kept as it is."] | None = None
-    completion: Annotated[Completion, "auto: a run's last message claims completion; explicit: only complete_task does."] = "auto"
-    channel: Annotated[Channel, "Where its conversation lives."] = "local"
+    metadata: Annotated[Metadata, "Other data, stored as given."] | None = None
+    completion: Annotated[Completion, "auto: the last message completes it; explicit: only complete_task does."] = "auto"
+    channel: Annotated[Channel, "Channel of its conversation."] = "local"
     schedule: Annotated[Schedule, "When it may start."] | None = None
-    status: Annotated[Literal["active", "draft"], "draft keeps it from being worked on."] = "active"
-    parent_session: Annotated[SessionId, "The session of whoever creates it."] | None = None
-    session_id: Annotated[SessionId, "The outside session that will work on it."] | None = None
-    idempotency_key: Annotated[IdempotencyKey, "The same key and body give the same task, for ever."] | None = None
+    status: Annotated[Literal["active", "draft"], "draft: nobody works on it yet."] = "active"
+    parent_session: Annotated[SessionId, "Session of the caller."] | None = None
+    session_id: Annotated[SessionId, "Outside session that will work on it."] | None = None
+    idempotency_key: Annotated[IdempotencyKey, "Repeating a call with the same key returns the same task."] | None = None
 
 
 @record
 class CreateTask(Brief):
-    """Create a task: a unit of work with instructions, acceptance criteria, required outputs and a plan."""
+    """Create a task that its owner, an agent, works on by itself; to wait for a result, use task."""
 
-    owner: Annotated[AgentId, "The agent that does the work."] | None = None
+    owner: Annotated[AgentId, "Id of the agent that does it."] | None = None
 
 
 @record
-class CreateCached(CreateTask):
+class CreateDelegated(CreateTask):
+    """Create a task that its caller delegates; only the operations that delegate make it."""
+
+
+@record
+class CreateCached(CreateDelegated):
     """Create a task whose result may answer for others; nobody outside can say what it is known by."""
 
     cache_key: str
@@ -134,12 +141,12 @@ class CreateCached(CreateTask):
 
 @record
 class CreateSubtask(Brief):
-    """Create a subtask of a task, linked to a step of its plan if one is named."""
+    """Create a subtask of a task, for a step of its plan if step_index is given."""
 
-    task_id: Annotated[TaskId, "The parent task."]
-    owner: Annotated[AgentId, "The agent that does the work."]
-    step_index: Annotated[Index, "The parent's step it carries out, counted from 0."] | None = None
-    wait: Annotated[ChildWait, "wake: its end wakes the parent; block: the caller waits for it; none: neither."] = "wake"
+    task_id: Annotated[TaskId, "Id of the parent task."]
+    owner: Annotated[AgentId, "Id of the agent that does it."]
+    step_index: Annotated[Index, "The step it does, from 0."] | None = None
+    wait: Annotated[ChildWait, "wake: its end wakes the parent; block: wait for its result; none: neither."] = "wake"
 
 
 @record
@@ -151,172 +158,173 @@ class CreateCachedSubtask(CreateSubtask):
 
 @record
 class UpdateTask:
-    """Change a task; its agent is told of new instructions, acceptance or outputs before its next request."""
+    """Change a task; its agent is told before its next step."""
 
-    task_id: Annotated[TaskId, "The task."]
-    title: Annotated[Title, "A new label."] | None = None
-    description: Annotated[Body, "A new description."] | None = None
-    instructions: Annotated[Words, "New instructions; they replace the old ones."] | None = None
-    acceptance: Annotated[Acceptance, "New criteria; they replace the old ones."] | None = None
-    outputs: Annotated[Outputs, "New required outputs; they replace the old ones."] | None = None
-    status: Annotated[Literal["active", "done", "canceled"], "active starts a draft, done completes, canceled cancels."] | None = None
-    owner: Annotated[AgentId, "Another owner; after the first start this makes a successor."] | None = None
-    priority: Annotated[Priority, "0 (most urgent) to 4."] | None = None
-    depends_on: Annotated[Dependencies, "Other dependencies; only before the first start."] | None = None
-    labels: Annotated[Labels, "New labels; they replace the old ones."] | None = None
-    metadata: Annotated[Metadata, "New metadata; it replaces the old."] | None = None
-    limits: Annotated[Limits, "New limits; they replace the old ones."] | None = None
-    expected_version: Annotated[Count, "Refuse if the task has changed since this version."] | None = None
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
+    title: Annotated[Title, "New title."] | None = None
+    description: Annotated[Body, "New description."] | None = None
+    instructions: Annotated[Words, "New instructions."] | None = None
+    acceptance: Annotated[Acceptance, "New criteria, all of them."] | None = None
+    outputs: Annotated[Outputs, "New required outputs, all of them."] | None = None
+    status: Annotated[Literal["active", "done", "canceled"], "active starts a draft."] | None = None
+    owner: Annotated[AgentId, "Another agent; a started task gets a successor."] | None = None
+    priority: Annotated[Priority, "0 (urgent) to 4 (low)."] | None = None
+    depends_on: Annotated[Dependencies, "New dependencies, before it starts."] | None = None
+    labels: Annotated[Labels, "New labels, all of them."] | None = None
+    metadata: Annotated[Metadata, "New metadata, all of it."] | None = None
+    limits: Annotated[Limits, "New limits, all of them."] | None = None
+    expected_version: Annotated[Count, "Refuse the change if the task has another version."] | None = None
 
 
 @record
 class CompleteTask:
-    """Say that a task is done, and hand over its required outputs."""
+    """Complete a task and hand over its required outputs."""
 
-    task_id: Annotated[TaskId, "The task."]
-    outputs: Annotated[Metadata, "The required outputs by name."] | None = None
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
+    outputs: Annotated[Metadata, "The required outputs, by name."] | None = None
     summary: Annotated[Body, "What was done, in short."] | None = None
 
 
 @record
 class FailTask:
-    """Say that a task cannot be done, and why."""
+    """End a task as failed because it cannot be done."""
 
-    task_id: Annotated[TaskId, "The task."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
     message: Annotated[Words, "Why."]
 
 
 @record
 class WaiveCriterion:
-    """Do without an acceptance criterion; only a person can."""
+    """Waive an acceptance criterion; only a person can."""
 
-    task_id: Annotated[TaskId, "The task."]
-    criterion_id: Annotated[Line, "The criterion."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
+    criterion_id: Annotated[Line, "Id of the criterion."]
     reason: Annotated[Words, "Why it is not needed."]
 
 
 @record
 class CancelTask:
-    """Call a task off, with everything below it."""
+    """Cancel a task and all its subtasks."""
 
-    task_id: Annotated[TaskId, "The task."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
     message: Annotated[Body, "Why."] | None = None
 
 
 @record
 class PauseTask:
-    """Hold a task; its agent stops at the next boundary and keeps its place."""
+    """Pause a task; its agent stops after its current step."""
 
-    task_id: Annotated[TaskId, "The task."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
 
 
 @record
 class ResumeTask:
-    """Let a paused task go on."""
+    """Resume a paused task."""
 
-    task_id: Annotated[TaskId, "The task."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
 
 
 @record
 class RunTask:
-    """Run a task now instead of at the next tick."""
+    """Run a task now instead of at its next scheduled time."""
 
-    task_id: Annotated[TaskId, "The task."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
 
 
 @record
 class RerunTask:
-    """Do an ended task again, as a new task that takes its place."""
+    """Do an ended task again, as a new task in its place."""
 
-    task_id: Annotated[TaskId, "The ended task."]
+    task_id: Annotated[TaskId, "Id of the ended task."]
 
 
 @record
 class AssignTask:
-    """Give a task to an outside session, which gets it with its next request."""
+    """Assign a task to an outside session, which gets it with its next request."""
 
-    task_id: Annotated[TaskId, "The task."]
-    subagent_session_id: Annotated[SessionId, "The session that will work on it."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
+    subagent_session_id: Annotated[SessionId, "Session that will work on it."]
 
 
 @record
 class AttachTsg:
     """Link a troubleshooting guide to a task."""
 
-    task_id: Annotated[TaskId, "The task."]
-    tsg_id: Annotated[GuideId, "The guide."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
+    tsg_id: Annotated[GuideId, "Id of the guide."]
 
 
 @record
 class UpdateSteps:
-    """Replace the plan; a step with a subtask must keep its place and title."""
+    """Replace the plan; keep steps that have a subtask in their place."""
 
-    task_id: Annotated[TaskId, "The task."]
-    steps: Annotated[Steps, "The whole new plan."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
+    steps: Annotated[Steps, "All steps, in order."]
 
 
 @record
 class UpdateStep:
-    """Change one step: its title, its details, or whether it is done."""
+    """Change one step of the plan, for example mark it done."""
 
-    task_id: Annotated[TaskId, "The task."]
-    index: Annotated[Index, "Which step, counted from 0."]
-    title: Annotated[StepTitle, "A new title."] | None = None
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
+    index: Annotated[Index, "Number of the step, from 0."]
+    title: Annotated[StepTitle, "New title."] | None = None
     details: Annotated[Body, "New details."] | None = None
-    done: Annotated[bool, "Whether it is done."] | None = None
+    done: Annotated[bool, "True when it is done."] | None = None
 
 
 @record
 class AddResource:
     """Attach a URL or a file to a task."""
 
-    task_id: Annotated[TaskId, "The task."]
-    type: Annotated[Literal["url", "file"], "What it is."]
-    value: Annotated[str, Text(1, 4096, "characters"), "The URL, or the file's absolute path."]
-    label: Annotated[Title, "A name to show."] | None = None
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
+    type: Annotated[Literal["url", "file"], "Its kind."]
+    value: Annotated[str, Text(1, 4096, "characters"), "URL or absolute path."]
+    label: Annotated[Title, "Name to show."] | None = None
 
 
 @record
 class RemoveResource:
-    """Take a resource off a task."""
+    """Remove a resource from a task."""
 
-    task_id: Annotated[TaskId, "The task."]
-    index: Annotated[Index, "Which resource, counted from 0."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
+    index: Annotated[Index, "Number of the resource, from 0."]
 
 
 @record
 class SendMessage:
-    """Say something to the agent of a task; it reads it with its next request."""
+    """Send a message to the agent of a task; it reads it before its next step."""
 
-    task_id: Annotated[TaskId, "The task."]
-    message: Annotated[Words, "What to say."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
+    message: Annotated[Words, "The message."]
 
 
 @record
 class AskUser:
-    """Ask a person, and wait for the answer unless told otherwise."""
+    """Ask a person a question and wait for the answer."""
 
-    task_id: Annotated[TaskId, "The asking task."]
-    question: Annotated[Words, "What to ask."]
+    task_id: Annotated[TaskId, "Id of the asking task."]
+    question: Annotated[Words, "The question."]
     options: Annotated[tuple[Line, ...], Items(32), "Answers to choose from."] = ()
-    blocking: Annotated[bool, "Whether the task waits for the answer."] = True
+    allow_other: Annotated[bool, "true: the answer may be other than the options."] = False
+    blocking: Annotated[bool, "false: do not wait; the answer comes as a message."] = True
     call_id: Annotated[CallId, "The open tool call that gets the answer."] | None = None
 
 
 @record
 class Respond:
-    """Answer a question; the first answer stands."""
+    """Answer a question of an agent; only the first answer counts."""
 
-    interaction_id: Annotated[Line, "The question."]
+    interaction_id: Annotated[Line, "Id of the question."]
     answer: Annotated[Words, "The answer."]
 
 
 @record
 class NotifyUser:
-    """Tell a person something without waiting."""
+    """Send a person a message without waiting."""
 
-    task_id: Annotated[TaskId, "The task that speaks."]
-    message: Annotated[Words, "What to say."]
+    task_id: Annotated[TaskId, "Id of the task that sends it."]
+    message: Annotated[Words, "The message."]
 
 
 @record
@@ -326,6 +334,13 @@ class CreateGuide:
     title: Annotated[Title, "What it helps with."]
     body: Annotated[Words, "What to do when that goes wrong."]
     id: Annotated[GuideId, "Its id; without one it is made from the title."] | None = None
+
+
+@record
+class AwaitTask:
+    """A caller begins to wait for the end of a task; if the task waits for a tick, it is woken."""
+
+    task_id: TaskId
 
 
 @record
@@ -381,6 +396,7 @@ class FinishRun:
 
     task_id: TaskId
     final_message: Body
+    plan_tool: PlanTool = "update_step"
     outputs: Mapping[str, Json] | None = None
     tool_summary: tuple[ToolCount, ...] = ()
     usage: Usage = Usage()
@@ -410,6 +426,7 @@ class FailRun:
     task_id: TaskId
     error: Words
     permanent: bool = False
+    cause: FailCause | None = None
     retry_seconds: float | None = None
     tool_summary: tuple[ToolCount, ...] = ()
     usage: Usage = Usage()
@@ -427,10 +444,11 @@ class TimeOutRun:
 
 @record
 class LoseRun:
-    """The run's worker is gone."""
+    """The run's worker is gone; it was last heard of at an instant, or never after the run began."""
 
     task_id: TaskId
     run_id: RunId
+    last_seen_at: datetime | None = None
 
 
 @record
@@ -457,6 +475,10 @@ class SettleSubtask:
     state: Literal["done", "failed", "canceled"]
     summary: str | None = None
     failure_reason: str | None = None
+    report: str | None = None
+    """What the agent of the parent is told, unless the answer to a tool call tells it."""
+    ahead: int = 1
+    """Which of the next updates of the parent this one is, where several subtasks end at once."""
 
 
 @record
@@ -482,6 +504,15 @@ class ReleaseDependents:
 
 
 @record
+class ExcludeDowntime:
+    """While a task waited with its clock running, no worker was there to go on: that time does not count."""
+
+    task_id: TaskId
+    since: datetime
+    until: datetime
+
+
+@record
 class EndTime:
     """See whether the time of a task is up that waits for its subtasks; where its agent can, it reports before it fails."""
 
@@ -504,6 +535,7 @@ class AbortTask:
     task_id: TaskId
     reason: FailReason
     message: Words
+    cause: FailCause | None = None
     tool_summary: tuple[ToolCount, ...] = ()
     usage: Usage = Usage()
 
@@ -563,7 +595,8 @@ Operation = (
 """What people, programs and agents may ask."""
 
 Signal = (
-    StartRun
+    AwaitTask
+    | StartRun
     | DeliverUpdates
     | AwaitSubtask
     | SetTimer
@@ -585,4 +618,4 @@ Signal = (
 )
 """What remit's own engine asks."""
 
-Command = Operation | Signal | CreateCached | Delegate | SettleSubtasks | EndTime | ReleaseDependents
+Command = Operation | Signal | CreateDelegated | CreateCached | Delegate | SettleSubtasks | EndTime | ExcludeDowntime | ReleaseDependents

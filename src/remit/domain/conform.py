@@ -142,24 +142,17 @@ def _pattern_complaints(pattern: str, at: str) -> Iterator[Problem]:
     found = _compiled(pattern)
     if isinstance(found, str):
         yield Problem(at, f"is {describe(pattern)}, which cannot be used: {found}", "a regular expression without look-around or back references")
-    elif found is None:
-        yield Problem(at, "needs google-re2, which is not installed here", "a schema without it, or remit[grep] installed")
 
 
 @cache
 def _re2() -> Any:
     """An engine whose time grows with the text alone; Python's own can be kept busy for ever."""
-    try:
-        return import_module("re2")
-    except ImportError:
-        return None
+    return import_module("re2")
 
 
 def _compiled(pattern: str) -> Any:
-    """A pattern ready to be used, or why it cannot be, or nothing where there is no engine for it."""
+    """A pattern that is ready to be used, or the reason why it cannot be."""
     engine = _re2()
-    if engine is None:
-        return None
     options = engine.Options()
     options.log_errors = False
     try:

@@ -14,6 +14,20 @@ from remit.domain.record import record, replace
 from remit.domain.value import Criterion, Limits, Resource, Step, Task
 from remit.errors import Conflict, LimitExceeded, invalid
 
+TITLE_CHARACTERS = 80
+"""How long a title is that is taken from longer text."""
+
+
+def title_of(text: str) -> str:
+    """The title of a task that was given only a text: its beginning, in one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= TITLE_CHARACTERS else f"{line[: TITLE_CHARACTERS - 1]}…"
+
+
+def current_title(task: Task) -> str:
+    """The title, or the beginning of the instructions where it stood for earlier ones."""
+    return title_of(task.instructions) if task.title_outdated else task.title
+
 
 @record
 class NewIds:
@@ -24,8 +38,15 @@ class NewIds:
     thread_id: str
 
 
-def created(command: cmd.CreateTask | cmd.CreateSubtask, ids: NewIds, actor: str, parent: Task | None) -> ev.TaskCreated:
-    """The event that makes a task of a brief."""
+def created(
+    command: cmd.CreateTask | cmd.CreateSubtask,
+    ids: NewIds,
+    actor: str,
+    parent: Task | None,
+    creator_task_id: str | None = None,
+    via: str | None = None,
+) -> ev.TaskCreated:
+    """The event that makes a task of a brief; `creator_task_id` is the task whose run asked for it."""
     return ev.TaskCreated(
         id=ids.id,
         uid=ids.uid,
@@ -51,6 +72,7 @@ def created(command: cmd.CreateTask | cmd.CreateSubtask, ids: NewIds, actor: str
         session_id=command.session_id,
         parent_session_id=command.parent_session,
         model=command.model,
+        effort=command.effort,
         tools=narrowed(command.tools, parent.tools) if parent else command.tools,
         priority=command.priority,
         limits=within(command.limits, parent.limits) if parent else command.limits,
@@ -58,6 +80,9 @@ def created(command: cmd.CreateTask | cmd.CreateSubtask, ids: NewIds, actor: str
         metadata=command.metadata,
         idempotency_key=command.idempotency_key,
         cache_key=command.cache_key if isinstance(command, cmd.CreateCached | cmd.CreateCachedSubtask) else None,
+        awaited=parent is not None or isinstance(command, cmd.CreateDelegated),
+        creator_task_id=creator_task_id,
+        via=parent.via if parent else via,
     )
 
 
@@ -76,6 +101,8 @@ def within_reach(command: cmd.CreateSubtask, mine: tuple[str, ...], parent: Task
 def must_take_subtask(parent: Task, command: cmd.CreateSubtask, actor: str) -> None:
     """Refuse a subtask that its parent cannot have."""
     must_own(actor, parent, "give it subtasks")
+    if command.wait == "block" and command.status == "draft":
+        raise invalid("wait", "is 'block' for a draft, which is not worked on", "wake or none, or status: active")
     if parent.depth + 1 > max_depth(parent.limits):
         raise LimitExceeded(f"A subtask of task {parent.id} would be {parent.depth + 1} levels deep; the limit is {max_depth(parent.limits)}.")
     if len(parent.children) >= max_children(parent.limits):
@@ -95,7 +122,7 @@ def successor(task: Task, ids: NewIds, owner: str | None, parent: Task | None) -
         id=ids.id,
         uid=ids.uid,
         thread_id=ids.thread_id,
-        title=task.title,
+        title=current_title(task),
         description=task.description,
         instructions=task.instructions,
         acceptance=tuple(replace(item, status="unchecked", evidence=None, by=None) for item in task.acceptance),
@@ -112,14 +139,19 @@ def successor(task: Task, ids: NewIds, owner: str | None, parent: Task | None) -
         depends_on=task.depends_on,
         schedule=task.schedule,
         rerun_of=task.id,
+        series_id=task.series_id,
         channel=task.channel,
         parent_session_id=task.parent_session_id,
         model=task.model,
+        effort=task.effort,
         tools=task.tools,
         priority=task.priority,
         limits=task.limits,
         labels=task.labels,
         metadata=task.metadata,
+        awaited=task.awaited or parent is not None,
+        creator_task_id=task.creator_task_id,
+        via=task.via,
     )
 
 

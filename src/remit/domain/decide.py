@@ -9,20 +9,23 @@ from typing import TypeVar, assert_never
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.check import judge
-from remit.domain.create import criteria, resource
+from remit.domain.create import criteria, resource, title_of
 from remit.domain.evolve import foreseen
 from remit.domain.output import Files, gaps, usable
-from remit.domain.policy import must_answer_for, must_be_person, must_live
+from remit.domain.policy import agent_of, must_answer_for, must_be_person, must_live
 from remit.domain.record import record, replace
 from remit.domain.run import RunCommand, abort, decide_run, fenced, wake
-from remit.domain.value import State, Step, Task, TaskId
+from remit.domain.todos import moved_link
+from remit.domain.value import Interaction, State, Step, Task, TaskId
 from remit.domain.verdict import NO_FILES, claim, conclude, tell_gaps
 from remit.errors import Conflict, NotFound, invalid
 
 V = TypeVar("V")
+SHOWN_ANSWER = 60
+"""How much of a refused answer is repeated."""
 Events = list[ev.Event]
 
-LATE = cmd.LoseRun | cmd.FireTimer | cmd.Tick | cmd.SettleSubtask | cmd.CheckCriteria | cmd.AbortTask
+LATE = cmd.AwaitTask | cmd.LoseRun | cmd.ExcludeDowntime | cmd.FireTimer | cmd.Tick | cmd.SettleSubtask | cmd.CheckCriteria | cmd.AbortTask
 """Signals that may find the task already gone on, which is no error."""
 
 
@@ -34,6 +37,10 @@ class Context:
     now: datetime
     run_id: str | None = None
     files: Files = NO_FILES
+    acting_task_id: str | None = None
+    """The task whose run gives the command, once `authority` has allowed it."""
+    via: str | None = None
+    """Through which surface a new tree is created, where that matters (`mcp`)."""
 
 
 TaskCommand = (
@@ -56,6 +63,7 @@ TaskCommand = (
     | cmd.Respond
     | cmd.NotifyUser
     | cmd.Signal
+    | cmd.ExcludeDowntime
 )
 """Every command that is decided by one task alone."""
 
@@ -74,7 +82,8 @@ def decide(task: Task, command: TaskCommand, context: Context) -> Events:
         case cmd.CompleteTask():
             return _complete(task, command, context)
         case cmd.FailTask(message=message):
-            must_answer_for(context.actor, task, "fail it")
+            if context.acting_task_id is None:
+                must_answer_for(context.actor, task, "fail it")
             return [ev.TaskFailed(reason="error", message=message)]
         case cmd.AbortTask():
             return abort(command, context.run_id)
@@ -86,7 +95,9 @@ def decide(task: Task, command: TaskCommand, context: Context) -> Events:
             return [ev.TaskCanceled(reason="user", message=message)]
         case cmd.PauseTask():
             _must_be_active(task, "paused")
-            return _refuse_if(task.state is State.PAUSED, task, "is already paused") or [ev.TaskPaused()]
+            by_agent = agent_of(context.actor) is not None
+            paused = ev.TaskPaused(by_agent=by_agent)
+            return _refuse_if(task.state is State.PAUSED, task, "is already paused") or [paused]
         case cmd.ResumeTask():
             _refuse_if(task.state is not State.PAUSED, task, "is not paused")
             return [ev.TaskResumed(), *conclude(fold(task, [ev.TaskResumed()], context))]
@@ -156,7 +167,8 @@ def _update(task: Task, command: cmd.UpdateTask, context: Context) -> Events:
         case "active":
             return [*events, ev.TaskActivated()] if task.state is State.DRAFT else [*events, *conclude(changed)]
         case "done":
-            return [*events, *claim(changed, context.actor, context.now, run_id=context.run_id, files=context.files)]
+            authorized = context.acting_task_id is not None
+            return [*events, *claim(changed, context.actor, context.now, run_id=context.run_id, authorized=authorized, files=context.files)]
         case "canceled":
             return [*events, ev.TaskCanceled(reason="user")]
         case None:
@@ -169,9 +181,19 @@ def _complete(task: Task, command: cmd.CompleteTask, context: Context) -> Events
     """Claim completion; a run that hands over too little is refused like anybody else, but not for ever."""
     if context.run_id is not None and (found := gaps(task, command.outputs, context.files)):
         return tell_gaps(task, found, told=True)
-    actor, now, run_id, files = context.actor, context.now, context.run_id, context.files
-    claimed = claim(task, actor, now, run_id=run_id, outputs=command.outputs, summary=command.summary, files=files)
-    return _refuse_if(context.run_id is not None and bool(task.queued), task, "has news that you have not read; it comes next") or claimed
+    claimed = claim(
+        task,
+        context.actor,
+        context.now,
+        run_id=context.run_id,
+        authorized=context.acting_task_id is not None,
+        outputs=command.outputs,
+        summary=command.summary,
+        files=context.files,
+    )
+    unread = [update for update in task.queued if update.type != "subtask"]
+    refused = context.run_id is not None and bool(unread)
+    return _refuse_if(refused, task, "has an update that you have not read; it comes next") or claimed
 
 
 def _revise(task: Task, command: cmd.UpdateTask) -> Events:
@@ -209,13 +231,24 @@ def _redepend(task: Task, command: cmd.UpdateTask) -> Events:
 def _instruct(task: Task, command: cmd.UpdateTask) -> Events:
     """One update for each changed field that the agent must know of."""
     events: Events = []
+    version = task.terms_version + 1
     if command.instructions is not None and command.instructions != task.instructions:
-        events.append(ev.InstructionsUpdated(update_id=update_id(task, len(events) + 1), instructions=command.instructions))
+        stands_in = command.description is None and task.description == task.instructions
+        derived = task.delegated and task.title == title_of(task.instructions)
+        titled_by_it = command.title is None and derived
+        updated = ev.InstructionsUpdated(
+            update_id=update_id(task, len(events) + 1),
+            instructions=command.instructions,
+            description=command.instructions if stands_in else None,
+            title=title_of(command.instructions) if titled_by_it else None,
+            terms_version=version,
+        )
+        events.append(updated)
     if command.acceptance is not None and (acceptance := criteria(command.acceptance, task)) != task.acceptance:
-        events.append(ev.AcceptanceUpdated(update_id=update_id(task, len(events) + 1), acceptance=acceptance))
+        events.append(ev.AcceptanceUpdated(update_id=update_id(task, len(events) + 1), acceptance=acceptance, terms_version=version))
     if command.outputs is not None and command.outputs != task.outputs:
         usable(command.outputs)
-        events.append(ev.OutputsUpdated(update_id=update_id(task, len(events) + 1), outputs=command.outputs))
+        events.append(ev.OutputsUpdated(update_id=update_id(task, len(events) + 1), outputs=command.outputs, terms_version=version))
     return [*events, *wake(task, "update")] if events else []
 
 
@@ -250,14 +283,15 @@ def _assign(task: Task, session_id: str) -> Events:
 
 
 def _replan(task: Task, steps: tuple[cmd.NewStep, ...]) -> Events:
-    for index, old in enumerate(task.steps):
-        if old.task_id is not None and (index >= len(steps) or steps[index].title != old.title):
-            raise invalid(
-                f"steps[{index}]",
-                "is gone or renamed, but it is linked to a subtask",
-                f"step {index} with the title {old.title!r}",
-                task_id=old.task_id,
-            )
+    index = moved_link(task.steps, [step.title for step in steps])
+    if index is not None:
+        old = task.steps[index]
+        raise invalid(
+            f"steps[{index}]",
+            "is gone or renamed, but it is linked to a subtask",
+            f"step {index} with the title {old.title!r}",
+            task_id=old.task_id,
+        )
     links = [step.task_id for step in task.steps] + [None] * len(steps)
     plan = tuple(Step(title=step.title, details=step.details, done=step.done, task_id=link) for step, link in zip(steps, links, strict=False))
     return [] if plan == task.steps else [ev.StepsReplaced(steps=plan)]
@@ -280,8 +314,29 @@ def _respond(task: Task, command: cmd.Respond, context: Context) -> Events:
     question = next((item for item in task.questions if item.id == command.interaction_id), None)
     if question is None:
         raise Conflict(f"Interaction {command.interaction_id} is not open any more.", details={"interaction_id": command.interaction_id})
-    answered: Events = [ev.UserInteractionResponded(interaction_id=question.id, answer=command.answer)]
+    answer = _accepted(question, command.answer)
+    answered: Events = [ev.UserInteractionResponded(interaction_id=question.id, answer=answer)]
     if question.blocking and question.call_id is not None:
         return answered
-    told = f"Answer to {question.question!r}: {command.answer}"
+    told = f"Answer to {question.question!r}: {answer}"
     return [*answered, ev.MessageSent(update_id=update_id(task), message=told), *wake(replace(task, questions=()), "message")]
+
+
+def _accepted(question: Interaction, answer: str) -> str:
+    """The answer as the agent reads it: one of its options, unless it allows other answers.
+
+    Upper and lower case and spaces may differ, if only one option can be meant.
+    """
+    if not question.options or question.allow_other or answer in question.options:
+        return answer
+    meant = {option for option in question.options if _loosely(option) == _loosely(answer)}
+    if len(meant) == 1:
+        return meant.pop()
+    shown = answer if len(answer) <= SHOWN_ANSWER else f"{answer[:SHOWN_ANSWER]}…"
+    options = ", ".join(repr(option) for option in question.options)
+    raise invalid("answer", f"is {shown!r}, which is not an option of question {question.id}", f"one of {options}")
+
+
+def _loosely(answer: str) -> str:
+    """An answer without what people do not mind when they type one."""
+    return " ".join(answer.split()).casefold()

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
 from remit.domain.command import Acceptance, Dependencies, Grant, IdempotencyKey, Outputs
-from remit.domain.record import Coerce, Items, Range, record
-from remit.domain.value import AgentId, Json, Limits, Model, Priority, Resource, SessionId, TaskId, Title, Tools, Words
+from remit.domain.record import Alias, Coerce, Items, Range, record
+from remit.domain.value import AgentId, Effort, Json, Limits, Model, Priority, Resource, SessionId, TaskId, Title, Tools, Words
 
 Seconds = Annotated[float, Range(0.001, 31_536_000)]
 
@@ -14,30 +14,31 @@ Seconds = Annotated[float, Range(0.001, 31_536_000)]
 class Work:
     """A piece of work for a sub-agent."""
 
-    objective: Annotated[Words, "What the sub-agent has to do; it sees nothing of your conversation."] | None = None
-    prompt: Annotated[Words, "Another word for objective."] | None = None
-    description: Annotated[Words, "What it is for, in a few words."] | None = None
-    subagent_type: Annotated[AgentId, "Who does it."] = "general"
-    context: Annotated[Json, "Facts that belong to it; they are added to what the sub-agent reads."] = None
-    model: Annotated[Model, "main for reasoning, light for simple work, or provider:name; without it, the agent's own tier."] | None = None
-    tools: Annotated[Grant, "Tools it may use, beyond or instead of its own."] = Tools()
-    limits: Annotated[Limits, "How far it may go."] = Limits()
-    acceptance: Annotated[Acceptance, "What must be true for the work to count as done."] = ()
-    outputs: Annotated[Outputs, "What must be handed over."] = ()
-    priority: Annotated[Priority, "0 (most urgent) to 4."] = 2
-    depends_on: Annotated[Dependencies, "Tasks that must be done, or settled, first."] = ()
+    objective: Annotated[Words, "What the sub-agent must do; it does not see your conversation."] | None = None
+    prompt: Annotated[Words, "Another word for objective.", Alias("objective", required=True)] | None = None
+    description: Annotated[Words, "A short name for it."] | None = None
+    subagent_type: Annotated[AgentId, "The agent that does it."] = "general"
+    context: Annotated[Json, "Facts the sub-agent needs, as JSON."] = None
+    model: Annotated[Model, "main, light or provider:name; by default the agent's own."] | None = None
+    effort: Annotated[Effort, "How much its model thinks; none sends nothing."] | None = None
+    tools: Annotated[Grant, "Names of the tools it may use, instead of its own."] = Tools()
+    limits: Annotated[Limits, "Limits for the work."] = Limits()
+    acceptance: Annotated[Acceptance, "What must be true when it is done."] = ()
+    outputs: Annotated[Outputs, "What it must hand over."] = ()
+    priority: Annotated[Priority, "0 (urgent) to 4 (low)."] = 2
+    depends_on: Annotated[Dependencies, "Ids of tasks that must be done first."] = ()
     timeout_seconds: Annotated[Seconds, "How long it may work."] = 120.0
 
 
 @record
 class DelegateTask(Work):
-    """Hand complex or parallel work to a sub-agent and get what comes of it; model `light` for simple work, `main` for reasoning."""
+    """Hand complex or parallel work to a sub-agent and get its result; model `light` for simple work, `main` for reasoning."""
 
-    session_id: Annotated[SessionId, "The caller's own session."] | None = None
-    cache: Annotated[bool, "Take the result of an identical read-only task if there is one."] = False
-    wait: Annotated[bool, "Whether to wait for the end; otherwise a receipt comes at once."] = True
+    session_id: Annotated[SessionId, "Your own session."] | None = None
+    cache: Annotated[bool, "Use the result of an identical read-only task."] = False
+    wait: Annotated[bool, "false: return the task_id at once; task_output gets the result."] = True
     format: Annotated[Literal["envelope", "flat"], "The shape of the result."] = "envelope"
-    idempotency_key: Annotated[IdempotencyKey, "The same key and body give the same task, for ever."] | None = None
+    idempotency_key: Annotated[IdempotencyKey, "Repeating a call with the same key returns the same task."] | None = None
 
 
 def _work(value: Any) -> Any:
@@ -45,41 +46,44 @@ def _work(value: Any) -> Any:
     return cast("Any", value) if isinstance(value, Mapping) else {"objective": value}
 
 
+Works = tuple[Annotated[Mapping[str, Any], Coerce(_work, '{"type": "string"}')], ...]
+
+
 @record
 class DelegateParallel:
-    """Hand out complex work in parallel pieces: results in the order of the list, failures alone; `light` for simple ones, `main` for reasoning."""
+    """Hand complex work to several sub-agents in parallel and get all results in order; model `light` for simple work, `main` for reasoning."""
 
-    tasks: Annotated[tuple[Annotated[Mapping[str, Any], Coerce(_work, '{"type": "string"}')], ...], Items(1000, low=1), "The pieces of work."]
-    timeout_seconds: Annotated[Seconds, "How long each may work, unless it says so itself."] | None = None
-    session_id: Annotated[SessionId, "The caller's own session."] | None = None
+    tasks: Annotated[Works, Items(1000, low=1), "One object for each, with the fields of task."]
+    timeout_seconds: Annotated[Seconds, "How long each may work."] | None = None
+    session_id: Annotated[SessionId, "Your own session."] | None = None
     format: Annotated[Literal["envelope", "flat"], "The shape of the results."] = "envelope"
 
 
 @record
 class LaunchTask:
-    """Launch a sub-agent for a complex or parallel part of the work; `light` for simple work, `main` for reasoning."""
+    """Launch a sub-agent for complex or parallel work and get its result; model `light` for simple work, `main` for reasoning."""
 
-    description: Annotated[Title, "What it is for, in a few words."]
-    prompt: Annotated[Words, "What the sub-agent has to do; it sees nothing of your conversation."]
-    subagent_type: Annotated[AgentId, "Who does it."]
-    model: Annotated[Literal["main", "light"], "Which tier; without it, the agent's own."] | None = None
+    description: Annotated[Title, "A short name for the work."]
+    prompt: Annotated[Words, "What the sub-agent must do; it does not see your conversation."]
+    subagent_type: Annotated[AgentId, "The agent that does it."]
+    model: Annotated[Literal["main", "light"], "By default the agent's own."] | None = None
 
 
 @record
 class TaskOutput:
-    """Get how a delegated task stands, or what came of it."""
+    """Get the status of a task and, once it has ended, its result."""
 
-    task_id: Annotated[TaskId, "The task."]
-    wait_seconds: Annotated[Annotated[float, Range(0, 86_400)], "Wait so long for its end."] = 0.0
-    offset: Annotated[Annotated[int, Range(0, 2**53)], "Leave out so many characters of the result: where to go on with one that was cut."] = 0
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
+    wait_seconds: Annotated[Annotated[float, Range(0, 86_400)], "Wait up to so many seconds for its end."] = 0.0
+    offset: Annotated[Annotated[int, Range(0, 2**53)], "Skip so many characters of a long result."] = 0
     format: Annotated[Literal["envelope", "flat"], "The shape of the result."] = "envelope"
 
 
 @record
 class CancelAll:
-    """Cancel every task that a session has handed out, and wait until they have stopped; TIMEOUT names those that have not."""
+    """Cancel every task that a session has created, and wait until they have stopped."""
 
-    session_id: Annotated[SessionId, "The session."]
+    session_id: Annotated[SessionId, "Id of the session."]
 
 
 @record
@@ -101,9 +105,9 @@ References = tuple[Annotated[Resource, Coerce(reference, '{"type": "string"}')],
 
 @record
 class LaunchSubtask:
-    """Give a complex part of this task, or one of several parallel ones, to another agent and wait for what comes of it."""
+    """Hand a complex or parallel part of this task to one agent and wait for its result."""
 
-    title: Annotated[Title, "A clear, actionable label."]
-    intent: Annotated[Words, "What has to be done, and why."] | None = None
-    artifactRefs: Annotated[References, Items(100), "URLs and paths that belong to it."] = ()  # noqa: N815 - the wire's own name
-    priority: Annotated[Priority, "0 (most urgent) to 4."] = 2
+    title: Annotated[Title, "A short, clear name."]
+    intent: Annotated[Words, "What to do, and why."] | None = None
+    artifactRefs: Annotated[References, Items(100), "URLs and paths to use."] = ()  # noqa: N815 - the wire's own name
+    priority: Annotated[Priority, "0 (urgent) to 4 (low)."] = 2

@@ -43,6 +43,14 @@ def dependencies(
     return tuple(unique.values()), frozenset(item.id for item in upstream)
 
 
+def await_prerequisites(depends_on: Iterable[Dependency], context: Context) -> Asking[Changes]:
+    """Record that somebody waits for the unfinished prerequisites of an awaited task, and for theirs: none may wait for a tick."""
+    upstream = yield from _reachable((item.task_id for item in depends_on), lambda item: [other.task_id for other in item.depends_on])
+    unfinished = [task for task in upstream if not task.awaited and not task.state.terminal]
+    outside = replace(context, run_id=None)  # the fence is that of the caller's own task
+    return {task.id: decide(task, cmd.AwaitTask(task_id=task.id), outside) for task in unfinished}
+
+
 def _ancestors(task: Task | None) -> Asking[tuple[str, ...]]:
     """The tasks above one, and for a subtask to be made its parent itself."""
     above: list[str] = []
@@ -72,8 +80,11 @@ def must_be_ready(task: Task, context: Context, *, now: bool) -> Asking[None]:
         raise Conflict(f"Task {task.id} has no owner.", hint="Give it one with update_task.")
     if not now and (start := early(task, context)):
         raise Conflict(f"Task {task.id} may not start before {start.isoformat()}.")
-    if task.started_at is None and (blocked := (yield from blocked_by(task))):
-        raise Conflict(f"Task {task.id} waits for task {', '.join(blocked)}.", details={"blocked_by": blocked})
+    if task.started_at is None and (blocked := (yield from _unmet(task))):
+        ids = list(blocked)
+        if ended := [other for other in blocked.values() if other is not None and other.state.terminal]:
+            raise _never(task, ended, ids)
+        raise Conflict(f"Task {task.id} waits for task {', '.join(ids)}.", details={"blocked_by": ids})
 
 
 def early(task: Task, context: Context) -> datetime | None:
@@ -82,10 +93,24 @@ def early(task: Task, context: Context) -> datetime | None:
     return start if start is not None and start > context.now else None
 
 
+def _never(task: Task, ended: list[Task], blocked: list[str]) -> Conflict:
+    """The refusal to start a task whose dependencies have ended and were not done."""
+    told = ", ".join(f"task {other.id} (which is {other.state.value})" for other in ended)
+    return Conflict(
+        f"Task {task.id} can never start: it depends on {told}.",
+        hint="Change depends_on with update_task, or cancel it. A worker fails it as soon as one runs.",
+        details={"blocked_by": blocked},
+    )
+
+
 def blocked_by(task: Task) -> Asking[list[str]]:
     """The tasks that still hold one back."""
+    return list((yield from _unmet(task)))
+
+
+def _unmet(task: Task) -> Asking[dict[str, Task | None]]:
     found: Mapping[str, Task | None] = yield Load(refs=tuple(item.task_id for item in task.depends_on))
-    return [item.task_id for item in task.depends_on if not met(item, found[item.task_id])]
+    return {item.task_id: found[item.task_id] for item in task.depends_on if not met(item, found[item.task_id])}
 
 
 def release(command: cmd.ReleaseDependents, context: Context) -> Asking[Plan]:

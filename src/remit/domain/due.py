@@ -29,6 +29,8 @@ class Job(NamedTuple):
     at: str | None = None
     if_needed_by_others: int | None = None
     """Put it only if some task depends on this one."""
+    root: int = 0
+    """The root of the tree that it is about; 0 for the tick, which is about none."""
 
 
 def can_run(task: Task | None) -> bool:
@@ -39,7 +41,18 @@ def can_run(task: Task | None) -> bool:
 def run_job(task: Task, at: datetime | None = None) -> Job:
     """The job that activates a task."""
     priority = task.priority if task.overdue is None else 0  # it has not long to report
-    return Job(key=RUN + task.id, queue=f"{AGENT}{task.owner}", priority=priority, at=instant(at) if at else None)
+    return Job(
+        key=RUN + task.id,
+        queue=f"{AGENT}{task.owner}",
+        priority=priority,
+        at=instant(at) if at else None,
+        root=int(task.root_id),
+    )
+
+
+def signal_job(kind: str, task: Task) -> Job:
+    """The signal of a kind (`tell/`, `check/` and so on) that is about a task."""
+    return Job(key=kind + task.id, root=int(task.root_id))
 
 
 def changes_run(before: Task | None, after: Task, events: Iterable[Any]) -> bool:
@@ -71,9 +84,8 @@ def backoff(task: Task, events: Sequence[Any], now: datetime) -> datetime | None
 
 def waits_for_slot(before: Task | None, after: Task) -> str | None:
     """The cron expression by which a task that has just begun to wait for its turn will get it, if it has one of its own."""
-    ticks = after.wait is not None and any(item.kind == "tick" for item in after.wait.on)
     ticked = before is not None and before.wait is not None and before.run is None
-    return after.schedule.cron if ticks and not ticked and after.schedule is not None else None
+    return after.schedule.cron if after.waits_for_tick and not ticked and after.schedule is not None else None
 
 
 def silenced(before: Task | None, after: Task) -> tuple[str, ...]:
@@ -84,9 +96,10 @@ def silenced(before: Task | None, after: Task) -> tuple[str, ...]:
     return tuple(TIMER + item.ref for item in before.wait.on if item.kind == "timer" and item not in kept)
 
 
-def time_left(task: Task, seconds: float) -> float:
-    """How much of its time a task has left, as far as its clock was read; a thousandth of a second is nothing."""
-    return max(0.0, round(seconds - task.duration, 3))
+def time_left(task: Task, seconds: float, now: datetime | None = None) -> float:
+    """How much of its time a task has left, as far as its clock was read, or now; a thousandth of a second is nothing."""
+    running = (now - task.clock_since).total_seconds() if now is not None and task.clock_since is not None else 0.0
+    return max(0.0, round(seconds - task.duration - max(0.0, running), 3))
 
 
 def report_seconds(seconds: float) -> float:
@@ -109,15 +122,26 @@ def others(before: Task | None, after: Task, events: Iterable[Any]) -> tuple[Job
     """Whom to tell: the parent and the dependents of a task that ended; the parent, too, of one that a person holds up; the timers it set; and
     that its claim must be checked.
     """
-    jobs = [Job(key=TIMER + event.timer_id, at=instant(event.due_at)) for event in events if isinstance(event, ev.TimerSet)]
+    root = int(after.root_id)
+    timers = [event for event in events if isinstance(event, ev.TimerSet)]
+    jobs = [Job(key=TIMER + timer.timer_id, at=instant(timer.due_at), root=root) for timer in timers]
     if after.state.terminal and not (before is not None and before.state.terminal):
-        jobs.append(Job(key=RELEASE + after.id, if_needed_by_others=int(after.id)))
+        jobs.append(Job(key=RELEASE + after.id, if_needed_by_others=int(after.id), root=root))
         if after.parent_id is not None:
-            jobs.append(Job(key=TELL + after.parent_id))
+            jobs.append(Job(key=TELL + after.parent_id, root=root))
     elif after.parent_id is not None and waits_for_person(after) != (before is not None and waits_for_person(before)):
-        jobs.append(Job(key=TELL + after.parent_id))
-    if before is not None and before.run is None and before.clock_since is None and after.state is State.WAITING and after.clock_since is not None:
-        jobs.append(Job(key=TELL + after.id))  # whom it waits for may be held up since before it did
+        jobs.append(Job(key=TELL + after.parent_id, root=root))
+    if before is not None and _begins_to_count(before, after):
+        jobs.append(signal_job(TELL, after))  # the subtasks it waits for may have been waiting for a person before it did
     if after.state is State.VERIFYING:
-        jobs.append(Job(key=CHECK + after.id))
+        jobs.append(signal_job(CHECK, after))
     return tuple(jobs)
+
+
+def _begins_to_count(before: Task, after: Task) -> bool:
+    """True if the clock of a waiting task starts now, so that its subtasks must be checked for waits for a person."""
+    if after.state is not State.WAITING or after.clock_since is None:
+        return False
+    resumed = before.run is None and before.clock_since is None
+    final = before.run is not None and before.wait is None  # the wait began with the final message of the run
+    return resumed or final

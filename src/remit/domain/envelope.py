@@ -11,6 +11,8 @@ FLAT = ("task_id", "objective", "agent_type", "status", "result", "error", "dura
 LIMIT = 200_000
 """How many bytes of a result another agent is shown at once."""
 CODES = {"timeout": "TIMEOUT", "budget": "LIMIT_EXCEEDED", "turns": "LIMIT_EXCEEDED", "rejected": "INVALID_PARAM"}
+CAUSES = {"model_quota": "LIMIT_EXCEEDED", "model_context": "LIMIT_EXCEEDED"}
+"""The codes of causes that the operator can do something about; all others are UNAVAILABLE."""
 
 
 def status_of(task: Task) -> str:
@@ -32,12 +34,13 @@ def envelope(task: Task, *, model: str | None, tier: str, cwd: str, params: Mapp
     it took; its result from so many characters on.
     """
     status, result = status_of(task), result_of(task)[offset:]
+    used = model_used(tier, model)
     data: dict[str, Any] = {
         "status": status,
         "task_id": task.id,
         "result": result,
         "tool_summary": [plain(item) for item in task.tool_summary],
-        "model_used": model,
+        "model_used": used,
         "subagent_type": task.owner,
     }
     if task.completion_outputs:
@@ -49,15 +52,51 @@ def envelope(task: Task, *, model: str | None, tier: str, cwd: str, params: Mapp
         "stats": {
             "time_ms": round(task.duration * 1000),
             "tool_calls": task.usage.tool_calls,
-            "model": model,
+            "model": used,
             "tokens": task.usage.input_tokens + task.usage.output_tokens,
         },
         "context": {"cwd": cwd, "params_input": dict(params)},
     }
     if found["status"] == "error":
-        code = "CONFLICT" if status == "cancelled" else CODES.get(task.reason or "", "INTERNAL_ERROR")
-        found["error"] = {"code": code, "message": task.failure_reason or f"Task {task.id} was {task.state.value}."}
+        found["error"] = _error(task)
     return found
+
+
+def model_used(tier: str, model: str | None) -> str | None:
+    """The tier that was asked for, with the model that answered beside it: `light (gpt-5-mini)`."""
+    if model is None or model == tier or tier.endswith(f":{model}"):
+        return model and tier
+    return f"{tier} ({model})"
+
+
+def _error(task: Task) -> dict[str, Any]:
+    message = task.failure_reason or f"Task {task.id} was {task.state.value}."
+    if task.cause is not None:
+        return {"code": CAUSES.get(task.cause, "UNAVAILABLE"), "message": message, "details": {"cause": task.cause}}
+    code = "CONFLICT" if task.state.value == "canceled" else CODES.get(task.reason or "", "INTERNAL_ERROR")
+    return {"code": code, "message": message}
+
+
+LONG_ERROR = 1000
+"""A longer message of an error stands in the result, which can be read in parts."""
+
+
+def lean(found: Mapping[str, Any]) -> dict[str, Any]:
+    """An envelope as a model reads it, each thing once: what is known of the work first, and its text last."""
+    data, error = found["data"], found.get("error")
+    told: dict[str, Any] = {
+        "task_id": data["task_id"],
+        "status": data["status"],
+        "duration": found["stats"]["time_ms"] / 1000,
+        "tool_summary": data["tool_summary"],
+        "model_used": data["model_used"],
+        **{name: data[name] for name in ("outputs", "notice", "cached", "not_cached", "note") if name in data},
+    }
+    if error is None:
+        return told | {"result": data["result"]}
+    if len(error["message"]) < LONG_ERROR:
+        return told | {"error": error, "result": ""}
+    return told | {"error": {**error, "message": "The result says why."}, "result": data["result"]}
 
 
 class TaskResult(dict[str, Any]):
@@ -137,13 +176,6 @@ def passage(
     return Passage(text, note, outputs if offset == 0 else None)
 
 
-def words(found: Mapping[str, Any], offset: int = 0, *, remark: str = "", unended: str = "", read_on: bool = True) -> str:
-    """An envelope as an agent reads it: whose work it was and how it stands, what came of it, and what was handed over."""
-    data = found["data"]
-    said = unended if data["status"] == "running" else str(passage(data["result"], data.get("outputs"), data["task_id"], offset, read_on=read_on))
-    return f"{_head(found)} Task {data['task_id']}.{remark}\n\n{said}".strip()
-
-
 def in_part(found: dict[str, Any], offset: int) -> dict[str, Any]:
     """A result in either form, from so many characters on and not longer than fits into a conversation as JSON; a note says how to go on."""
     if not offset and _bytes(dumps(found)) <= LIMIT:
@@ -156,7 +188,7 @@ def in_part(found: dict[str, Any], offset: int) -> dict[str, Any]:
     told |= {"note": part.note} if part.note else {}
     if flat_form:
         return told
-    error = {"error": found["error"] | {"message": found["error"]["message"][:1000]}} if "error" in found else {}
+    error = {"error": found["error"] | {"message": found["error"]["message"][:LONG_ERROR]}} if "error" in found else {}
     return found | {"data": told, "text": f"{_head(found)}\n\n{part.note}".strip()} | error
 
 

@@ -12,6 +12,8 @@ from remit.domain.value import (
     Criterion,
     CriterionStatus,
     Dependency,
+    Effort,
+    FailCause,
     FailReason,
     Json,
     Limits,
@@ -63,6 +65,23 @@ class TaskCreated:
     metadata: Mapping[str, Json] | None = None
     idempotency_key: str | None = None
     cache_key: str | None = None
+    awaited: bool = False
+    """Whether the task was delegated, so that it never waits for a tick."""
+    creator_task_id: str | None = None
+    """The task whose run created this one."""
+    via: str | None = None
+    """The surface through which its tree was created, where that matters (`mcp`)."""
+    effort: Effort | None = None
+    """How much its model thinks, where the task sets it."""
+    series_id: str | None = None
+    """The first task of the series that this one continues: a task with a calendar recurs."""
+    created_by: str | None = None
+    """Who created it, where that is not the actor: the creator of a series created all its tasks."""
+
+
+@record
+class TaskAwaited:
+    """A caller began to wait for the end of a task that was not delegated; it never waits for a tick again."""
 
 
 @record
@@ -118,6 +137,12 @@ class InstructionsUpdated:
 
     update_id: str
     instructions: str
+    description: str | None = None
+    """The new description of a task whose description stood for its instructions."""
+    terms_version: int = 0
+    """The version of the terms (instructions, acceptance, outputs) after it; 0 in events from before versions were counted."""
+    title: str | None = None
+    """The new title of a task whose title was taken from its instructions."""
 
 
 @record
@@ -126,6 +151,8 @@ class AcceptanceUpdated:
 
     update_id: str
     acceptance: tuple[Criterion, ...]
+    terms_version: int = 0
+    """The version of the terms (instructions, acceptance, outputs) after it; 0 in events from before versions were counted."""
 
 
 @record
@@ -134,6 +161,8 @@ class OutputsUpdated:
 
     update_id: str
     outputs: tuple[Output, ...]
+    terms_version: int = 0
+    """The version of the terms (instructions, acceptance, outputs) after it; 0 in events from before versions were counted."""
 
 
 @record
@@ -230,6 +259,16 @@ class RunStarted:
 
 
 @record
+class AgentReminded:
+    """A final message left steps open, or did not complete a task that needs complete_task; the run goes on for one more turn."""
+
+    update_id: str
+    message: str
+    final_message: str
+    open_steps: tuple[int, ...] = ()
+
+
+@record
 class RunYielded:
     """The run ended in order and waits; `tick` where it waits for nothing but the next wake."""
 
@@ -269,9 +308,10 @@ class RunTimedOut:
 
 @record
 class RunLost:
-    """The worker of the run is gone."""
+    """The worker of the run is gone; its time counts until it was last heard of. Older events do not say when that was."""
 
     run_id: str
+    last_seen_at: datetime | None = None
 
 
 @record
@@ -283,6 +323,10 @@ class UserInteractionRequested:
     options: tuple[str, ...] = ()
     blocking: bool = True
     call_id: str | None = None
+    allow_other: bool = False
+    """Whether an answer may be another than one of the options."""
+    asked_by: str | None = None
+    """Who asks, where that is not the actor: remit itself asks how a task should continue."""
 
 
 @record
@@ -317,6 +361,10 @@ class SubtaskSettled:
     state: str
     summary: str | None = None
     failure_reason: str | None = None
+    update_id: str | None = None
+    """The update by which the agent is told; None if the answer to a tool call tells it."""
+    report: str | None = None
+    """What the agent is told."""
 
 
 @record
@@ -347,8 +395,18 @@ class ClockStarted:
 
 
 @record
+class DowntimeExcluded:
+    """Its clock ran while no worker was there to go on: that time does not count."""
+
+    since: datetime
+    until: datetime
+
+
+@record
 class TaskPaused:
     """Nobody works on it until it is resumed."""
+
+    by_agent: bool = False
 
 
 @record
@@ -400,6 +458,8 @@ class AcceptanceRejected:
     missing_outputs: bool = False
     told: bool = False
     """The agent was told in the answer to its claim, so that this is no update."""
+    message: str | None = None
+    """What the agent is told; events from before there was such a message have none."""
 
 
 @record
@@ -415,6 +475,7 @@ class TaskFailed:
 
     reason: FailReason
     message: str
+    cause: FailCause | None = None
 
 
 @record
@@ -465,6 +526,7 @@ class KeyClaimed:
 
 Event = (
     TaskCreated
+    | TaskAwaited
     | TaskActivated
     | TaskRevised
     | TaskReassigned
@@ -486,6 +548,7 @@ Event = (
     | ScheduleChanged
     | TaskStarted
     | RunStarted
+    | AgentReminded
     | RunYielded
     | RunReleased
     | RunFailed
@@ -500,6 +563,7 @@ Event = (
     | TimerFired
     | ClockStopped
     | ClockStarted
+    | DowntimeExcluded
     | TaskPaused
     | TaskResumed
     | ResultVouched
@@ -515,11 +579,43 @@ Event = (
 )
 """What can stand in a task's stream."""
 
-LANGUAGE = 1
+LANGUAGE = 2
 """How much of the language of events this version knows: one more for each change of it (`tests/golden/language.json`)."""
 
-SINCE: dict[type[Any], int] = {}
+SINCE: dict[type[Any], int] = {
+    TaskCreated: 2,
+    TaskAwaited: 2,
+    AgentReminded: 2,
+    RunLost: 2,
+    DowntimeExcluded: 2,
+    TaskFailed: 2,
+    InstructionsUpdated: 2,
+    AcceptanceUpdated: 2,
+    OutputsUpdated: 2,
+    AcceptanceRejected: 2,
+    SubtaskSettled: 2,
+    UserInteractionRequested: 2,
+    TaskPaused: 2,
+}
 """The events that came, or got another shape, after language 1, each with the language that it belongs to now."""
+
+ADDED: dict[type[Any], dict[str, int]] = {
+    TaskCreated: {"awaited": 2, "creator_task_id": 2, "via": 2, "effort": 2, "series_id": 2, "created_by": 2},
+    UserInteractionRequested: {"allow_other": 2, "asked_by": 2},
+    RunLost: {"last_seen_at": 2},
+    TaskFailed: {"cause": 2},
+    InstructionsUpdated: {"description": 2, "terms_version": 2, "title": 2},
+    AcceptanceUpdated: {"terms_version": 2},
+    OutputsUpdated: {"terms_version": 2},
+    AcceptanceRejected: {"message": 2},
+    SubtaskSettled: {"update_id": 2, "report": 2},
+    TaskPaused: {"by_agent": 2},
+}
+"""The fields that an older event got later, each with its language.
+
+An event in which all of them have their defaults is stored as it was before, so it is of language 1: a task from before must replay
+to the row that it has.
+"""
 
 
 @record

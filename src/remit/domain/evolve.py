@@ -6,7 +6,7 @@ from typing import Any, assert_never
 
 from remit.domain import event as ev
 from remit.domain.policy import outline
-from remit.domain.record import replace
+from remit.domain.record import fields, replace
 from remit.domain.value import (
     Child,
     Counts,
@@ -83,7 +83,7 @@ def _created(event: ev.TaskCreated, entry: ev.Entry) -> Task:
         steps=event.steps,
         resources=event.resources,
         owner=event.owner,
-        created_by=entry.actor,
+        created_by=event.created_by or entry.actor,
         parent_id=event.parent_id,
         step_index=event.step_index,
         root_id=event.root_id,
@@ -91,12 +91,14 @@ def _created(event: ev.TaskCreated, entry: ev.Entry) -> Task:
         depends_on=event.depends_on,
         schedule=event.schedule,
         rerun_of=event.rerun_of,
+        series_id=event.series_id,
         state=State.DRAFT if event.draft else State.PENDING,
         thread_id=event.thread_id,
         channel=event.channel,
         session_id=event.session_id,
         parent_session_id=event.parent_session_id,
         model=event.model,
+        effort=event.effort,
         tools=event.tools,
         priority=event.priority,
         limits=event.limits,
@@ -108,6 +110,9 @@ def _created(event: ev.TaskCreated, entry: ev.Entry) -> Task:
         metadata=event.metadata,
         idempotency_key=event.idempotency_key,
         cache_key=event.cache_key,
+        awaited=event.awaited,
+        creator_task_id=event.creator_task_id,
+        via=event.via,
         counts=Counts(criteria=len(event.acceptance)),
     )
 
@@ -126,8 +131,8 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return _claimed(task, event)
         case ev.TaskCompleted(verification=verification):
             return replace(_ended(task, State.DONE, entry), verification=verification, completed_at=entry.at)
-        case ev.SubtaskSettled(child_id=child_id, state=state):
-            return _satisfied(replace(_with_child(task, child_id, settled=state), idle_runs=0), "subtask", child_id)
+        case ev.SubtaskSettled():
+            return _settled(task, event, entry)
         case ev.SubtaskAwaited(child_id=child_id, call_id=call_id):
             return _awaiting(_with_child(task, child_id, wait="block"), WaitFor(kind="subtask", ref=child_id, call_id=call_id), entry)
         case ev.SubtaskLinked():
@@ -151,17 +156,31 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return replace(task, superseded_by=by)
         case ev.ParentReplaced(parent_id=parent_id, root_id=root_id, depth=depth):
             return replace(task, parent_id=parent_id, root_id=root_id or task.root_id, depth=task.depth if depth is None else depth)
-        case ev.InstructionsUpdated(update_id=update_id, instructions=text):
-            changed = replace(task, instructions=text, instructions_version=task.instructions_version + 1)
+        case ev.InstructionsUpdated(update_id=update_id, instructions=text, description=description, terms_version=version, title=title):
+            stood_for_them = task.title_outdated or task.title == task.instructions
+            changed = replace(
+                task,
+                title=task.title if title is None else title,
+                title_outdated=title is None and stood_for_them,
+                instructions=text,
+                instructions_version=task.instructions_version + 1,
+                terms_version=version or task.terms_version,
+                description=task.description if description is None else description,
+            )
             return _queue(changed, entry, update_id, "instructions", text)
-        case ev.AcceptanceUpdated(update_id=update_id, acceptance=acceptance):
+        case ev.AcceptanceUpdated(update_id=update_id, acceptance=acceptance, terms_version=version):
             counts = replace(task.counts, criteria=max([task.counts.criteria, *map(_number, acceptance)]))
             content = "\n".join(f"- [ ] {criterion.text}" for criterion in acceptance)
-            return _queue(replace(task, acceptance=acceptance, counts=counts), entry, update_id, "acceptance", content)
-        case ev.OutputsUpdated(update_id=update_id, outputs=outputs):
-            return _queue(replace(task, outputs=outputs), entry, update_id, "outputs", outline(outputs))
+            changed = replace(task, acceptance=acceptance, counts=counts, terms_version=version or task.terms_version)
+            return _queue(changed, entry, update_id, "acceptance", content)
+        case ev.OutputsUpdated(update_id=update_id, outputs=outputs, terms_version=version):
+            changed = replace(task, outputs=outputs, terms_version=version or task.terms_version)
+            return _queue(changed, entry, update_id, "outputs", outline(outputs))
         case ev.MessageSent(update_id=update_id, message=message):
             return _queue(task, entry, update_id, "message", message)
+        case ev.AgentReminded(update_id=update_id, message=message, final_message=final_message):
+            reminded = replace(task, reminded=True, final_message=final_message)
+            return _queue(reminded, entry, update_id, "steps", message)
         case ev.UpdateDelivered(update_ids=update_ids, session_id=session_id):
             state = State.RUNNING if session_id is not None and task.state is State.PENDING else task.state
             return replace(task, state=state, queued=tuple(update for update in task.queued if update.update_id not in update_ids), briefed=True)
@@ -179,6 +198,9 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return replace(task, depends_on=depends_on)
         case ev.ScheduleChanged(schedule=schedule):
             return replace(task, schedule=schedule)
+        case ev.TaskAwaited():
+            awaited = replace(task, awaited=True)
+            return _satisfied(awaited, "tick", "tick") if task.waits_for_tick else awaited
         case ev.RunReleased(tool_summary=tools):
             return _rest(_run_over(task, tools))
         case ev.RunFailed(tool_summary=tools) | ev.RunTimedOut(tool_summary=tools):
@@ -201,19 +223,21 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return _satisfied(task, "timer", ref)
         case ev.ClockStopped() | ev.ClockStarted():
             return replace(task, held=isinstance(event, ev.ClockStopped))
+        case ev.DowntimeExcluded():
+            return task  # it is about the clock alone
         case ev.TaskPaused():
-            return replace(task, state=State.PAUSED, paused_from=State.WAITING if task.overdue and task.wait else task.state)
+            return _paused(task, event)
         case ev.TaskResumed():
             assert task.paused_from is not None
-            return replace(task, state=task.paused_from, paused_from=None)
+            return replace(task, state=task.paused_from, paused_from=None, paused_by_agent=False)
         case ev.CriterionChecked(criterion_id=criterion_id, status=status, evidence=evidence):
             return _with_criterion(task, criterion_id, lambda found: replace(found, status=status, evidence=evidence, by=entry.actor))
         case ev.CriterionWaived(criterion_id=criterion_id, reason=reason):
             return _with_criterion(task, criterion_id, lambda found: replace(found, status="waived", evidence=reason, by=entry.actor))
         case ev.AcceptanceRejected():
             return _rejected(task, event, entry)
-        case ev.TaskFailed(reason=reason, message=message):
-            return replace(_ended(task, State.FAILED, entry), reason=reason, failure_reason=message)
+        case ev.TaskFailed(reason=reason, message=message, cause=cause):
+            return replace(_ended(task, State.FAILED, entry), reason=reason, failure_reason=message, cause=cause)
         case ev.TaskCanceled(reason=reason, message=message):
             return replace(_ended(task, State.CANCELED, entry), reason=reason, failure_reason=message)
         case ev.BudgetReserved(reservation_id=reservation_id, tokens=tokens, cost=cost):
@@ -230,13 +254,18 @@ def foreseen(task: Task, events: Iterable[ev.Event], actor: str, now: datetime) 
 
 
 def _language(event: ev.Event | ev.GuideCreated | ev.KeyClaimed) -> int:
-    """The language that an event is in."""
-    return ev.SINCE.get(type(event), 1)
+    """The language that an event is in: of an older event, the newest of the added fields that it uses."""
+    kind = type(event)
+    added = ev.ADDED.get(kind)
+    if added is None:
+        return ev.SINCE.get(kind, 1)
+    defaults = fields(kind)
+    return max((language for name, language in added.items() if getattr(event, name) != defaults[name]), default=1)
 
 
 def _stamped(task: Task, entry: ev.Entry) -> Task:
     """Version and time, and the task's own clock: it runs in runs and while only subtasks are awaited, never while a person is."""
-    since, spent = task.clock_since, task.duration
+    since, spent = _read_clock(task, entry.event)
     if _clock_runs(task):
         since = since or entry.at
     elif since is not None:
@@ -249,6 +278,18 @@ def _stamped(task: Task, entry: ev.Entry) -> Task:
     return replace(task, version=entry.version, updated_at=entry.at, clock_since=since, duration=spent)
 
 
+def _read_clock(task: Task, event: object) -> tuple[datetime | None, float]:
+    """Since when the clock runs and what it showed before, once a time that does not count is left out."""
+    since, spent = task.clock_since, task.duration
+    if since is None:
+        return since, spent
+    if isinstance(event, ev.RunLost) and event.last_seen_at is not None:
+        return None, spent + max(0.0, (event.last_seen_at - since).total_seconds())
+    if isinstance(event, ev.DowntimeExcluded) and event.until > since:
+        return event.until, spent + max(0.0, (event.since - since).total_seconds())
+    return since, spent
+
+
 def _clock_runs(task: Task) -> bool:
     if task.run is not None:
         return True
@@ -256,7 +297,11 @@ def _clock_runs(task: Task) -> bool:
         return task.wait is None or not any(item.kind == "user" for item in task.wait.on)
     if task.state is not State.WAITING or task.wait is None:
         return False
-    if task.held or [item for item in task.wait.on if item.call_id is None or item.kind not in ("subtask", "timer")]:
+    if task.held or any(item.kind == "user" for item in task.wait.on):
+        return False
+    if task.awaited:
+        return True  # somebody waits for this task, so every wait but the one for a person counts
+    if [item for item in task.wait.on if item.call_id is None or item.kind not in ("subtask", "timer")]:
         return False
     return any(item.kind == "subtask" for item in task.wait.on)
 
@@ -279,12 +324,26 @@ def _revised(task: Task, event: ev.TaskRevised) -> Task:
     return replace(
         task,
         title=task.title if event.title is None else event.title,
+        title_outdated=task.title_outdated and event.title is None,
         description=task.description if event.description is None else event.description,
         priority=task.priority if event.priority is None else event.priority,
         labels=task.labels if event.labels is None else event.labels,
         metadata=task.metadata if event.metadata is None else event.metadata,
         limits=task.limits if event.limits is None else event.limits,
     )
+
+
+def _paused(task: Task, event: ev.TaskPaused) -> Task:
+    paused_from = State.WAITING if task.overdue and task.wait else task.state
+    paused = replace(task, state=State.PAUSED, paused_from=paused_from)
+    return replace(paused, paused_by_agent=event.by_agent)
+
+
+def _settled(task: Task, event: ev.SubtaskSettled, entry: ev.Entry) -> Task:
+    known = replace(_with_child(task, event.child_id, settled=event.state), idle_runs=0)
+    if event.update_id is not None:
+        known = _queue(known, entry, event.update_id, "subtask", event.report or "")
+    return _satisfied(known, "subtask", event.child_id)
 
 
 def _queue(task: Task, entry: ev.Entry, update_id: str, kind: UpdateType, content: str) -> Task:
@@ -343,9 +402,10 @@ def _asked(task: Task, event: ev.UserInteractionRequested, entry: ev.Entry) -> T
         question=event.question,
         options=event.options,
         blocking=event.blocking,
-        asked_by=entry.actor,
+        asked_by=event.asked_by or entry.actor,
         asked_at=entry.at,
         call_id=event.call_id,
+        allow_other=event.allow_other,
     )
     counts = replace(task.counts, interactions=task.counts.interactions + 1)
     task = replace(task, questions=(*task.questions, question), counts=counts)
@@ -410,6 +470,7 @@ def _yielded(task: Task, event: ev.RunYielded, entry: ev.Entry) -> Task:
         _run_over(task, event.tool_summary),
         attempts=0,
         idle_runs=idle,
+        reminded=task.reminded and (event.final_message is None or (task.delegated and task.completion == "auto")),
         final_message=task.final_message if event.final_message is None else event.final_message,
     )
     if not event.tick:
@@ -439,8 +500,10 @@ def _claimed(task: Task, event: ev.CompletionClaimed) -> Task:
 def _rejected(task: Task, event: ev.AcceptanceRejected, entry: ev.Entry) -> Task:
     if event.told:
         return replace(task, output_asks=task.output_asks + 1, counts=replace(task.counts, updates=task.counts.updates + 1))
-    content = "\n".join(f"- {gap}" for gap in event.gaps)
-    queued = _queue(task, entry, event.update_id, "acceptance", content)
+    if event.message is None:
+        queued = _queue(task, entry, event.update_id, "acceptance", "\n".join(f"- {gap}" for gap in event.gaps))
+    else:
+        queued = _queue(task, entry, event.update_id, "rejection", event.message)
     if event.missing_outputs:
         return replace(queued, output_asks=task.output_asks + 1)
     return replace(_to(queued, State.PENDING), rounds=task.rounds + 1)
@@ -452,4 +515,5 @@ def _with_criterion(task: Task, criterion_id: str, change: Callable[[Criterion],
 
 def _ended(task: Task, state: State, entry: ev.Entry) -> Task:
     over = _spend_reserved(task)
-    return replace(over, state=state, paused_from=None, run=None, wait=None, questions=(), queued=(), archived_at=entry.at)
+    over = replace(over, paused_from=None, paused_by_agent=False)
+    return replace(over, state=state, run=None, wait=None, questions=(), queued=(), archived_at=entry.at)

@@ -17,8 +17,8 @@ _ESCAPES = {"0": "\0", "a": "\a", "b": "\b", "t": "\t", "\t": "\t", "n": "\n", "
 _BLOCK = re.compile(r"([|>])(?:([1-9])([+-]?)|([+-])([1-9]?))?[ \t]*(?:[ \t]#.*)?")
 _DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _SINGLE = re.compile(r"'((?:[^']|'')*)'")
-_PIECE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(\n)[ \t]*|(.))|[ \t]*\n([ \t\n]*)", re.DOTALL)
-_FOLD = re.compile(r"[ \t]*\n([ \t\n]*)")
+_PIECE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(\n)[ \t]*|(.))|[ \t]{0,200}\n([ \t\n]*)", re.DOTALL)
+_FOLD = re.compile(r"[ \t]{0,200}\n([ \t\n]*)")
 _FLOW_PLAIN = re.compile(r"(?:[^\s,\[\]{}:#]|:(?![\s,\[\]{}]|$)|(?<=\S)#|[ \t]+(?![#\s]))+")
 _FORBIDDEN_START = tuple(",[]{}#&*!|>'\"%@`")
 

@@ -12,7 +12,7 @@ from remit.domain import event as ev
 from remit.domain.agent import matching
 from remit.domain.create import NewIds, created, must_take_subtask, successor, within_reach
 from remit.domain.decide import Context, Events, decide, fold
-from remit.domain.depend import dependencies
+from remit.domain.depend import await_prerequisites, dependencies
 from remit.domain.need import (
     Asking,
     Changes,
@@ -31,9 +31,10 @@ from remit.domain.need import (
 from remit.domain.policy import must_live
 from remit.domain.record import replace
 from remit.domain.run import fenced
+from remit.domain.series import live_of_series, recurs, series_of
 from remit.domain.value import Child, Dependency, Task
 from remit.domain.wire import plain
-from remit.errors import Conflict, NotFound, invalid
+from remit.errors import Conflict, NotFound, invalid, unknown
 
 GUIDE, KEY = "guide/", "key/"
 CALL = "call:"
@@ -66,7 +67,11 @@ def create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Ask
         command = replace(command, depends_on=depends_on)
     created(command, NewIds(id="0", uid="", thread_id=""), context.actor, parent)
     ids: NewIds = yield Fresh()
-    events: dict[str, tuple[Any, ...]] = {ids.id: (created(command, ids, context.actor, parent),)}
+    made = created(command, ids, context.actor, parent, context.acting_task_id, context.via)
+    events: dict[str, tuple[Any, ...]] = {ids.id: (made,)}
+    if made.awaited:
+        awaited = yield from await_prerequisites(command.depends_on, context)
+        events |= {stream: tuple(found) for stream, found in awaited.items() if found}
     if parent is not None and isinstance(command, cmd.CreateSubtask):
         events[parent.id] = (ev.SubtaskLinked(child_id=ids.id, step_index=command.step_index, wait=command.wait),)
     if claim is not None and command.idempotency_key is not None:
@@ -106,13 +111,16 @@ def delegate(command: cmd.Delegate, context: Context) -> Asking[Plan]:
     events: dict[str, tuple[Any, ...]] = {}
     linked: Events = []
     for (made, above), ids in zip(wanted, fresh, strict=True):
-        events[ids.id] = (created(made, ids, context.actor, above),)
+        events[ids.id] = (created(made, ids, context.actor, above, context.acting_task_id),)
         linked.append(ev.SubtaskLinked(child_id=ids.id, step_index=made.step_index, wait=made.wait))
     waits: Events = [
         ev.SubtaskAwaited(child_id=child, call_id=subtask.idempotency_key)
         for child, subtask in zip(events, command.subtasks, strict=True)
         if subtask.wait == "block"
     ]
+    prerequisites = [item for made, _ in wanted for item in made.depends_on]
+    awaited = yield from await_prerequisites(prerequisites, context)
+    events |= {stream: tuple(found) for stream, found in awaited.items() if found}
     events[parent.id] = (*linked, *waits)
     return Plan(task_id=parent.id, events=events, guards=guards)
 
@@ -127,7 +135,9 @@ def _claimed(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> A
     """The hash of the body, and the task its key already stands for."""
     if command.idempotency_key is None:
         return None
-    body = json.dumps([type(command).__name__, plain(replace(command, idempotency_key=None))], sort_keys=True)
+    # A delegation is the same request as the create_task that it stands for, also for keys from before it had its own command.
+    kind = cmd.CreateTask if type(command) is cmd.CreateDelegated else type(command)
+    body = json.dumps([kind.__name__, plain(replace(command, idempotency_key=None))], sort_keys=True)
     body_hash = hashlib.sha256(body.encode()).hexdigest()
     claim: ev.KeyClaimed | None = yield ClaimedKey(stream=key_stream(context.actor, command.idempotency_key))
     if claim is None:
@@ -159,11 +169,14 @@ def _slug(title: str) -> str:
 
 
 def rerun(command: cmd.RerunTask) -> Asking[Plan]:
-    """A successor of a task that has ended, for the same owner."""
+    """A successor of a task that has ended, for the same owner; where its series continues anyway, the successor runs once."""
     task = yield from the_task(command.task_id)
     if not task.state.terminal:
-        raise Conflict(f"Task {task.id} is {task.state.value}, not ended.", hint="Use run_task to run it now, or cancel it first.")
-    return (yield from _succeed(task, task.owner, {}))
+        hint = "Only an ended task can be done again: cancel it with cancel_task first."
+        raise Conflict(f"Task {task.id} is {task.state.value}, not ended.", hint=hint)
+    live = yield from live_of_series(task)
+    once = replace(task, schedule=None) if live is not None else task
+    return (yield from _succeed(replace(once, series_id=None), task.owner, {}))
 
 
 def hand_off(task: Task, command: cmd.UpdateTask, context: Context) -> Asking[Plan]:
@@ -172,6 +185,8 @@ def hand_off(task: Task, command: cmd.UpdateTask, context: Context) -> Asking[Pl
         raise invalid("status", "is given with a new owner", "one of them, since the new owner gets a new task")
     rest = decide(task, replace(command, owner=None), context)
     changed = fold(task, rest, context)
+    if recurs(changed):
+        changed = replace(changed, series_id=series_of(changed))
     return (yield from _succeed(changed, command.owner, {task.id: rest}))
 
 
@@ -217,12 +232,12 @@ def the_agent(owner: str) -> Asking[str]:
     known: frozenset[str] = yield KnownAgents()
     found = matching(owner, known)
     if found is None:
-        raise invalid("owner", f"is {owner!r}, which is no known agent", f"one of {', '.join(sorted(known))}")
+        raise unknown("owner", "agent", owner, known)
     return found
 
 
 def must_be_guides(ids: tuple[str, ...]) -> Asking[None]:
     """Refuse guides that nobody has written."""
     known: frozenset[str] = yield KnownGuides(ids=ids)
-    if unknown := [guide_id for guide_id in ids if guide_id not in known]:
-        raise NotFound(f"There is no guide {', '.join(unknown)}.", hint="list_guides shows what there is.", details={"guides": unknown})
+    if missing := [guide_id for guide_id in ids if guide_id not in known]:
+        raise NotFound(f"There is no guide {', '.join(missing)}.", hint="list_guides shows what there is.", details={"guides": missing})

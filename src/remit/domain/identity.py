@@ -12,6 +12,9 @@ from remit.domain.wire import plain
 BESIDES = ("description", "source", "hidden", "extra")
 """What is said of an agent and is no part of how it works."""
 
+OWN_PLAN = "TodoWrite"
+"""It changes the plan of the task itself, on which no result depends."""
+
 
 def identity(task: Task, agent: Agent, prompt: str, model: str, tools: Iterable[str], files: str) -> str:
     """The key of a task as it is now; the files of the workspace are given by their fingerprint.
@@ -30,6 +33,7 @@ def identity(task: Task, agent: Agent, prompt: str, model: str, tools: Iterable[
         "resources": plain(task.resources),
         "completion": task.completion,
         "subtasks": [child.id for child in task.children],
+        **({"effort": task.effort} if task.effort else {}),
     }
     heard = [task.counts.updates - task.output_asks - task.rounds, task.counts.interactions, task.counts.notifications]
     whole = [asked, heard, definition, prompt, model, sorted(tools), task.tools.offer, files]
@@ -38,5 +42,5 @@ def identity(task: Task, agent: Agent, prompt: str, model: str, tools: Iterable[
 
 def changing(agent: Agent, granted: Iterable[str], specs: Iterable[ToolSpec]) -> list[str]:
     """What of a grant could change something; a tool that nobody knows could."""
-    harmless = {spec.name for spec in specs if not spec.effects}
+    harmless = {OWN_PLAN, *(spec.name for spec in specs if not spec.effects)}
     return [*(tool for tool in granted if tool not in harmless), *(f"the capability {name}" for name in agent.capabilities)]

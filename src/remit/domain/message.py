@@ -3,13 +3,20 @@
 These are named tuples: a conversation makes, stores and sends thousands of them, and nothing else that cannot be changed is as cheap.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple, assert_never
 
+from remit.domain.media import Media
+from remit.domain.value import Effort
 from remit.errors import UnknownEvent
 
+DELIMITER = "===== remit ====="
+"""The line after which a message goes on with text of remit's own, where an endpoint takes no second message."""
+_DELIMITER = re.compile(r"(?<!=)={3,}+([^\S\n]*+remit[^\S\n]*+)={3,}+", re.IGNORECASE)
+"""Possessive, and only where a row of signs begins: a file may hold a megabyte of them."""
+
 Role = Literal["user", "assistant", "tool"]
-Effort = Literal["none", "low", "medium", "high"]
 Stop = Literal["end", "tool_calls", "length", "refusal"]
 
 
@@ -36,6 +43,8 @@ class ToolResult(NamedTuple):
     name: str
     text: str
     is_error: bool = False
+    media: Media | None = None
+    """An image or a PDF that the model is shown with the text."""
 
 
 class Thinking(NamedTuple):
@@ -158,6 +167,24 @@ def text_of(parts: tuple[Part, ...]) -> str:
 def user(text: str) -> Message:
     """Words for the model."""
     return Message("user", (TextPart(text),))
+
+
+def without_delimiters(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The same, in which nothing that was said or read can pass for the line that only remit writes."""
+    return tuple(_without_delimiter(message) for message in messages)
+
+
+def _without_delimiter(message: Message) -> Message:
+    texts = [part.text for part in message.parts if isinstance(part, TextPart | ToolResult)]
+    if message.role == "assistant" or not any("===" in text for text in texts):
+        return message
+    return message._replace(parts=tuple(_quoted(part) for part in message.parts))
+
+
+def _quoted(part: Part) -> Part:
+    if not isinstance(part, TextPart | ToolResult):
+        return part
+    return part._replace(text=_DELIMITER.sub(r"== (quoted)\1==", part.text))
 
 
 def plain(message: Message) -> dict[str, Any]:

@@ -5,9 +5,11 @@ A decision is a generator: it yields what it needs to know (`Load`, `Dependents`
 """
 
 from collections.abc import Generator, Mapping
-from typing import Any, NamedTuple, TypeVar, cast
+from datetime import datetime
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from remit.domain import event as ev
+from remit.domain.brief import ended_report
 from remit.domain.decide import Events
 from remit.domain.output import Sought
 from remit.domain.record import record
@@ -56,6 +58,13 @@ class End(NamedTuple):
     state: State
     summary: str | None
     failure_reason: str | None
+    report: str
+    """What another agent is told of it."""
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        """How this task has ended."""
+        return cls(task.state, task.summary, task.failure_reason, ended_report(task))
 
 
 @record
@@ -93,6 +102,28 @@ class SeenFiles:
 
 
 @record
+class NextSlot:
+    """The first instant of a calendar after another."""
+
+    cron: str
+    after: datetime
+
+
+@record
+class AtStart:
+    """A task as it was when it started; nothing if it never did."""
+
+    task_id: str
+
+
+@record
+class LiveOfSeries:
+    """The task of a series that has not ended; nothing if all have."""
+
+    series_id: str
+
+
+@record
 class Fresh:
     """Ids for a new task; asked for last, so that a refused request uses none up."""
 
@@ -104,7 +135,26 @@ class FreshMany:
     count: int
 
 
-Need = Load | Dependents | EndedChildren | Ends | KnownGuides | KnownAgents | Granted | ClaimedKey | Answer | SeenFiles | Fresh | FreshMany
+Need = (
+    Load
+    | Dependents
+    | EndedChildren
+    | Ends
+    | KnownGuides
+    | KnownAgents
+    | Granted
+    | ClaimedKey
+    | Answer
+    | SeenFiles
+    | NextSlot
+    | AtStart
+    | LiveOfSeries
+    | Fresh
+    | FreshMany
+)
+
+
+NO_ACTORS: Mapping[str, str] = {}
 
 
 @record
@@ -120,6 +170,8 @@ class Plan:
     dependents: tuple[tuple[str, int], ...] = ()
     wakes: frozenset[str] = frozenset()
     """Guarded tasks that can run from now on although nothing of them has changed."""
+    actors: Mapping[str, str] = NO_ACTORS
+    """Streams whose events have another actor than the caller."""
     refused: InvalidParam | None = None
     """What whoever asked is told once the events are stored: that it was refused is one of them."""
 

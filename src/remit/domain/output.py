@@ -72,10 +72,12 @@ def gaps(task: Task, given: Mapping[str, Json] | None, files: Files) -> list[Gap
     return missing + [gap for gap in wrong if gap.problems]
 
 
-def refusal(task: Task, found: Sequence[Gap]) -> InvalidParam:
+def refusal(found: Sequence[Gap]) -> InvalidParam:
     """The gaps as an error, what is missing first."""
     missing = [gap.name for gap in found if not gap.problems]
-    problems = [Problem("outputs", f"lacks {', '.join(missing)}", f"every required output of task {task.id}")] if missing else []
+    noun = "output" if len(missing) == 1 else "outputs"
+    names = ", ".join(missing)
+    problems = [Problem("outputs", f"missing required {noun}: {names}", f"Add {names} to outputs.")] if missing else []
     wrong = [gap.name for gap in found if gap.problems]
     return InvalidParam([*problems, *(problem for gap in found for problem in gap.problems)], details={"missing": missing, "wrong": wrong})
 

@@ -6,10 +6,13 @@ from typing import Any, cast
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain.authority import OwnTerms, must_have_authority, must_not_set_own_terms
+from remit.domain.brief import refused_claim
 from remit.domain.check import sought
+from remit.domain.counting import in_seconds
 from remit.domain.create import within
 from remit.domain.decide import Context, TaskCommand, decide, fold
-from remit.domain.depend import blocked_by, dependencies, early, must_be_ready, release
+from remit.domain.depend import await_prerequisites, blocked_by, dependencies, early, must_be_ready, release
 from remit.domain.due import ends_at
 from remit.domain.grow import create, create_guide, delegate, hand_off, must_be_guides, rerun, the_agent
 from remit.domain.need import Answer, Asking, Changes, End, EndedChildren, Ends, Load, Plan, SeenFiles, below, planned, the_task
@@ -17,17 +20,28 @@ from remit.domain.output import Files, gaps, handed_files, refusal
 from remit.domain.policy import agent_of, must_live, waits_for_person
 from remit.domain.record import replace
 from remit.domain.run import fenced
+from remit.domain.series import continued, live_of_series
 from remit.domain.value import TASK_ID, State, Task
 from remit.errors import Conflict, NotFound
 
 
 def plan(command: cmd.Command, context: Context) -> Asking[Plan]:
     """Decide a command; the answers to what it yields make it a pure function."""
+    decided = yield from _authorized(command, context)
+    return (yield from continued(decided, context))
+
+
+def _authorized(command: cmd.Command, context: Context) -> Asking[Plan]:
     if context.run_id is None:
+        if isinstance(command, OwnTerms):
+            yield from must_not_set_own_terms(command, context.actor)
         return (yield from _decided(command, context))
     mine = yield from the_task(context.run_id.rpartition("-r")[0], "run_id")
     fenced(mine, context.run_id)
+    if isinstance(command, cmd.Operation):
+        yield from must_have_authority(command, mine)
     about = getattr(command, "task_id", None) in (mine.id, mine.uid)
+    context = replace(context, acting_task_id=mine.id, via=mine.via)
     decided = yield from _decided(command, context if about else replace(context, run_id=None))
     return replace(decided, guards=decided.guards | {mine.id})
 
@@ -50,9 +64,25 @@ def _decided(command: cmd.Command, context: Context) -> Asking[Plan]:
             return (yield from _end_time(command, context))
         case cmd.ReleaseDependents():
             return (yield from release(command, context))
+        case cmd.CancelTask():
+            return (yield from _cancel(command, context))
+        case cmd.UpdateTask() if _only_cancels(command):
+            return (yield from _cancel(command, context))
         case _:
             task = yield from the_task(command.task_id)
             return (yield from _change(task, command, context))
+
+
+def _only_cancels(command: cmd.UpdateTask) -> bool:
+    """True for an update that says the same as cancel_task."""
+    return command == cmd.UpdateTask(task_id=command.task_id, status="canceled")
+
+
+def _cancel(command: cmd.CancelTask | cmd.UpdateTask, context: Context) -> Asking[Plan]:
+    """Cancel a task; an ended task of a series stands for the one that is still to be done, so that the series stops."""
+    task = yield from the_task(command.task_id)
+    live = (yield from live_of_series(task)) if task.state.terminal else None
+    return (yield from _change(live or task, command, context))
 
 
 def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
@@ -73,6 +103,9 @@ def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
                 command, guards = replace(command, limits=within(command.limits, parent.limits)), guards | {parent.id}
             if handed and task.started_at is not None:
                 return (yield from hand_off(task, command, context))
+        case cmd.AwaitTask():
+            awaited = yield from await_prerequisites(task.depends_on, context)
+            return planned(task.id, awaited | {task.id: decide(task, command, context)})
         case cmd.AttachTsg(tsg_id=guide_id):
             yield from must_be_guides((guide_id,))
         case cmd.StartRun() | cmd.RunTask():
@@ -96,8 +129,13 @@ def _change(task: Task, command: TaskCommand, context: Context) -> Asking[Plan]:
             pass
     context = yield from _with_files(task, command, context)
     changes: Changes = {task.id: decide(task, command, context)}
+    if task.awaited and isinstance(command, cmd.UpdateTask) and command.depends_on:
+        changes |= yield from await_prerequisites(command.depends_on, context)
     if isinstance(command, cmd.CompleteTask) and any(isinstance(event, ev.AcceptanceRejected) and event.told for event in changes[task.id]):
-        return replace(planned(task.id, changes), refused=refusal(task, gaps(task, command.outputs, context.files)))
+        found = gaps(task, command.outputs, context.files)
+        refused = refusal(found)
+        refused.for_agent = refused_claim(task, found)
+        return replace(planned(task.id, changes), refused=refused)
     if _canceled(changes[task.id]):
         everything = yield from below(task)
         changes |= {child.id: [ev.TaskCanceled(reason="parent")] for child in everything if not child.state.terminal}
@@ -133,7 +171,12 @@ def _settle_all(command: cmd.SettleSubtasks, context: Context) -> Asking[Plan]:
     ended: frozenset[str] = yield EndedChildren(task_id=parent.id)
     news = tuple(child.id for child in parent.children if child.settled is None and child.wait != "none" and child.id in ended)
     ends: Mapping[str, End] = yield Ends(ids=news)
-    told = [event for child_id, end in ends.items() for event in decide(parent, _settled(parent.id, child_id, end), context)]
+    told: list[ev.Event] = []
+    updates = 0
+    for child_id, end in ends.items():
+        settled = decide(parent, _settled(parent.id, child_id, end, updates + 1), context)
+        updates += sum(isinstance(event, ev.SubtaskSettled) and event.update_id is not None for event in settled)
+        told += settled
     if parent.wait is not None and any(item.ref not in ends for item in parent.wait.on):
         after = fold(parent, told, context)
         held = yield from _is_held(after)
@@ -144,7 +187,7 @@ def _settle_all(command: cmd.SettleSubtasks, context: Context) -> Asking[Plan]:
 
 def _is_held(task: Task) -> Asking[bool]:
     """True if a task waits for subtasks alone, and all of them for a person; the first that does not is enough to know."""
-    if task.wait is None or not all(item.kind == "subtask" and item.call_id is not None for item in task.wait.on):
+    if task.wait is None or not all(item.kind == "subtask" for item in task.wait.on):
         return False
     for item in task.wait.on:
         child = yield from the_task(item.ref)
@@ -162,13 +205,20 @@ def _end_time(command: cmd.EndTime, context: Context) -> Asking[Plan]:
     if command.report and task.overdue is None:
         assert task.wait is not None, "it waits"
         return planned(task.id, {task.id: [ev.TimerFired(ref=task.wait.on[0].ref, cause="timeout")]})
-    abort = cmd.AbortTask(task_id=task.id, reason="timeout", message=f"The time limit of {command.seconds:g} seconds is reached.")
+    abort = cmd.AbortTask(task_id=task.id, reason="timeout", message=f"The time limit of {in_seconds(command.seconds)} is reached.")
     return planned(task.id, {task.id: decide(task, abort, context)})
 
 
-def _settled(parent_id: str, child_id: str, end: End) -> cmd.SettleSubtask:
-    state = cast("Any", end.state.value)
-    return cmd.SettleSubtask(task_id=parent_id, child_id=child_id, state=state, summary=end.summary, failure_reason=end.failure_reason)
+def _settled(parent_id: str, child_id: str, end: End, ahead: int) -> cmd.SettleSubtask:
+    return cmd.SettleSubtask(
+        task_id=parent_id,
+        child_id=child_id,
+        state=cast("Any", end.state.value),
+        summary=end.summary,
+        failure_reason=end.failure_reason,
+        report=end.report,
+        ahead=ahead,
+    )
 
 
 def _respond(command: cmd.Respond, context: Context) -> Asking[Plan]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from remit.domain.value import Limits, Output, State, Task, Tools
+from remit.domain.agent import WRITING, Agent
+from remit.domain.value import Effort, Limits, Output, State, Task, Tools
 from remit.errors import Conflict, Forbidden, invalid
 
 MAX_ATTEMPTS = 3
@@ -60,8 +61,8 @@ def narrowed(asked: Tools, parent: Tools) -> Tools:
     return Tools(allow=allow, deny=tuple(dict.fromkeys((*parent.deny, *asked.deny))), offer=asked.offer)
 
 
-def must_come_to_something(task: Task, offered: frozenset[str], known: Sequence[str]) -> None:
-    """Refuse a list of tools that leaves its agent none that the worker knows.
+def must_come_to_something(task: Task, offered: frozenset[str], known: Sequence[str], usable: Sequence[str]) -> None:
+    """Refuse a list of tools that leaves its agent none that the worker knows; `usable` are those that the agent could be given.
 
     An empty list asks for none; what is named only to be passed on is for the workers of others to know.
     """
@@ -72,7 +73,27 @@ def must_come_to_something(task: Task, offered: frozenset[str], known: Sequence[
     unknown, beyond = (", ".join(tool for tool in named if (tool in known) is there) for there in (False, True))
     why = [f"{unknown}, which this worker does not know"] if unknown else []
     why += [f"{beyond}, which {task.owner} may not use"] if beyond else []
-    raise invalid("tools.allow", f"comes to nothing: it names {', and '.join(why)}", f"at least one of {', '.join(known)}")
+    possible = ", ".join(tool for tool in usable if tool not in tools.deny)
+    raise invalid(
+        "tools.allow",
+        f"comes to nothing: it names {', and '.join(why)}",
+        f"at least one of {possible}" if possible else "none: this agent can use no tool here",
+    )
+
+
+def needs_writing(task: Task, granted: frozenset[str], own: frozenset[str]) -> str:
+    """What a task was given in order to write: tools that its call grants, and required files. Empty if it only reads.
+
+    Tools that an agent has by itself say nothing about the task: a list with all of them adds only the others.
+    A list of exactly these was named by the call, unless it comes from the grant of a parent.
+    """
+    named = frozenset(task.tools.allow or ())
+    is_inherited = task.parent_id is not None or task.creator_task_id is not None
+    adds_others = named > own or (named == own and is_inherited)
+    counted = named - own if adds_others else named
+    tools = [tool for tool in WRITING if tool in counted and tool in granted]
+    files = [f"the file {output.name}" for output in task.outputs if output.required and output.kind == "file"]
+    return ", ".join([*tools, *files])
 
 
 def max_depth(limits: Limits) -> int:
@@ -91,8 +112,15 @@ def max_attempts(limits: Limits) -> int:
 
 
 def waits_for_person(task: Task) -> bool:
-    """True while only a person can get a task on: it has asked one, was held or never begun by one, or waits for such tasks alone."""
+    """True while only a person can get a task on: it has asked one, was held or never begun by one, or waits for such tasks alone.
+
+    A draft that an agent made, and a task that an agent paused, are none of these: no person knows of them.
+    """
     if task.run is not None or task.state not in (State.DRAFT, State.PAUSED, State.WAITING):
+        return False
+    if task.state is State.DRAFT and agent_of(task.created_by) is not None:
+        return False
+    if task.state is State.PAUSED and task.paused_by_agent:
         return False
     asks = task.wait is not None and any(item.kind == "user" for item in task.wait.on)
     return task.state is not State.WAITING or task.held or asks
@@ -101,3 +129,22 @@ def waits_for_person(task: Task) -> bool:
 def outline(outputs: Iterable[Output]) -> str:
     """Required outputs as the agent reads them."""
     return ", ".join(f"{output.name} ({output.kind})" if output.kind != "text" else output.name for output in outputs)
+
+
+_EFFORTS: dict[str, Effort] = {"none": "none", "low": "low", "medium": "medium"}
+"""What the efforts of agent files mean to models; more than medium is high."""
+
+
+def effort_of(task: Task, agent: Agent, of_tier: Effort | None) -> Effort | None:
+    """How much a model thinks: as the task says, or else its agent, or else the tier.
+
+    Without any of these a sub-agent thinks little, and for a primary agent nothing is said.
+    """
+    if task.effort is not None:
+        return task.effort
+    if agent.effort is not None:
+        return _EFFORTS.get(agent.effort, "high")
+    if of_tier is not None:
+        return of_tier
+    is_subagent = agent.mode == "subagent" or (agent.mode == "all" and task.parent_id is not None)
+    return "low" if is_subagent else None

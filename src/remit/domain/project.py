@@ -68,6 +68,7 @@ def task_row(task: Task, head: bytes) -> Change:
         instant(task.started_at) if task.started_at else None,
         instant(task.updated_at),
         instant(task.archived_at) if task.archived_at else None,
+        task.via,
         task.version,
         head,
         dumps(plain(task)),
@@ -152,7 +153,7 @@ def _update(task: Task, item: Update, status: str, run_id: str | None = None, tu
 def _interaction(task: Task, item: Interaction, status: str, *answer: str) -> Change:
     options = dumps(item.options) if item.options else None
     asked = (int(task.id), _number(item.id, "q"), item.id, item.question, options, int(item.blocking), item.asked_by, instant(item.asked_at))
-    return _put("interaction", *asked, status, *(answer or (None, None, None)))
+    return _put("interaction", *asked, status, *(answer or (None, None, None)), int(item.allow_other))
 
 
 OUTCOMES: dict[type[Any], str] = {

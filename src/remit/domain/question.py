@@ -2,33 +2,33 @@
 
 from typing import Annotated, Literal
 
-from remit.domain.record import Range, Text, record
+from remit.domain.record import Alias, Range, Text, record
 from remit.domain.value import AgentId, GuideId, Label, SessionId, TaskId
 
 StateName = Literal["draft", "active", "pending", "running", "waiting", "paused", "verifying", "done", "failed", "canceled"]
-Limit = Annotated[int, Range(1, 1000), "How many at most."]
-Cursor = Annotated[str, Text(1, 512, "characters"), "Where to go on: the next_cursor of the page before."]
+Limit = Annotated[int, Range(1, 1000), "At most so many."]
+Cursor = Annotated[str, Text(1, 512, "characters"), "next_cursor of the page before."]
 After = Annotated[int, Range(0, 2**53)]
 
 
 @record
 class GetTask:
-    """Get a whole task, active or ended."""
+    """Get a task with its terms, plan, state and result."""
 
-    task_id: Annotated[TaskId, "The task."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
 
 
 @record
 class ListTasks:
-    """List tasks, newest first; without a filter, drafts and active ones."""
+    """List tasks, newest first: drafts and active ones unless status says otherwise."""
 
-    status: Annotated[StateName, "Only this status; a state is understood too."] | None = None
-    state: Annotated[StateName, "Only this state."] | None = None
+    status: Annotated[StateName, "Only this status or state."] | None = None
+    state: Annotated[StateName, "Only this state.", Alias("status")] | None = None
     owner: Annotated[AgentId, "Only tasks of this agent."] | None = None
-    parent_session: Annotated[SessionId, "Only tasks created by this session."] | None = None
+    parent_session: Annotated[SessionId, "Only tasks that this session created."] | None = None
     parent: Annotated[TaskId, "Only subtasks of this task."] | None = None
     label: Annotated[Label, "Only tasks with this label."] | None = None
-    scope: Annotated[Literal["mine", "all", "tree"], "mine: owned by the caller; tree: the whole tree that parent is in."] | None = None
+    scope: Annotated[Literal["mine", "all", "tree"], "mine: owned by you; tree: the whole tree of parent."] | None = None
     limit: Limit = 50
     cursor: Cursor | None = None
 
@@ -39,14 +39,14 @@ class ListSessionTasks:
 
     session_id: Annotated[SessionId, "The session."]
     role: Annotated[Literal["assigned", "created"], "assigned: it works on them; created: it has handed them out."] = "assigned"
-    status: Annotated[StateName, "Only this status; a state is understood too."] | None = None
+    status: Annotated[StateName, "Only this status or state."] | None = None
     limit: Limit = 50
     cursor: Cursor | None = None
 
 
 @record
 class ListHistory:
-    """List ended tasks, the latest first."""
+    """List ended tasks, newest first."""
 
     limit: Limit = 50
     cursor: Cursor | None = None
@@ -62,32 +62,32 @@ class ListReady:
 
 @record
 class ListUpdates:
-    """List what the agent of a task was or will be told, each with its receipt."""
+    """List the updates of a task, and whether its agent has them."""
 
-    task_id: Annotated[TaskId, "The task."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
     after: Annotated[After, "Only updates numbered above this."] = 0
 
 
 @record
 class GetEvents:
-    """Get what happened to a task, in order."""
+    """Get the events of a task, in order."""
 
-    task_id: Annotated[TaskId, "The task."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
     after: Annotated[After, "Only events after this version."] = 0
     limit: Limit = 500
 
 
 @record
 class GetTranscript:
-    """Read the conversation of a task: what its agent was told, said and did."""
+    """Read the conversation of a task: what its agent was told, said and did, and why it failed or was canceled."""
 
-    task_id: Annotated[TaskId, "The task."]
+    task_id: Annotated[TaskId, "Id of the task, such as 42."]
     after: Annotated[After, "Only messages numbered above this."] = 0
 
 
 @record
 class ListInteractions:
-    """List questions to people, the open ones unless told otherwise."""
+    """List questions that agents ask people, the open ones by default."""
 
     status: Annotated[Literal["open", "answered", "closed"], "Only questions with this status."] = "open"
     task_id: Annotated[TaskId, "Only questions of this task."] | None = None
@@ -97,7 +97,7 @@ class ListInteractions:
 
 @record
 class ListNotifications:
-    """List what agents told people, oldest first."""
+    """List messages from agents to people, oldest first."""
 
     limit: Limit = 50
     cursor: Cursor | None = None
@@ -105,9 +105,9 @@ class ListNotifications:
 
 @record
 class GetGuide:
-    """Get a troubleshooting guide with its text."""
+    """Get the text of a troubleshooting guide."""
 
-    guide_id: Annotated[GuideId, "The guide."]
+    guide_id: Annotated[GuideId, "Id of the guide."]
 
 
 @record
@@ -120,11 +120,11 @@ class ListGuides:
 
 @record
 class ListAgents:
-    """List who can be given work."""
+    """List the agents that can be given work."""
 
 
 @record
 class GetAgent:
-    """Get what is known of an agent."""
+    """Get the definition of an agent."""
 
-    agent_id: Annotated[AgentId, "The agent."]
+    agent_id: Annotated[AgentId, "Id of the agent."]

@@ -155,6 +155,14 @@ class Wire(NamedTuple):
     name: str
 
 
+class Alias(NamedTuple):
+    """Another name for a field: accepted from every caller, and not shown to models."""
+
+    of: str
+    required: bool = False
+    """Whether one of both names must be given, so that models are told to give the other one."""
+
+
 def wire_name(name: str, hint: Any) -> str:
     """What callers call a field."""
     return next((mark.name for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Wire)), name)

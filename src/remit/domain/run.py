@@ -5,17 +5,19 @@ from typing import assert_never
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain.brief import reminder
 from remit.domain.output import Files, gaps
 from remit.domain.policy import MAX_IDLE_RUNS, max_attempts
 from remit.domain.record import replace
-from remit.domain.value import FailReason, State, Task, Usage, WakeCause
+from remit.domain.value import FailCause, FailReason, State, Task, Usage, WakeCause
 from remit.domain.verdict import NO_FILES, claim, tell_gaps
 from remit.errors import Conflict, NotFound, StaleRun
 
 Events = list[ev.Event]
 
 RunCommand = (
-    cmd.StartRun
+    cmd.AwaitTask
+    | cmd.StartRun
     | cmd.RunTask
     | cmd.DeliverUpdates
     | cmd.AskUser
@@ -28,6 +30,7 @@ RunCommand = (
     | cmd.FailRun
     | cmd.TimeOutRun
     | cmd.LoseRun
+    | cmd.ExcludeDowntime
     | cmd.FireTimer
     | cmd.Tick
     | cmd.SettleSubtask
@@ -53,6 +56,11 @@ OF_THE_RUN = (
 ENDS = cmd.YieldRun | cmd.FinishRun | cmd.ReleaseRun | cmd.FailRun | cmd.TimeOutRun
 """How a run ends by itself; what its model calls used is told with it."""
 UNUSED = Usage()
+IDLE = f"{MAX_IDLE_RUNS} runs in a row made no progress."
+UNCOMPLETED = "The agent ended its work twice without calling complete_task, which alone completes this task."
+"""Why a person is asked how a task should go on."""
+HOST = "system:engine"
+"""Who asks that: remit itself, and not the agent of the task."""
 
 
 def fenced(task: Task, run_id: str | None) -> None:
@@ -72,6 +80,8 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
     match command:
         case cmd.FinishRun():
             return _finish(task, command, actor, now, files)
+        case cmd.AwaitTask():
+            return [] if task.awaited else [ev.TaskAwaited()]
         case cmd.VouchResult():
             return [ev.ResultVouched(run_id=_live(task))] if task.cache_key is not None and not task.vouched else []
         case cmd.StartRun(worker=worker):
@@ -90,21 +100,24 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
             return [ev.RunYielded(run_id=_live(task), tool_summary=tools)]
         case cmd.ReleaseRun(tool_summary=tools, retry_seconds=later):
             return [ev.RunReleased(run_id=_live(task), tool_summary=tools, retry_seconds=later)]
-        case cmd.FailRun(error=error, permanent=permanent, tool_summary=tools, retry_seconds=later):
+        case cmd.FailRun(error=error, permanent=permanent, cause=cause, tool_summary=tools, retry_seconds=later):
             failed = ev.RunFailed(run_id=_live(task), error=error, tool_summary=tools, retry_seconds=later)
-            return [failed, *_give_up(task, "error", error, at_once=permanent)]
+            return [failed, *_give_up(task, "error", error, at_once=permanent, cause=cause)]
         case cmd.TimeOutRun(error=error, tool_summary=tools):
             return [ev.RunTimedOut(run_id=_live(task), error=error, tool_summary=tools), *_give_up(task, "timeout", error)]
-        case cmd.LoseRun(run_id=lost):
+        case cmd.LoseRun(run_id=lost, last_seen_at=seen):
             if task.run is None or task.run.id != lost:
                 return []
-            return [ev.RunLost(run_id=lost), *_give_up(task, "lost", f"The worker {task.run.worker} is gone.")]
+            last_seen_at = min(seen or task.run.started_at, now)
+            gone = ev.RunLost(run_id=lost, last_seen_at=last_seen_at)
+            return [gone, *_give_up(task, "lost", f"The worker {task.run.worker} is gone.")]
+        case cmd.ExcludeDowntime(since=since, until=until):
+            return _exclude(task, since, min(until, now))
         case cmd.FireTimer(timer_id=timer_id):
             waited = task.wait is not None and any(item.kind == "timer" and item.ref == timer_id for item in task.wait.on)
             return [ev.TimerFired(ref=timer_id)] if waited else []
         case cmd.Tick():
-            ticked = task.wait is not None and any(item.kind == "tick" for item in task.wait.on)
-            return wake(task, "tick") if ticked else []
+            return wake(task, "tick") if task.waits_for_tick else []
         case cmd.SettleSubtask():
             return _settle(task, command)
         case cmd.ReserveBudget(reservation_id=reservation_id, tokens=tokens, cost=cost):
@@ -120,7 +133,7 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
 
 def abort(command: cmd.AbortTask, run_id: str | None) -> Events:
     """The end of a task at a limit; if its own run says so, what that run did is told first."""
-    failed = ev.TaskFailed(reason=command.reason, message=command.message)
+    failed = ev.TaskFailed(reason=command.reason, message=command.message, cause=command.cause)
     if run_id is None:
         return [failed]
     used = ev.BudgetSettled(reservation_id=run_id, run_id=run_id, usage=command.usage)
@@ -159,7 +172,12 @@ def _run_now(task: Task) -> Events:
     if task.state is State.WAITING and (events := wake(task, "run")):
         return events
     waits = f" for {', '.join(f'{item.kind} {item.ref}' for item in task.wait.on)}" if task.wait else ""
-    hint = {State.DRAFT: "Set its status to active first.", State.PAUSED: "Resume it first."}.get(task.state, "Answer what it waits for.")
+    hints = {
+        State.DRAFT: "Set its status to active first.",
+        State.PAUSED: "Resume it first.",
+        State.WAITING: "Answer its question first." if task.questions else "It goes on when these have ended.",
+    }
+    hint = hints.get(task.state, "")
     raise Conflict(f"Task {task.id} is {task.state.value}{waits} and cannot run now.", hint=hint, details={"state": task.state.value})
 
 
@@ -189,6 +207,7 @@ def _ask(task: Task, command: cmd.AskUser) -> Events:
             options=command.options,
             blocking=command.blocking,
             call_id=command.call_id,
+            allow_other=command.allow_other and bool(command.options),
         )
     ]
 
@@ -208,49 +227,99 @@ def _timer(task: Task, due_at: datetime, call_id: str | None) -> ev.TimerSet:
 
 
 def _finish(task: Task, command: cmd.FinishRun, actor: str, now: datetime, files: Files) -> Events:
-    """A final message claims completion, unless something is plainly left to do; what was said meanwhile is read first."""
+    """A final message claims completion, unless updates are unread, subtasks run, or the agent must first be told what it left open."""
     if task.queued:
         return []
-    unfinished = any(not step.done for step in task.steps) or any(child.holds for child in task.children)
-    if task.completion == "explicit" or unfinished:
+    if any(child.holds for child in task.children):
+        return _idle(task, command)
+    open_steps = tuple(index for index, step in enumerate(task.steps) if not step.done)
+    explicit = task.completion == "explicit"
+    if not task.reminded and (open_steps or (explicit and task.delegated)):
+        return [_remind(task, command, open_steps)]
+    if explicit and task.delegated:
+        return _ask_person(task, command, UNCOMPLETED)
+    if explicit or (open_steps and not task.delegated):
         return _idle(task, command)
     if found := gaps(task, command.outputs, files):
         return tell_gaps(task, found)
+    answer = _answer(task, command)
     return claim(
         task,
         actor,
         now,
         run_id=_live(task),
         outputs=command.outputs,
-        summary=command.final_message,
-        final_message=command.final_message,
+        summary=answer,
+        final_message=answer,
         tool_summary=command.tool_summary,
         files=files,
     )
 
 
+def _answer(task: Task, command: cmd.FinishRun) -> str:
+    """The result of a run: a short message after a reminder is added to the answer that came before it."""
+    before, last = task.final_message or "", command.final_message
+    if task.reminded and len(last) < len(before):
+        return f"{before}\n\n{last}"
+    return last
+
+
+def _remind(task: Task, command: cmd.FinishRun, open_steps: tuple[int, ...]) -> ev.AgentReminded:
+    """One more turn, which says what the final message left undone."""
+    return ev.AgentReminded(
+        update_id=f"{task.id}-u{task.counts.updates + 1}",
+        message=reminder(task, open_steps, command.plan_tool),
+        final_message=command.final_message,
+        open_steps=open_steps,
+    )
+
+
 def _idle(task: Task, command: cmd.FinishRun) -> Events:
+    """Wait for subtasks, or for the next tick; the third run in a row without progress asks a person instead."""
     assert task.run is not None
-    stuck = not task.run.progressed and task.idle_runs + 1 >= MAX_IDLE_RUNS
-    yielded = ev.RunYielded(run_id=task.run.id, final_message=command.final_message, tick=not stuck, tool_summary=command.tool_summary)
-    if not stuck:
-        return [yielded]
-    question = f"{MAX_IDLE_RUNS} runs in a row made no progress. How should it go on? Its last words: {command.final_message or '(none)'}"
-    return [ev.UserInteractionRequested(interaction_id=f"{task.id}-q{task.counts.interactions + 1}", question=question), yielded]
+    if not task.run.progressed and task.idle_runs + 1 >= MAX_IDLE_RUNS:
+        return _ask_person(task, command, IDLE)
+    return [ev.RunYielded(run_id=task.run.id, final_message=_answer(task, command), tick=True, tool_summary=command.tool_summary)]
 
 
-def _give_up(task: Task, reason: FailReason, message: str, *, at_once: bool = False) -> Events:
-    return [ev.TaskFailed(reason=reason, message=message)] if at_once or task.attempts + 1 >= max_attempts(task.limits) else []
+def _ask_person(task: Task, command: cmd.FinishRun, why: str) -> Events:
+    """End the run with a question to a person, whose answer decides how the task goes on."""
+    question = f"{why} How should it go on? Its last words: {command.final_message or '(none)'}"
+    asked = ev.UserInteractionRequested(
+        interaction_id=f"{task.id}-q{task.counts.interactions + 1}",
+        question=question,
+        asked_by=HOST,
+    )
+    yielded = ev.RunYielded(run_id=_live(task), final_message=command.final_message, tool_summary=command.tool_summary)
+    return [asked, yielded]
+
+
+def _give_up(task: Task, reason: FailReason, message: str, *, at_once: bool = False, cause: FailCause | None = None) -> Events:
+    if at_once or task.attempts + 1 >= max_attempts(task.limits):
+        return [ev.TaskFailed(reason=reason, message=message, cause=cause)]
+    return []
+
+
+def _exclude(task: Task, since: datetime, until: datetime) -> Events:
+    """What was excluded before is not excluded again; a task whose clock does not run has nothing to exclude."""
+    if task.clock_since is None or (task.run is None and task.state is not State.WAITING):
+        return []
+    if until <= task.clock_since:
+        return []
+    return [ev.DowntimeExcluded(since=max(since, task.clock_since), until=until)]
 
 
 def _settle(task: Task, command: cmd.SettleSubtask) -> Events:
     child = task.child(command.child_id)
     if child is None or child.settled or child.wait == "none":
         return []
+    told = child.wait == "wake" and command.report is not None
     settled = ev.SubtaskSettled(
         child_id=child.id,
         state=command.state,
         summary=command.summary,
         failure_reason=command.failure_reason,
+        update_id=f"{task.id}-u{task.counts.updates + command.ahead}" if told else None,
+        report=command.report if told else None,
     )
     return [settled]

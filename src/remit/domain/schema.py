@@ -8,7 +8,19 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from remit.domain.record import MISSING, Coerce, Items, Matches, Range, Text, Wire, fields, is_record, wire_name
+from remit.domain.record import (
+    MISSING,
+    Alias,
+    Coerce,
+    Items,
+    Matches,
+    Range,
+    Text,
+    Wire,
+    fields,
+    is_record,
+    wire_name,
+)
 from remit.domain.wire import plain
 
 Schema = dict[str, Any]
@@ -41,6 +53,85 @@ def field_schema(kind: Any, name: str) -> Schema:
     """The schema of one field."""
     properties: Schema = record_schema(kind)["properties"]
     return cast("Schema", properties[name])
+
+
+@cache
+def model_schema(kind: Any) -> Schema:
+    """What a model reads of a record: types, choices, what is required, and one sentence about each field.
+
+    What is not in it is still checked. Of a field with two names, one is shown.
+    """
+    exact = record_schema(kind)
+    aliases = _aliases(kind)
+    shown = {name: plain_schema(part) for name, part in exact["properties"].items()}
+    required = [
+        *exact.get("required", ()),
+        *(mark.of for mark in aliases.values() if mark.required),
+    ]
+    order = dict.fromkeys((*required, *shown))
+    properties = {name: shown[name] for name in order if name not in aliases}
+    return {"type": "object", "properties": properties} | ({"required": required} if required else {})
+
+
+def _aliases(kind: Any) -> dict[str, Alias]:
+    """The fields of a record that are another name for a field."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: mark for name, hint in hints.items() for mark in _all_marks(hint) if isinstance(mark, Alias)}
+
+
+def _all_marks(hint: Any) -> tuple[Any, ...]:
+    """The marks of a field, also where it may be left out."""
+    inner = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return tuple(mark for part in inner for mark in getattr(part, "__metadata__", ()))
+
+
+_NOISE = frozenset(
+    {
+        "additionalProperties",
+        "maxItems",
+        "maxLength",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minimum",
+        "pattern",
+    }
+)
+"""What code checks anyway, and what endpoints with grammars of their own may refuse."""
+
+
+def plain_schema(schema: Schema) -> Schema:
+    """A schema without limits and without what is said twice: of two forms, one where that is enough."""
+    found = {name: part for name, part in schema.items() if name not in _NOISE}
+    if not found.get("default", True) or isinstance(found.get("default"), Mapping | list):
+        del found["default"]
+    if "properties" in found:
+        found["properties"] = {name: plain_schema(part) for name, part in found["properties"].items()}
+    if "items" in found:
+        found["items"] = _unnamed(plain_schema(found["items"]))
+    if "anyOf" in found:
+        forms = _enough([_unnamed(plain_schema(form)) for form in found.pop("anyOf")])
+        found = (forms[0] if len(forms) == 1 else {"anyOf": forms}) | found
+    return found
+
+
+def _unnamed(schema: Schema) -> Schema:
+    """A schema without a description: the field that it belongs to has one."""
+    return {name: part for name, part in schema.items() if name != "description"}
+
+
+def _enough(forms: list[Schema]) -> list[Schema]:
+    """The forms that a model needs: a list of names instead of an object, a number instead of its names, and a
+    word instead of an object that adds only choices with defaults to it."""
+    kinds = [form.get("type") for form in forms]
+    if kinds == ["string", "integer"]:
+        return forms[1:]
+    return forms[:1] if kinds == ["array", "object"] or _adds_defaults(forms[-1]) else forms
+
+
+def _adds_defaults(schema: Schema) -> bool:
+    optional = [part for name, part in schema.get("properties", {}).items() if name not in schema.get("required", ())]
+    return bool(optional) and all("default" in part for part in optional)
 
 
 @cache
@@ -87,7 +178,7 @@ def _annotated(hint: Any, *, shown: bool) -> Schema:
     for mark in marks:
         if isinstance(mark, str):
             found = found | {"description": mark}
-        elif isinstance(mark, Wire):
+        elif isinstance(mark, Wire | Alias):
             continue
         elif isinstance(mark, Coerce):
             found = found if shown else _with_short_form(found, mark)

@@ -265,8 +265,10 @@ def _atom(hint: Any) -> type[Any] | None:
 def _nearest(name: str, known: Mapping[str, Any]) -> str:
     from difflib import get_close_matches  # slow to import, and only wanted in an error
 
+    if not known:
+        return "no fields"
     close = get_close_matches(name, known, n=1)
-    return f"{close[0]}, perhaps" if close else f"one of {', '.join(known)}"
+    return f"Did you mean {close[0]}?" if close else f"one of {', '.join(known)}"
 
 
 def _json(raw: Any, path: str, problems: Problems) -> Any:

@@ -50,6 +50,9 @@ def plain_priority(value: Any) -> Any:
 Priority = Annotated[int, Range(0, 4), Coerce(plain_priority, '{"type": "string", "enum": ["urgent", "high", "normal", "low"]}')]
 Model = Annotated[str, Matches(r"main|light|[a-z0-9][a-z0-9_.-]*:\S{1,200}", "main, light, or provider:name")]
 
+Effort = Literal["none", "low", "medium", "high"]
+"""How much a model thinks; `none` sends no such parameter."""
+
 
 class State(StrEnum):
     """Where a task is in its life."""
@@ -77,6 +80,16 @@ class State(StrEnum):
 
 TERMINAL = frozenset({State.DONE, State.FAILED, State.CANCELED})
 
+FailCause = Literal[
+    "model_authentication",
+    "model_forbidden",
+    "model_not_found",
+    "model_quota",
+    "model_context",
+    "model_unconfigured",
+    "model_unreachable",
+]
+"""Why a task failed with the reason `error`, where the operator can do something about it."""
 FailReason = Literal["error", "timeout", "budget", "acceptance", "lost", "rejected", "dependency", "turns"]
 CancelReason = Literal["user", "parent", "superseded"]
 RunOutcome = Literal["completed", "failed", "timeout", "canceled", "lost", "released", "yielded"]
@@ -87,7 +100,7 @@ OutputKind = Literal["text", "json", "file", "url"]
 WaitKind = Literal["user", "subtask", "timer", "tick", "external"]
 ChildWait = Literal["wake", "block", "none"]
 DependencyRule = Literal["done", "settled"]
-UpdateType = Literal["instructions", "acceptance", "outputs", "message"]
+UpdateType = Literal["instructions", "acceptance", "outputs", "message", "steps", "rejection", "subtask"]
 UpdateStatus = Literal["queued", "delivered", "undelivered"]
 InteractionStatus = Literal["open", "answered", "closed"]
 WakeCause = Literal["timer", "tick", "run", "update", "message", "timeout"]
@@ -296,6 +309,7 @@ class Interaction:
     asked_by: str
     asked_at: datetime
     call_id: str | None = None
+    allow_other: bool = False
 
 
 @record
@@ -343,16 +357,22 @@ class Task:
     schedule: Schedule | None = None
     rerun_of: str | None = None
     superseded_by: str | None = None
+    series_id: str | None = None
+    """The first task of the series that this one continues."""
     state: State
     paused_from: State | None = None
+    paused_by_agent: bool = False
+    """True while it is paused by an agent: no person knows that it waits to be resumed."""
     wait: Wait | None = None
     reason: str | None = None
     failure_reason: str | None = None
+    cause: FailCause | None = None
     thread_id: str
     channel: str = "local"
     session_id: str | None = None
     parent_session_id: str | None = None
     model: str | None = None
+    effort: Effort | None = None
     tools: Tools = Tools()
     priority: int = 2
     limits: Limits = Limits()
@@ -379,12 +399,25 @@ class Task:
     metadata: Mapping[str, Json] | None = None
     idempotency_key: str | None = None
     cache_key: str | None = None
+    via: str | None = None
+    """How the root of its tree was created: `mcp`, or None for every other way."""
     vouched: bool = False
+    terms_version: int = 1
+    """One more with each change of instructions, acceptance or outputs."""
+    title_outdated: bool = False
+    """Whether the title stood for the instructions, which have changed since."""
+    awaited: bool = False
+    """Whether the task was delegated or a caller has waited for it since."""
+    creator_task_id: str | None = None
+    """The task whose run created this one."""
     run: Run | None = None
     attempts: int = 0
     rounds: int = 0
     output_asks: int = 0
     idle_runs: int = 0
+    reminded: bool = False
+    """Whether the agent was told what its final message left undone: once in a task that completes by a message and that a caller
+    waits for, else once since it last ended a run by a final message."""
     briefed: bool = False
     queued: tuple[Update, ...] = ()
     questions: tuple[Interaction, ...] = ()
@@ -399,6 +432,16 @@ class Task:
         """A subtask as this task knows it."""
         index = self.child_index(child_id)
         return None if index is None else self.children[index]
+
+    @property
+    def delegated(self) -> bool:
+        """True for a task that was delegated or that a caller waits for: it never waits for a tick."""
+        return self.awaited or self.parent_id is not None
+
+    @property
+    def waits_for_tick(self) -> bool:
+        """True while the task waits for its next tick."""
+        return self.wait is not None and any(item.kind == "tick" for item in self.wait.on)
 
     @property
     def in_flight(self) -> bool:

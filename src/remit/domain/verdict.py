@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from remit.domain import event as ev
+from remit.domain.brief import failed_criteria, missing_outputs
 from remit.domain.evolve import foreseen
 from remit.domain.output import Files, Gap, gaps, handed, refusal
 from remit.domain.policy import MAX_OUTPUT_ASKS, MAX_ROUNDS, must_answer_for
@@ -19,16 +20,21 @@ def claim(
     now: datetime,
     *,
     run_id: str | None = None,
+    authorized: bool = False,
     outputs: Mapping[str, Json] | None = None,
     summary: str | None = None,
     final_message: str | None = None,
     tool_summary: tuple[ToolCount, ...] = (),
     files: Files = NO_FILES,
 ) -> Events:
-    """Claim completion, and conclude at once where nothing is left to be checked by code."""
+    """Claim completion, and conclude at once where nothing is left to be checked by code.
+
+    A run whose task has authority over this one is `authorized`; other agents must own or have created the task.
+    """
     if found := gaps(task, outputs, files):
-        raise refusal(task, found)
-    must_answer_for(actor, task, "complete it")
+        raise refusal(found)
+    if not authorized:
+        must_answer_for(actor, task, "complete it")
     if outputs is not None:
         everything = handed(task, outputs)
         outputs = {name: everything[name] for name in outputs}
@@ -45,8 +51,14 @@ def tell_gaps(task: Task, found: Sequence[Gap], *, told: bool = False) -> Events
         missing = [gap.name for gap in found if not gap.problems]
         first = [f"Required outputs are missing: {', '.join(missing)}."] if missing else []
         return [ev.TaskFailed(reason="acceptance", message=" ".join([*first, *(gap.told for gap in found if gap.problems)]))]
-    gaps_told = tuple(gap.told for gap in found)
-    return [ev.AcceptanceRejected(update_id=f"{task.id}-u{task.counts.updates + 1}", gaps=gaps_told, missing_outputs=True, told=told)]
+    rejected = ev.AcceptanceRejected(
+        update_id=f"{task.id}-u{task.counts.updates + 1}",
+        gaps=tuple(gap.told for gap in found),
+        missing_outputs=True,
+        told=told,
+        message=missing_outputs(task, found),
+    )
+    return [rejected]
 
 
 def conclude(task: Task) -> Events:
@@ -78,4 +90,5 @@ def _rejected(task: Task, failing: list[Criterion]) -> ev.Event:
     gaps = tuple(f"{item.text}{f' ({item.evidence})' if item.evidence else ''}" for item in failing)
     if task.rounds >= MAX_ROUNDS:
         return ev.TaskFailed(reason="acceptance", message=f"Not accepted after {MAX_ROUNDS + 1} claims: {'; '.join(gaps)}")
-    return ev.AcceptanceRejected(update_id=f"{task.id}-u{task.counts.updates + 1}", gaps=gaps)
+    message = failed_criteria(task, failing)
+    return ev.AcceptanceRejected(update_id=f"{task.id}-u{task.counts.updates + 1}", gaps=gaps, message=message)

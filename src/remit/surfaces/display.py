@@ -62,6 +62,16 @@ def cut(text: str, cells: int) -> str:
     return kept.rstrip() + "…" if cells > 0 else ""
 
 
+def cut_at_word(text: str, cells: int) -> str:
+    """The same, but it ends at a word, unless that would leave less than half of what fits."""
+    shown = cut(text, cells)
+    if shown == text or not shown:
+        return shown
+    kept = shown[:-1]
+    words = kept if text[len(kept) : len(kept) + 1].isspace() else kept.rpartition(" ")[0].rstrip()
+    return f"{words}…" if 2 * width(words) >= width(kept) and words else shown
+
+
 def pad(text: str, cells: int) -> str:
     """Displayed text with spaces behind it, up to this many cells."""
     return text + " " * (cells - width(text))

@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, cast
+from urllib.parse import parse_qs
 
 import mcp_types as wire
 from mcp.server.context import ServerRequestContext
@@ -22,9 +23,22 @@ from pydantic_core import PydanticSerializationError
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
-from remit.catalog import FOR_EVERYONE, Caller, Core, Operation, attend, call
-from remit.domain.record import MEGABYTE
-from remit.domain.schema import record_schema
+from remit.catalog import (
+    FOR_EVERYONE,
+    PROFILES,
+    VIA_MCP,
+    Caller,
+    Core,
+    Operation,
+    attend,
+    call,
+    lean_answer,
+    lean_input,
+    lean_output,
+    lean_refusal,
+    tools_of,
+)
+from remit.domain.record import MEGABYTE, replace
 from remit.domain.shape import describe
 from remit.domain.wire import dumps
 from remit.errors import Internal, NotFound, RemitError, Unavailable, invalid
@@ -33,20 +47,22 @@ from remit.surfaces.sse import gone
 
 MAX_MESSAGE = 8 * MEGABYTE
 INSTRUCTIONS = """\
-remit keeps work that is handed to agents: a task has instructions, acceptance criteria, required outputs and a plan of steps, and \
-everything that happens to it is recorded.
+remit runs tasks with sub-agents and records everything. A task has instructions, acceptance criteria, required outputs and a plan.
 
-- Hand work to a sub-agent and get its result with task, several at once with task_parallel (list_agents tells who there is); with wait \
-false task answers at once, and task_output tells what came of it.
-- Write down work that nobody waits for with create_task; split it with create_subtask.
-- Look with list_tasks for an overview, get_task for all of one task, get_events for what happened to it.
-- Steer with update_task and send_message: the agent of the task is told before its next step.
-- Finish your own work with complete_task, handing over every required output; fail_task if it cannot be done.
-- Questions from agents wait in list_interactions until respond answers them.
+- Hand work to a sub-agent and get its result: task, or task_parallel for several at once. list_agents shows the agents. With wait \
+false, task returns at once and task_output gets the result later.
+- Create work that you do not wait for: create_task. Split it: create_subtask.
+- Look: list_tasks for an overview, get_task for one task, get_events for what happened to it.
+- Steer: update_task and send_message. The agent of the task is told before its next step.
+- Finish your own task: complete_task with every required output, or fail_task if it cannot be done.
+- Answer questions of agents: list_interactions shows them, respond answers one.
 
-A task is named by its number ("42") or its uid. Lists come in pages: pass next_cursor as cursor to go on. A call that fails says what \
-was wrong and what would be right. When you may have to send a create again, give it an idempotency_key: the same key makes one task.\
+A task_id is a number such as "42", or a uid. Lists come in pages: pass next_cursor as cursor for the next page. An error says what was \
+wrong and what would be right. If you may send a create twice, give it an idempotency_key: the same key makes one task.\
 """
+
+MORE = "Not all tools are listed here. `remit mcp --tools all` lists every tool."
+"""What is added for clients that are not shown everything."""
 
 Context = ServerRequestContext[Any, Any]
 Do = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
@@ -55,19 +71,29 @@ Follow = Callable[[str, Mapping[str, Any]], AsyncGenerator[dict[str, Any], None]
 _log = logging.getLogger(__name__)
 
 
-def mcp_server(core: Core, caller: Caller, version: str) -> Server[Any]:
-    """A server whose tools are the operations of the catalogue, done in the name of one caller."""
-    return mcp_relay(lambda name, fields: call(core, name, fields, caller), lambda name, fields: attend(core, name, fields, caller), version)
+def mcp_server(core: Core, caller: Caller, version: str, tools: str = "standard") -> Server[Any]:
+    """A server whose tools are the operations of the catalogue, done in the name of one caller.
+
+    `tools` says which of them clients are shown: a profile, or names with commas between them. All can be called.
+    """
+    caller = replace(caller, via=VIA_MCP)
+    return mcp_relay(
+        lambda name, fields: call(core, name, fields, caller),
+        lambda name, fields: attend(core, name, fields, caller),
+        version,
+        tools,
+    )
 
 
-def mcp_relay(do: Do, follow: Follow, version: str) -> Server[Any]:
+def mcp_relay(do: Do, follow: Follow, version: str, tools: str = "standard") -> Server[Any]:
     """The same, for operations that are carried out wherever these two do it: at once, or with what goes on meanwhile."""
-    tools = wire.ListToolsResult(tools=[_tool(operation) for operation in FOR_EVERYONE.values()])
+    listed = tools_of(tools)
 
-    async def list_tools(_: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
+    async def list_tools(context: Context, params: wire.PaginatedRequestParams | None) -> wire.ListToolsResult:
         if params is not None and params.cursor is not None:
             raise MCPError(wire.INVALID_PARAMS, "There is no such cursor: all tools are on the first page.")
-        return tools
+        names = _asked_for(getattr(context.request, "scope", {})) or listed
+        return wire.ListToolsResult(tools=[_tool(FOR_EVERYONE[name]) for name in names])
 
     async def call_tool(context: Context, params: wire.CallToolRequestParams) -> wire.CallToolResult:
         operation = FOR_EVERYONE.get(params.name)
@@ -76,15 +102,15 @@ def mcp_relay(do: Do, follow: Follow, version: str) -> Server[Any]:
         fields = params.arguments or {}
         report = _report(context) if operation.stream is not None else None
         if report is None:
-            return await _result(operation.name, do(operation.name, fields))
-        return await _result(operation.name, reported(follow(operation.name, fields), report, total_of(fields)))
+            return await _result(operation, fields, do(operation.name, fields))
+        return await _result(operation, fields, reported(follow(operation.name, fields), report, total_of(fields)))
 
     return Server(
         "remit",
         version=version,
         title="remit",
         description="Durable delegation for AI agents.",
-        instructions=INSTRUCTIONS,
+        instructions=INSTRUCTIONS if listed == PROFILES["all"] else f"{INSTRUCTIONS}\n\n{MORE}",
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         # No parameter is mirrored in a header; without this the SDK lists all tools at every call to find that out.
@@ -121,6 +147,8 @@ class McpHttp:
         if scope["method"] not in ("POST", "DELETE"):
             wrong = invalid("method", f"is {scope['method']}", "POST or DELETE: there is no stream to read")
             await JSONResponse(wrong.wire(), 405, {"Allow": "POST, DELETE"})(scope, receive, send)
+        elif (refused := _wrong_tools(scope)) is not None:
+            await JSONResponse(refused.wire(), refused.status)(scope, receive, send)
         elif self._open:
             await self._limited(scope, receive, send)
         else:
@@ -163,6 +191,21 @@ def _token(message: wire.JSONRPCRequest | wire.JSONRPCNotification | None) -> st
         return None
     operation = FOR_EVERYONE.get(str((message.params or {}).get("name")))
     return progress_token_from_params(message.params) if operation is not None and operation.stream is not None else None
+
+
+def _asked_for(scope: Mapping[str, Any]) -> tuple[str, ...]:
+    """The tools that the address of a request asks for (`/mcp?tools=core`); none if it does not say."""
+    query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+    return tools_of(query["tools"][-1]) if "tools" in query else ()
+
+
+def _wrong_tools(scope: Scope) -> RemitError | None:
+    """What is wrong with the tools that a request asks for."""
+    try:
+        _asked_for(scope)
+    except RemitError as refused:
+        return refused
+    return None
 
 
 def _accepts_stream(scope: Scope) -> bool:
@@ -222,8 +265,8 @@ def _tool(operation: Operation) -> wire.Tool:
         name=operation.name,
         title=title,
         description=operation.description + same,
-        input_schema=record_schema(cast("Any", operation.input)),
-        output_schema=operation.output,
+        input_schema=lean_input(operation),
+        output_schema=lean_output(operation),
         annotations=wire.ToolAnnotations(
             title=title,
             read_only_hint=operation.effect == "read",
@@ -243,20 +286,31 @@ def _report(context: Context) -> Report | None:
     return report
 
 
-async def _result(name: str, work: Awaitable[dict[str, Any]]) -> wire.CallToolResult:
+async def _result(operation: Operation, fields: Mapping[str, Any], work: Awaitable[dict[str, Any]]) -> wire.CallToolResult:
     try:
-        found = await work
+        found = lean_answer(operation, fields, await work)
     except RemitError as error:
-        return _failure(error)
+        if error.status >= Internal.status:
+            _log.warning(
+                "%s failed: %s",
+                operation.name,
+                error.message,
+                extra={"fields": {"code": error.code}},
+            )
+        return _failure(operation, error)
     except Exception:  # noqa: BLE001 - the edge: the caller learns nothing of what is inside, the log all of it
-        _log.exception("%s failed", name)
-        return _failure(Internal("Something went wrong inside remit.", hint="The server's log says more."))
+        _log.exception("%s failed", operation.name)
+        return _failure(
+            operation,
+            Internal("Something went wrong inside remit.", hint="The server's log says more."),
+        )
     return wire.CallToolResult(content=[wire.TextContent(text=dumps(found))], structured_content=found)
 
 
-def _failure(error: RemitError) -> wire.CallToolResult:
+def _failure(operation: Operation, error: RemitError) -> wire.CallToolResult:
     text = wire.TextContent(text=f"{error.code}: {error}")
-    return wire.CallToolResult(content=[text], structured_content=error.wire(), is_error=True)
+    told = lean_refusal(operation, error.wire())
+    return wire.CallToolResult(content=[text], structured_content=told, is_error=True)
 
 
 def _unknown_tool(name: str) -> MCPError:

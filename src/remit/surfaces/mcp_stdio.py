@@ -8,7 +8,6 @@ import asyncio
 import logging
 import os
 import select
-import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Generator
@@ -22,6 +21,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.message import SessionMessage
 
 from remit.surfaces.mcp import MAX_MESSAGE, decoded, encoded
+from remit.surfaces.stopping import stop_signals
 
 CHUNK = 1 << 16
 # A client that asks this much without reading answers is not read from any more until it does.
@@ -30,15 +30,15 @@ MAX_WAITING = 1000
 GRACE_SECONDS = 1.0
 
 
-async def serve_stdio(server: Server[Any]) -> None:
-    """Answer on standard output what comes on standard input, until it ends or a signal says stop."""
+async def serve_stdio(server: Server[Any], on_end: Callable[[], None] = lambda: None) -> None:
+    """Answer on standard output what comes on standard input, until it ends or a signal says stop; `on_end` is called at once then."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     with _claimed() as (source, target):
         lines = _Lines(source)
         answers = _Answers(target, lines.close)
         with _at_signal(lines.close, answers.stop):
             try:
-                await server.run(_Requests(lines, answers), answers, server.create_initialization_options())
+                await server.run(_Requests(lines, answers, on_end), answers, server.create_initialization_options())
             finally:
                 answers.close()
 
@@ -62,7 +62,7 @@ def _claimed() -> Generator[tuple[int, int], None, None]:
 
 @contextmanager
 def _at_signal(*stops: Callable[[], None]) -> Generator[None, None, None]:
-    loop, signals = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
+    loop, signals = asyncio.get_running_loop(), stop_signals()
     for number in signals:
         loop.add_signal_handler(number, lambda: [stop() for stop in stops])
     try:
@@ -232,8 +232,8 @@ class _Answers(_Stream):
 class _Requests(_Stream):
     """Messages of the client; what is none is answered here."""
 
-    def __init__(self, lines: _Lines, answers: _Answers) -> None:
-        self._lines, self._answers = lines, answers
+    def __init__(self, lines: _Lines, answers: _Answers, on_end: Callable[[], None]) -> None:
+        self._lines, self._answers, self._on_end = lines, answers, on_end
 
     def __aiter__(self) -> Self:
         return self
@@ -255,6 +255,7 @@ class _Requests(_Stream):
             elif message is not None:
                 self._note(message)
                 return SessionMessage(message)
+        self._on_end()  # before anything is waited for: clients soon kill a server that they have left
         await self._answers.settle()
         raise anyio.EndOfStream
 

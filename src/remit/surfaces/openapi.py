@@ -196,11 +196,12 @@ def _add_progress(operation: dict[str, Any]) -> None:
     """What may wait can be listened to while it does."""
     operation["description"] += (
         "\n\nWith `Accept: text/event-stream` what goes on while it waits comes as server-sent events: `task_started`, `task_progress` and"
-        " `task_updated` for the tasks it waits for and those below them, `result` (index, task_id, result, about) for each piece of work as it"
+        " `task_updated` for the tasks it waits for and those below them, repeated while nothing happens,"
+        " `waiting` while there is no task yet, `result` (index, task_id, result, about) for each piece of work as it"
         " settles, `error` if the wait breaks, and last `end`, whose answer is what the plain call returns. What is refused is answered"
         " as ever. Who stops listening ends the wait and nothing else."
     )
-    names = ["task_started", "task_progress", "task_updated", "result", "error", "end"]
+    names = ["waiting", "task_started", "task_progress", "task_updated", "result", "error", "end"]
     shown = example(SHAPES["progress"]) | {"type": "task_started"}
     sample = f"event: {shown['type']}\ndata: {dumps(shown)}\n\n"
     operation["responses"]["200"]["content"] |= _streamed({"event": {"type": "string", "enum": names}}, "Progress", sample)
@@ -262,6 +263,7 @@ _NAMED: dict[str, Schema] = {
     "ChangedTask": SHAPES["changed"],
     "Event": _item("events", "events"),
     "Progress": SHAPES["progress"],
+    "Delegation": SHAPES["envelope"],
     "Update": _item("updates", "updates"),
     "Interaction": _item("interactions", "interactions"),
     "Notification": _item("notifications", "notifications"),
@@ -378,6 +380,7 @@ _WORDS: dict[str, Any] = {
     "content": "Leave out what only concerns tests.",
     "question": "Shall I name the contributors?",
     "options": ["Yes", "No"],
+    "allow_other": False,
     "blocking": True,
     "message": "The draft is ready to be read.",
     "guide_id": "flaky-tests",
@@ -400,7 +403,7 @@ _WORDS: dict[str, Any] = {
     "Guide.title": "Flaky tests",
     "GuideLine.id": "flaky-tests",
     "GuideLine.title": "Flaky tests",
-    "Agent.prompt": "You are general: you work on whatever you are given, from research to several steps of doing.",
+    "Agent.prompt": "You are general. You do the task that you are given, from research to work in several steps.",
     **{
         f"{kind}.{name}": value
         for kind in ("Agent", "AgentLine")

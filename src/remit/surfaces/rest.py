@@ -84,13 +84,25 @@ class _Endpoint:
         try:
             answer = await self._handler(Request(scope, receive))
         except RemitError as error:
-            if error.status == Internal.status:
-                log.exception("%s %r failed.", scope["method"], scope["path"])
+            _log_failure(scope, error)
             answer = _failure(error)
         except Exception:
-            log.exception("%s %r failed.", scope["method"], scope["path"])
+            log.exception("Request failed", extra={"fields": _request_fields(scope, Internal.status)})
             answer = _failure(Internal("Something went wrong inside remit.", hint="The server's log says more."))
         await answer(scope, receive, send)
+
+
+def _log_failure(scope: Scope, error: RemitError) -> None:
+    """Log a request that failed through no fault of its caller."""
+    fields = _request_fields(scope, error.status) | {"code": error.code}
+    if error.status == Internal.status:
+        log.exception("Request failed: %s", error.message, extra={"fields": fields})
+    elif error.status > Internal.status:
+        log.warning("Request failed: %s", error.message, extra={"fields": fields})
+
+
+def _request_fields(scope: Scope, status: int) -> dict[str, Any]:
+    return {"method": scope["method"], "path": scope["path"], "status": status}
 
 
 # Operations.
@@ -300,8 +312,8 @@ class _Ready:
         except Exception as error:
             late = isinstance(error, TimeoutError)
             why = f"not within {READY_SECONDS:g} seconds." if late else str(error)
-            # Asked every few seconds: where a store is merely away, a line each time is enough.
-            log.warning("The store does not answer: %s", why, exc_info=not late and not isinstance(error, Unavailable))
+            if not late and not isinstance(error, Unavailable):
+                log.warning("The store does not answer", exc_info=True)
             told = f": {why}" if late or isinstance(error, RemitError) else "."
             raise Unavailable(f"The store does not answer{told}", hint="The server's log says more.") from error
         return _json({"status": "ok", **found})

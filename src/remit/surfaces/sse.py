@@ -14,7 +14,7 @@ from remit.domain.shape import describe
 from remit.domain.wire import dumps
 from remit.errors import Internal, RemitError, invalid
 
-HEARTBEAT = 15.0
+HEARTBEAT = 10.0
 """Seconds between the comments that keep an idle stream alive."""
 RETRY_MS = 1000
 
@@ -98,6 +98,8 @@ async def attended(first: dict[str, Any], items: AsyncGenerator[dict[str, Any], 
             async for item in rest:
                 yield _item(item)
     except RemitError as error:
+        if error.status >= Internal.status:
+            log.warning("A wait ended early", extra={"fields": {"code": error.code, "error": error.message}})
         yield _item({"type": "error", **error.wire()})
     except Exception:
         log.exception("A wait ended early.")

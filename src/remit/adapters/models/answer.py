@@ -14,6 +14,7 @@ MAX_NAME = 128
 MAX_COUNT = 10**9
 BYTES_PER_TOKEN = 4
 """A rule of thumb for those who do not tell what they counted."""
+THINK, THOUGHT = "<think>", "</think>"
 
 Priced = Callable[[str, Tokens], float | None]
 
@@ -72,12 +73,44 @@ def tool_call(call_id: str, name: str, raw: str) -> ToolCall:
             call_id, name[:MAX_NAME] or "unnamed", {}, storable(raw), f"The name of the tool is empty or longer than {MAX_NAME} characters."
         )
     try:
-        arguments: Any = sound(_ARGUMENTS.decode(raw)) if raw and not raw.isspace() else {}
+        arguments: Any = _decoded(raw) if raw and not raw.isspace() else {}
     except (ValueError, RecursionError) as error:
         return ToolCall(call_id, name, {}, storable(raw), f"The arguments are not JSON: {error}.")
     if not isinstance(arguments, dict):
         return ToolCall(call_id, name, {}, storable(raw), "The arguments are not a JSON object.")
     return ToolCall(call_id, name, cast("dict[str, Any]", arguments))
+
+
+def _decoded(raw: str) -> Any:
+    """The arguments of a call; some endpoints write JSON inside a JSON string."""
+    value: Any = _ARGUMENTS.decode(raw)
+    if isinstance(value, str) and value.startswith("{"):
+        value = _ARGUMENTS.decode(value)
+    return sound(value)
+
+
+def without_thoughts(text: str) -> tuple[str, str]:
+    """The thoughts at the start of a text, and the text after them.
+
+    A server that does not tell thoughts apart leaves them in the text: `<think>…</think>`, or, if
+    the template of the model has opened the thought, a last line `</think>` alone.
+    """
+    start = text.lstrip()
+    if start.startswith(THINK):
+        thought, _, said = start.removeprefix(THINK).partition(THOUGHT)
+        return thought.strip(), said.lstrip()
+    thought, closing, said = text.partition(f"\n{THOUGHT}\n")
+    if closing and THINK not in thought and thought.count("```") % 2 == 0:
+        return thought.strip(), said.lstrip()
+    return "", text
+
+
+def is_complete(raw: str) -> bool:
+    """True if the arguments of a call are all there."""
+    try:
+        return isinstance(_ARGUMENTS.decode(raw), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def sound(value: Any, depth: int = 1) -> Any:

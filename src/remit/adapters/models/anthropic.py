@@ -1,15 +1,20 @@
 """Anthropic messages, with marks for its prompt cache on what stays the same."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from json import JSONEncoder
 from json.encoder import encode_basestring as quote
 from typing import Any, ClassVar, Unpack, assert_never
 
 from remit.adapters.models.answer import Limits, Pieces, Priced, bad, counted, sound, stopped, tokens, tool_calls
+from remit.adapters.models.dialect import BARE_SCHEMAS, NO_MEDIA, arranged
 from remit.adapters.models.direct import DirectGateway, Options
-from remit.adapters.models.http import Body, Http, told
+from remit.adapters.models.http import Body, Http
+from remit.adapters.models.offer import acceptable, bare, call_id, plain, tool_name
+from remit.adapters.models.refusal import CutOff, told
 from remit.adapters.models.static import Static
-from remit.domain.message import Delta, ModelSettings, OnPart, Part, Request, Response, Stop, TextPart, Thinking, Tool, ToolCall, ToolResult
+from remit.domain.media import PDF
+from remit.domain.message import Delta, OnPart, Part, Request, Response, Stop, TextPart, Thinking, Tool, ToolCall, ToolResult
 from remit.domain.model import storable
 
 BASE_URL = "https://api.anthropic.com"
@@ -36,12 +41,13 @@ _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class AnthropicGateway(DirectGateway):
     """An endpoint that speaks Anthropic messages, over one session."""
 
-    OPTIONAL: ClassVar = {"output_config": ("output_config", "effort")} | {name: (name,) for name in ("thinking", "temperature", "tool_choice")}
+    OPTIONAL: ClassVar = frozenset({"output_config", "thinking", "temperature", "tool_choice"})
+    WORDS: ClassVar = {"output_config": ("output_config", "effort")}
 
     def __init__(self, api_key: str, base_url: str = BASE_URL, **options: Unpack[Options]) -> None:
         headers = {"x-api-key": api_key, "anthropic-version": VERSION}
         super().__init__(f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages", headers, api_key, **options)
-        self._tools = Static(_tools)
+        self._tools, self._bare_tools = Static(partial(_tools, plain)), Static(partial(_tools, bare))
 
     async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
         body = Body(self._body(request))
@@ -50,34 +56,47 @@ class AnthropicGateway(DirectGateway):
         return answer.response(request, body.length, self._price)
 
     def _body(self, request: Request) -> bytes:
-        settings = request.settings
-        stream = "true" if self._stream else "false"
-        head = f'{{"model":{quote(request.model)},"stream":{stream},"max_tokens":{settings.max_tokens or MAX_TOKENS}{self._settings(request)}'
-        tools = f',"tools":[{self._tools(request.tools)}]' if request.tools else ""
-        if request.tools and not request.may_call and "tool_choice" not in self._refused.get(request.model, ()):
-            tools += ',"tool_choice":{"type":"none"}'
+        head = f'{{"model":{quote(request.model)}{self._encoded(request)}'
+        tools = ""
+        if request.tools:
+            encode = self._bare_tools if BARE_SCHEMAS in self._known(request.model) else self._tools
+            tools = f',"tools":[{encode(request.tools)}]'
         # Tools come before the system text in what is cached: one mark on that text covers both.
         system = f',"system":[{{"type":"text","text":{quote(request.system)}{CACHED}}}]' if request.system else ""
-        return f'{head}{tools}{system},"messages":[{",".join(_turns(request))}]}}'.encode("utf-8", "replace")
+        # Turns alternate here in any case: of what is learned, only refused media change them.
+        _, messages = arranged(request, self._known(request.model) & {NO_MEDIA})
+        turns = ",".join(_turns(request._replace(messages=messages)))
+        return f'{head}{tools}{system},"messages":[{turns}]}}'.encode("utf-8", "replace")
 
-    def _settings(self, request: Request) -> str:
-        settings: ModelSettings = request.settings
-        refused = self._refused.get(request.model, ())
-        parts: list[str] = []
-        if settings.effort not in (None, "none") and "output_config" not in refused:
-            parts.append(f',"output_config":{{"effort":"{settings.effort}"}}')
-        thinks = settings.effort in ("medium", "high") and "thinking" not in refused
-        if thinks:
-            parts.append(',"thinking":{"type":"adaptive"}')
-        if settings.temperature is not None and not thinks and "temperature" not in refused:
-            parts.append(f',"temperature":{settings.temperature}')
-        if settings.stop:
-            parts.append(f',"stop_sequences":{_encode(settings.stop)}')
-        return "".join(parts)
+    def _parameters(self, request: Request) -> dict[str, str]:
+        settings, known = request.settings, self._known(request.model)
+        thinks = settings.effort in ("medium", "high") and "thinking" not in known
+        temperature = None if settings.temperature is None or thinks else str(settings.temperature)
+        effort = None if settings.effort in (None, "none") else f'{{"effort":"{settings.effort}"}}'
+        wanted: dict[str, str | None] = {
+            "stream": _encode(self._stream),
+            "max_tokens": str(settings.max_tokens or MAX_TOKENS),
+            "output_config": effort,
+            "thinking": '{"type":"adaptive"}' if thinks else None,
+            "temperature": temperature,
+            "stop_sequences": _encode(settings.stop) if settings.stop else None,
+            "tool_choice": self._tool_choice(request),
+        }
+        return {name: value for name, value in wanted.items() if value is not None and name not in known}
+
+    def _tool_choice(self, request: Request) -> str | None:
+        if not request.tools or (request.may_call and self._parallel):
+            return None
+        if not request.may_call:
+            return '{"type":"none"}'
+        return '{"type":"auto","disable_parallel_tool_use":true}'
 
 
-def _tools(tools: tuple[Tool, ...]) -> str:
-    return ",".join(f'{{"name":{quote(tool.name)},"description":{quote(tool.description)},"input_schema":{_encode(tool.schema)}}}' for tool in tools)
+def _tools(shape: Callable[[Mapping[str, Any]], dict[str, Any]], tools: tuple[Tool, ...]) -> str:
+    return ",".join(
+        f'{{"name":{quote(tool.name)},"description":{quote(tool.description)},"input_schema":{_encode(shape(tool.schema))}}}'
+        for tool in acceptable(tools)
+    )
 
 
 class _Turn:
@@ -117,14 +136,23 @@ def _block(part: Part) -> str:
             return f'{{"type":"text","text":{quote(part.text)}}}' if part.text and not part.text.isspace() else ""
         case ToolCall():
             given = {"invalid": part.raw} if part.error else part.arguments
-            return f'{{"type":"tool_use","id":{quote(part.call_id)},"name":{quote(part.name)},"input":{_encode(given)}}}'
+            made, name = quote(call_id(part.call_id)), quote(tool_name(part.name))
+            return f'{{"type":"tool_use","id":{made},"name":{name},"input":{_encode(given)}}}'
         case ToolResult():
             wrong = ',"is_error":true' if part.is_error else ""
-            return f'{{"type":"tool_result","tool_use_id":{quote(part.call_id)},"content":{quote(part.text)}{wrong}}}'
+            return f'{{"type":"tool_result","tool_use_id":{quote(call_id(part.call_id))},"content":{_result(part)}{wrong}}}'
         case Thinking():
             return _encode(part.data) if part.provider == PROVIDER else ""
         case _:
             assert_never(part)
+
+
+def _result(part: ToolResult) -> str:
+    if part.media is None:
+        return quote(part.text)
+    source = {"type": "base64", "media_type": part.media.type, "data": part.media.data}
+    kind = "document" if part.media.type == PDF else "image"
+    return _encode([{"type": "text", "text": part.text}, {"type": kind, "source": source}])
 
 
 class _Block:
@@ -164,12 +192,13 @@ class _Answer:
                 self._model, self._input = frame["message"].get("model") or "", frame["message"].get("usage")
             case "message_delta":
                 self._stop = str(frame["delta"].get("stop_reason") or "")
+                self._input = self._input or frame.get("usage")
                 self._output = counted(frame.get("usage"), "output_tokens")
             case "message_stop":
                 self._stopped = True
             case "error":
-                kind, message = told(frame)
-                raise self._http.failure(_STATUS.get(kind.strip(), 500), kind, message, started=self.started)
+                said = told(frame)
+                raise self._http.failure(_STATUS.get(said.kind.strip(), 500), said, started=self.started)
             case _:
                 pass
 
@@ -180,19 +209,16 @@ class _Answer:
         self.fold({"type": "message_start", "message": document})
         for index, block in enumerate(document["content"]):
             self._start(index, block)
-            for field, kind in (("text", "text_delta"), ("thinking", "thinking_delta")):
-                if block.get(field):
-                    self._delta(self._blocks[index], {"type": kind, field: block[field]})
-            if block.get("type") == "tool_use":
-                self._delta(self._blocks[index], {"type": "input_json_delta", "partial_json": _encode(block.get("input") or {})})
         self.fold({"type": "message_delta", "delta": document, "usage": document.get("usage")})
         self._stopped = True
 
     def response(self, request: Request, sent: int, price: Priced | None) -> Response:
         """The answer, once it is all there."""
         if not (self._stop or self._stopped):
-            raise bad(f"{self._http.name} {'ended its answer in the middle' if self.started else 'gave no answer'}", started=self.started)
-        calls = iter(tool_calls((block.pieces for block in self._blocks.values() if block.start["type"] == "tool_use"), request.messages))
+            what = "ended its answer in the middle" if self.started else "gave no answer"
+            raise CutOff(f"{self._http.name} {what}", started=self.started)
+        called = [block for block in self._blocks.values() if block.start["type"] == "tool_use"]
+        calls = iter(tool_calls((block.pieces for block in called), request.messages))
         parts: list[Part] = []
         for block in self._blocks.values():
             match block.start["type"]:
@@ -229,7 +255,13 @@ class _Answer:
                 self._on_part(Delta("tool_call", "", index, pieces.call_id, pieces.name))
         if len(self._blocks) >= 4 * self._limits.tool_calls:
             raise bad(f"{self._http.name} sent more than {4 * self._limits.tool_calls} blocks", started=self.started)
-        self._blocks[index] = _Block(dict(start), pieces)
+        block = self._blocks[index] = _Block(dict(start), pieces)
+        for field, kind in (("text", "text_delta"), ("thinking", "thinking_delta")):
+            if start.get(field):
+                self._delta(block, {"type": kind, field: start[field]})
+        if start.get("input"):
+            whole = _encode(start["input"])
+            self._delta(block, {"type": "input_json_delta", "partial_json": whole})
 
     def _delta(self, block: _Block, delta: dict[str, Any]) -> None:
         match delta.get("type"):

@@ -4,15 +4,17 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-from remit.adapters.models import anthropic, wire
+from remit.adapters.models import anthropic, responses, wire
 from remit.adapters.models.answer import DEFAULTS, Limits
+from remit.adapters.models.direct import Options
 from remit.adapters.models.endpoint import CONCURRENT, BreakerState, Endpoint, EndpointState, Ticks
 from remit.adapters.models.offline import MODEL as OFFLINE
 from remit.adapters.models.offline import OfflineGateway
 from remit.adapters.models.price import Prices
 from remit.domain.choice import KEYS, TIERS, Choices, ModelChoice
-from remit.domain.model import Price
-from remit.errors import invalid
+from remit.domain.media import takes_media
+from remit.domain.model import ModelOrigin, Price
+from remit.errors import Unavailable, invalid
 from remit.ports import Chosen, ModelGateway
 
 WIRES = {"openai": wire.BASE_URL, "anthropic": anthropic.BASE_URL}
@@ -39,11 +41,13 @@ class ModelDesk:
         if choice is not None:
             return self._tier(name, choice)
         if name in TIERS or name == OFFLINE:
-            return Chosen(self._once((OFFLINE,), OfflineGateway), OFFLINE, "the offline model: no language model is set")
+            return Chosen(self._once((OFFLINE,), OfflineGateway), OFFLINE, "the offline model: no language model is set", offline=True)
         provider, colon, rest = name.partition(":")
         if not colon or not rest:
             raise invalid("model", f"is {name!r}", "main, light, or provider:name")
-        return self._provider(provider, rest, ModelChoice(rest, "", self._choices.keys.get(provider, "")))
+        key, variable = self._choices.keys.get(provider, ""), KEYS.get(provider, "")
+        choice = ModelChoice(rest, "", key, key_origin=variable if key else "", key_setting=variable)
+        return self._provider(provider, rest, choice)
 
     def states(self) -> list[EndpointState]:
         """How each endpoint that was asked is doing."""
@@ -71,28 +75,60 @@ class ModelDesk:
 
     def _tier(self, tier: str, choice: ModelChoice) -> Chosen:
         provider, name = _named(choice)
-        key = choice.api_key or ("" if choice.base_url else self._choices.keys.get(provider, ""))
-        chosen = self._provider(provider, name, choice._replace(api_key=key))
+        if not choice.api_key and not choice.base_url and (key := self._choices.keys.get(provider, "")):
+            choice = choice._replace(api_key=key, key_origin=KEYS[provider])
+        chosen = self._provider(provider, name, choice)
         return chosen._replace(shown=f"{tier}: {chosen.shown}")
 
     def _provider(self, provider: str, name: str, choice: ModelChoice) -> Chosen:
+        origin = ModelOrigin(choice.origin, choice.key_origin, choice.key_setting)
+        media = takes_media(name) if choice.media is None else choice.media
         if provider not in WIRES:
-            return Chosen(self._once((provider, choice.prices), lambda: self._library(provider, name, choice)), name, f"{provider}:{name}")
+            key = (provider, choice.prices, choice.parallel_tool_calls, choice.strict_turns)
+            gateway = self._once(key, lambda: self._library(provider, name, choice))
+            keyless = origin._replace(key="", set_key="")
+            is_shown = media and not choice.strict_turns  # the library sends media after results
+            return Chosen(
+                gateway,
+                name,
+                f"{provider}:{name}",
+                keyless,
+                effort=choice.effort,
+                takes_media=is_shown,
+            )
         url = _place(provider, choice)
         if not choice.api_key and url == WIRES[provider]:
-            raise invalid("model", f"is of {provider}, whose key is not set", f"{KEYS[provider]} set in the environment")
-        gateway = self._once((provider, url, choice.api_key, choice.prices, choice.stream), lambda: self._wire(provider, name, url, choice))
-        return Chosen(gateway, name, f"{name} at {url}")
+            raise _without_key(provider, name, choice)
+        how = (choice.stream, choice.api, choice.parallel_tool_calls, choice.strict_turns)
+        gateway = self._once((provider, url, choice.api_key, choice.prices, *how), lambda: self._wire(provider, name, url, choice))
+        return Chosen(gateway, name, f"{name} at {url}", origin, effort=choice.effort, takes_media=media)
 
     def _wire(self, provider: str, name: str, url: str, choice: ModelChoice) -> ModelGateway:
         prices = _prices(name, choice, OFFICIAL.get(urlsplit(url).hostname))
-        kind = wire.WireGateway if provider == "openai" else anthropic.AnthropicGateway
-        return kind(choice.api_key, url, limits=self._limits, endpoint=self._endpoint(url), price=prices, stream=choice.stream)
+        options: Options = {
+            "limits": self._limits,
+            "endpoint": self._endpoint(url),
+            "price": prices,
+            "stream": choice.stream,
+            "strict_turns": choice.strict_turns,
+            "parallel_tool_calls": choice.parallel_tool_calls,
+        }
+        if provider == "anthropic":
+            return anthropic.AnthropicGateway(choice.api_key, url, **options)
+        kind = responses.ResponsesGateway if choice.api == "responses" else wire.WireGateway
+        return kind(choice.api_key, url, **options)
 
     def _library(self, provider: str, name: str, choice: ModelChoice) -> ModelGateway:
         from remit.adapters.models.pydantic_ai import PydanticAiGateway
 
-        return PydanticAiGateway(provider, limits=self._limits, endpoint=self._endpoint(provider), price=_prices(name, choice, provider))
+        return PydanticAiGateway(
+            provider,
+            limits=self._limits,
+            endpoint=self._endpoint(provider),
+            price=_prices(name, choice, provider),
+            parallel_tool_calls=choice.parallel_tool_calls,
+            strict_turns=choice.strict_turns,
+        )
 
     def _endpoint(self, name: str) -> Endpoint:
         found = self._endpoints.get(name)
@@ -110,6 +146,15 @@ class ModelDesk:
         if found is None:
             found = self._gateways[key] = make()
         return found
+
+
+def _without_key(provider: str, name: str, choice: ModelChoice) -> Unavailable:
+    """What is said of a model that cannot be asked without a key."""
+    names, problem = " or ".join(dict.fromkeys(name for name in (choice.key_setting, KEYS[provider]) if name)), f"no API key of {provider} is set"
+    if choice.missing_key:
+        names, problem = choice.missing_key, f"{choice.missing_key}, which holds its API key (api_key_env), is not set"
+    message = f"The model {provider}:{name} cannot be used: {problem}."
+    return Unavailable(message, hint=f"Set {names} in the environment.", details={"cause": "model_authentication"})
 
 
 def _named(choice: ModelChoice) -> tuple[str, str]:

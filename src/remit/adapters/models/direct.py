@@ -1,16 +1,15 @@
 """What gateways that speak HTTP themselves have in common: one session, one endpoint, and what each model was found not to take."""
 
-import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import ClassVar, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from remit.adapters.models.answer import DEFAULTS, Limits, Priced
 from remit.adapters.models.endpoint import Endpoint
 from remit.adapters.models.http import Http
+from remit.adapters.models.learning import LearningGateway
 from remit.domain.message import OnPart, Pause, Request, Response, Tokens
-from remit.domain.model import ModelFailed
 
 
 class Options(TypedDict, total=False):
@@ -20,19 +19,21 @@ class Options(TypedDict, total=False):
     endpoint: Endpoint | None
     price: Priced | None
     stream: bool
+    strict_turns: bool
+    """True for an endpoint that takes user and assistant messages in strict alternation only."""
+    parallel_tool_calls: bool
+    """False where a model is to call one tool at a time."""
 
 
-class DirectGateway(ABC):
+class DirectGateway(LearningGateway):
     """A gateway over one session."""
-
-    OPTIONAL: ClassVar[Mapping[str, tuple[str, ...]]]
-    """What some endpoints refuse, with the words they refuse it by; it is left out once they did."""
 
     def __init__(self, url: str, headers: Mapping[str, str], api_key: str, **options: Unpack[Options]) -> None:
         self._limits, self._price, self._stream = options.get("limits", DEFAULTS), options.get("price"), options.get("stream", True)
         self._http = Http(url, headers, (api_key,), self._limits if self._stream else self._limits.whole())
-        self.endpoint = options.get("endpoint") or Endpoint(self._http.name)
-        self._refused: dict[str, set[str]] = {}
+        endpoint = options.get("endpoint") or Endpoint(self._http.name)
+        super().__init__(endpoint, strict_turns=options.get("strict_turns", False))
+        self._parallel = options.get("parallel_tool_calls", True)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._http.name})"
@@ -50,19 +51,13 @@ class DirectGateway(ABC):
         """Close the session."""
         await self._http.close()
 
-    async def _attempt(self, request: Request, on_part: OnPart | None, pause: Pause | None, seconds: float | None) -> Response:
-        while True:
-            try:
-                return await self._send(request, on_part, seconds)
-            except ModelFailed as failed:
-                known = self._refused.setdefault(request.model, set())
-                refused = {name for name, words in self.OPTIONAL.items() if any(word in failed.text for word in words)} - known
-                if failed.kind != "rejected_request" or not refused:
-                    raise
-                known |= refused
-                if pause is not None:
-                    await pause(asyncio.sleep(0))
+    def _sent(self, request: Request) -> Iterable[str]:
+        return self._parameters(request)
+
+    def _encoded(self, request: Request) -> str:
+        """The parameters as members of a JSON object."""
+        return "".join(f',"{name}":{value}' for name, value in self._parameters(request).items())
 
     @abstractmethod
-    async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
-        """Put a request once, and read its answer."""
+    def _parameters(self, request: Request) -> dict[str, str]:
+        """What is asked for beside the conversation: JSON by name, without what was refused."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple, TypeVar
 
 from remit.domain.message import Pause
-from remit.domain.model import PERMANENT, UNHEALTHY, FailureKind, ModelFailed
+from remit.domain.model import CAUSES, PERMANENT, UNHEALTHY, FailureKind, ModelFailed
 
 T = TypeVar("T")
 
@@ -20,8 +20,10 @@ FIRST_OPEN_SECONDS, MAX_OPEN_SECONDS = 30.0, 300.0
 OPENED_FOR_GOOD = 3
 """How often in a row a circuit opens before nobody is asked to wait for it: by then two trials have failed, a minute apart."""
 MAX_AGENTS = 1024
+MAX_MODELS = 1024
+"""Of how many models an endpoint remembers what they do not take."""
 
-_OF_AN_AGENT: frozenset[FailureKind] = UNHEALTHY | (PERMANENT - {"authentication", "quota"})
+_OF_AN_AGENT: frozenset[FailureKind] = UNHEALTHY | (PERMANENT - CAUSES.keys())
 """What counts against an agent: also requests that no endpoint would take."""
 
 
@@ -85,7 +87,7 @@ class Breaker:
 
     def turned_away(self, wait: float, whose: str) -> ModelFailed:
         """What somebody is told who is not let through: what was wrong with the last who was."""
-        text = f"{self._said}; {whose} failed {self._failures} times in a row and will not be asked for {wait:.0f} s"
+        text = f"{self._said.rstrip('.')}; {whose} failed {self._failures} times in a row and will not be asked for {wait:.0f} s"
         return ModelFailed("circuit_open", text, retry_after=wait, cause=self._cause, lasting=self._in_a_row >= OPENED_FOR_GOOD)
 
     def leave(self, now: float, failure: FailureKind | None, said: str = "") -> None:
@@ -121,16 +123,28 @@ class Endpoint:
         self.name = name
         self._ticks = ticks or Ticks()
         self._slots = asyncio.Semaphore(concurrent)
-        self._running = 0
+        self._running = self._most_running = 0
         self._cool_until = 0.0
         self._breaker = Breaker(self._ticks.now(), UNHEALTHY)
         self._agents: dict[str, Breaker] = {}
+        self._refused: dict[str, set[str]] = {}
+
+    def refused(self, model: str) -> set[str]:
+        """What was found that a model here does not take; who finds out more adds it."""
+        if model not in self._refused and len(self._refused) >= MAX_MODELS:
+            self._refused.pop(next(iter(self._refused)))
+        return self._refused.setdefault(model, set())
 
     def state(self) -> EndpointState:
         """How it is doing now."""
         now = self._ticks.now()
         agents = {agent: breaker.state(now) for agent, breaker in self._agents.items()}
         return EndpointState(self.name, self._running, max(0.0, self._cool_until - now), self._breaker.state(now), agents)
+
+    @property
+    def most_running(self) -> int:
+        """How many calls were under way at once since there was none."""
+        return self._most_running
 
     async def call(
         self,
@@ -167,6 +181,7 @@ class Endpoint:
     async def _guarded(self, attempt: Callable[[float | None], Awaitable[T]], agent: str, deadline: float | None) -> T:
         mine = self._enter(agent)
         self._running += 1
+        self._most_running = max(self._most_running, self._running)
         kind: FailureKind | None = "timed_out"  # so a call that is canceled counts for nothing
         said = ""
         try:
@@ -178,6 +193,7 @@ class Endpoint:
             raise
         finally:
             self._running -= 1
+            self._most_running = self._most_running if self._running else 0
             self._leave(mine, agent, kind, said)
 
     async def _slot(self, deadline: float | None) -> None:

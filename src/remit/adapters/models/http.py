@@ -5,25 +5,26 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from errno import ECONNREFUSED
 from json import JSONDecoder
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from remit.adapters.models.answer import Limits, bad
-from remit.domain.model import FailureKind, ModelFailed, excerpt
+from remit.adapters.models.refusal import CutOff, Refusal, Told, told
+from remit.domain.model import ModelFailed, excerpt
 from remit.errors import invalid
 
 MAX_REFUSAL = 65_536
 GRACE_SECONDS = 0.2
+BOM = b"\xef\xbb\xbf"
 WIRE_OVERHEAD = 64
 """How many bytes a byte of an answer may cost on the wire: each token comes in a frame of some hundred."""
 
 _decode = JSONDecoder().raw_decode
-_TOO_LONG = re.compile(r"context.?(?:length|window|size)|maximum context|(?:prompt|input) is too long|too many (?:input )?tokens", re.IGNORECASE)
-_QUOTA = re.compile(r"insufficient.?(?:quota|funds|balance|credit)|credit balance|exceeded your current quota|billing", re.IGNORECASE)
 
 
 class Answer(Protocol):
@@ -97,10 +98,9 @@ class Http:
         read = response.content.readany
         frames = _Frames(answer, self._limits.frame_bytes)
         left = self._limits.message_bytes * WIRE_OVERHEAD
-        data = await read()
-        watch.heard()
-        start = data.lstrip()[:1]
-        if start == b"{":
+        data = await self._first(response, watch)
+        start = data[:1]
+        if start in (b"{", b"["):
             return await self._whole(data, response, answer)
         if start == b"<" or "html" in response.headers.get("Content-Type", ""):
             raise ModelFailed("rejected_request", f"{self._place} answered with a web page, not as a model does: {self._excerpt(data)}")
@@ -120,15 +120,38 @@ class Http:
             raise bad(f"{self.name} sent a frame that makes no sense", started=answer.started) from error
         return frames.done
 
+    async def _first(self, response: aiohttp.ClientResponse, watch: "_Watch") -> bytes:
+        """The first bytes that say something.
+
+        Blank lines may come before them to keep a connection open.
+        """
+        data = b"\n"
+        while data and not data.removeprefix(BOM).lstrip():
+            data = await response.content.readany()
+            watch.heard()
+        return data.removeprefix(BOM).lstrip()
+
     async def _whole(self, data: bytes, response: aiohttp.ClientResponse, answer: Answer) -> bool:
         body = data + await _rest(response, self._limits.message_bytes - len(data))
         if len(body) > self._limits.message_bytes:
             raise bad(f"{self.name} sent more than {self._limits.message_bytes:,} bytes")
         try:
-            answer.whole(_decode(body.decode("utf-8", "replace").strip())[0])
-        except (TypeError, AttributeError, KeyError, ValueError, IndexError, RecursionError) as error:
+            document = _decode(body.decode("utf-8", "replace").strip())[0]
+        except (ValueError, RecursionError) as error:
             raise bad(f"{self.name} sent JSON that is cut short or makes no sense") from error
+        try:
+            answer.whole(document)
+        except (TypeError, AttributeError, KeyError, ValueError, IndexError) as error:
+            raise self._nonsense(document) from error
         return True
+
+    def _nonsense(self, document: Any) -> ModelFailed:
+        """What is wrong with a document that is not an answer: it may say so itself."""
+        said = told(document)
+        if said.message and said.message != str(document):
+            return self.failure(500, said)
+        shown = self._excerpt(str(document).encode())
+        return bad(f"{self.name} sent JSON that is not an answer: {shown}")
 
     async def _refusal(self, response: aiohttp.ClientResponse) -> ModelFailed:
         body = await _rest(response, MAX_REFUSAL)
@@ -136,17 +159,17 @@ class Http:
             return ModelFailed("rejected_request", f"{self._place} answered {response.status}; a redirect is not followed, the key would go along")
         text = body.decode("utf-8", "replace")
         try:
-            kind, message = told(_decode(text.strip())[0])
+            said = told(_decode(text.strip())[0])
         except (ValueError, RecursionError):
-            kind, message = "", text
-        return self.failure(response.status, kind, message, retry_after(response.headers))
+            said = Told("", text)
+        return self.failure(response.status, said, retry_after(response.headers))
 
-    def failure(self, status: int, kind: str, message: str, retry_after: float | None = None, *, started: bool = False) -> ModelFailed:
+    def failure(self, status: int, said: Told, retry_after: float | None = None, *, started: bool = False) -> Refusal:
         """What a status and an error of the endpoint amount to."""
-        said = self._excerpt(message.encode("utf-8", "replace"))
+        shown = self._excerpt(said.message.encode("utf-8", "replace"))
         place = self._place if status in (404, 405) else self.name
-        text = f"{place} answered {status}: {said}" if said else f"{place} answered {status}"
-        return ModelFailed(failure_kind(status, f"{kind} {message[:2000]}"), text, retry_after=retry_after, started=started)
+        text = f"{place} answered {status}: {shown}" if shown else f"{place} answered {status}"
+        return Refusal(status, said, text, retry_after=retry_after, started=started)
 
     @property
     def _place(self) -> str:
@@ -164,11 +187,28 @@ class Http:
 
     def _lost(self, error: BaseException, watch: "_Watch", started: bool) -> ModelFailed:
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL | aiohttp.ServerDisconnectedError) and watch.silent:
-            return ModelFailed("refused", f"{self.name} cannot be reached ({type(error).__name__})")
-        return bad(f"the connection to {self.name} broke ({type(error).__name__})", started=started)
+            return ModelFailed("refused", f"{self.name} {_unreachable(error)}")
+        return CutOff(f"the connection to {self.name} broke ({type(error).__name__})", started=started)
 
     def _excerpt(self, data: bytes) -> str:
         return excerpt(data[:MAX_REFUSAL].decode("utf-8", "replace"), self._secrets)
+
+
+def _unreachable(error: BaseException) -> str:
+    """What is wrong with an address where no request was taken."""
+    match error:
+        case aiohttp.InvalidURL():
+            return "is not a valid address"
+        case aiohttp.ServerDisconnectedError():
+            return "closed the connection without an answer"
+        case aiohttp.ClientConnectorDNSError():
+            return "has a host name that cannot be resolved"
+        case aiohttp.ClientConnectorCertificateError():
+            return f"has a certificate that is not trusted: {error.certificate_error}"
+        case aiohttp.ClientConnectorError() if error.os_error.errno == ECONNREFUSED:
+            return "refused the connection"
+        case _:
+            return f"cannot be connected to ({getattr(error, 'strerror', None) or error})"
 
 
 class Body(aiohttp.BytesPayload):
@@ -239,6 +279,8 @@ class _Frames:
 
     def _other(self, line: str) -> None:
         """Anything but a whole frame in its usual form; a value may be spread over several lines, up to an empty one."""
+        if line.startswith("error: {"):  # llama.cpp names an error like this, and not as data
+            line = f'data: {{"error": {line[7:]}}}'
         if line.startswith("data:"):
             value = line[5:].strip()
             if value == "[DONE]":
@@ -316,18 +358,6 @@ class _Watch:
         self._scope.reschedule(now)
 
 
-def told(document: Any) -> tuple[str, str]:
-    """The kind and the message of an error document, in whichever of the usual shapes it is."""
-    error: Any = document
-    if isinstance(error, Mapping):
-        fields = cast("Mapping[str, Any]", error)
-        error = fields.get("error") or fields.get("message") or fields.get("detail") or fields
-    if isinstance(error, Mapping):
-        fields = cast("Mapping[str, Any]", error)
-        return f"{fields.get('type') or ''} {fields.get('code') or ''}", str(fields.get("message") or fields)
-    return "", str(error)
-
-
 def _address(url: str) -> URL:
     try:
         address = URL(url)
@@ -336,19 +366,6 @@ def _address(url: str) -> URL:
     if address.scheme not in ("http", "https") or not address.host or address.user or address.password:
         raise invalid("base_url", "is no address that a model can be asked at", "http:// or https://, a host, and no user or password in it")
     return address
-
-
-def failure_kind(status: int, said: str) -> FailureKind:
-    """What a refusal means, by its status and its words."""
-    if status in (401, 403):
-        return "authentication"
-    if status == 402 or (status in (400, 429) and _QUOTA.search(said)):
-        return "quota"
-    if status == 429:
-        return "rate_limited"
-    if status == 413 or (400 <= status < 500 and _TOO_LONG.search(said)):
-        return "context_too_long"
-    return "rejected_request" if 300 <= status < 500 and status not in (408, 409, 425) else "overloaded"
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -11,20 +11,21 @@ from typing import Any, NamedTuple
 
 from remit.adapters.models.scripted import tell
 from remit.domain.agent import TOOLS
+from remit.domain.choice import HOW_TO_SET_A_MODEL
 from remit.domain.message import OnPart, Part, Pause, Request, Response, TextPart, Tokens, ToolCall, ToolResult
 
 MODEL = "offline"
 MAX_TERMS, MAX_NAMED, MAX_READ, MAX_SHOWN, MAX_ROUNDS = 6, 3, 3, 12, 3
 HITS_A_TERM, LINES_AROUND = 100, 20
 
-NOTICE = "No language model was used: none is set, so this was found by rule, and nobody has judged it."
-HOW_TO = "For an answer that is thought through, set LLM_MODEL_ID and LLM_API_KEY (and LLM_BASE_URL), or [models.main] in the config."
+NOTICE = "No language model was used. These are plain text-search results."
+HOW_TO = f"For a reasoned answer, configure a model. {HOW_TO_SET_A_MODEL}"
 
 _QUOTED = re.compile(r"`([^`\n]{2,80})`|\"([^\"\n]{2,80})\"")
 _PATH = re.compile(r"(?<![\w/.-])(?:[\w.-]+/)*[\w-]+\.[A-Za-z][A-Za-z0-9]{0,5}(?![\w/])")
 _WORD = re.compile(r"[^\W\d_][\w.-]*\w")
 _HIT = re.compile(r"^(?P<path>[^\s:][^:\n]{0,300}):(?P<line>\d{1,7})[:-](?P<text>.*)$", re.MULTILINE)
-_NUMBERED = re.compile(r"^\s*(?P<line>\d{1,7})[\t→:|] ?(?P<text>.*)$", re.MULTILINE)
+_NUMBERED = re.compile(r"^[ \t]*+(?P<line>\d{1,7})[\t→:|] ?(?P<text>.*)$", re.MULTILINE)
 _DEFINITION = re.compile(
     r"^\s*(?:export\s+|pub\s+|public\s+|async\s+|static\s+)*(?:def|class|function|func|fn|interface|struct|enum|trait|type|module)\s+\w+"
 )
@@ -188,8 +189,11 @@ def _searched(found: Found) -> str:
     if not found.searched:
         return ""
     seen = Counter(hit.term for hit in found.hits)
-    told = ", ".join(f"`{term}` ({_counted(seen[term])})" for term in dict.fromkeys(found.searched))
-    return f"Searched for: {told}, in {_count(len({hit.path for hit in found.hits}), 'file')} together."
+    terms = list(dict.fromkeys(found.searched))
+    if not found.hits:
+        return f"Searched for {', '.join(f'`{term}`' for term in terms)}: no line has it."
+    told = ", ".join(f"`{term}` ({_counted(seen[term])})" for term in terms)
+    return f"Searched for {told}. The lines are in {_count(len({hit.path for hit in found.hits}), 'file')}."
 
 
 def _counted(lines: int) -> str:

@@ -1,18 +1,32 @@
 """Every other provider, through the model requests of pydantic-ai; the library is loaded when it is first asked."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from json import JSONEncoder
-from typing import Any, assert_never
+from typing import Any, ClassVar, assert_never
 
 from remit.adapters.models.answer import DEFAULTS, Limits, Pieces, Priced, bad, counted, inner, sound, tokens, tool_calls
+from remit.adapters.models.dialect import (
+    BARE_SCHEMAS,
+    LIMITS,
+    NO_MEDIA,
+    SHORT_IDS,
+    STRICT_TURNS,
+    arranged,
+)
 from remit.adapters.models.endpoint import Endpoint
-from remit.adapters.models.http import failure_kind, retry_after
-from remit.domain.message import Delta, Message, OnPart, Part, Pause, Request, Response, Stop, TextPart, Thinking, Tokens, ToolCall, ToolResult
+from remit.adapters.models.http import retry_after
+from remit.adapters.models.learning import LearningGateway
+from remit.adapters.models.offer import acceptable, bare, call_id, plain, tool_name
+from remit.adapters.models.refusal import CutOff, Refusal, failure_kind, overflows
+from remit.adapters.models.refusal import told as told_by
+from remit.adapters.models.static import Static
+from remit.domain.message import Delta, Message, OnPart, Part, Pause, Request, Response, Stop, TextPart, Thinking, Tokens, Tool, ToolCall, ToolResult
 from remit.domain.model import FailureKind, ModelFailed, excerpt, storable
 from remit.errors import invalid
 
@@ -24,7 +38,7 @@ _KINDS: tuple[tuple[str, FailureKind], ...] = (
     ("ModelRateLimitError", "rate_limited"),
     ("ModelQuotaExceededError", "quota"),
     ("ModelAuthenticationError", "authentication"),
-    ("ModelContextWindowExceededError", "context_too_long"),
+    ("ModelContextWindowExceededError", "context_overflow"),
     ("ModelRequestRejectedError", "rejected_request"),
     ("ModelUnavailableError", "overloaded"),
     ("ModelServerError", "overloaded"),
@@ -35,8 +49,22 @@ _KINDS: tuple[tuple[str, FailureKind], ...] = (
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-class PydanticAiGateway:
+class PydanticAiGateway(LearningGateway):
     """The models of one provider that the library knows."""
+
+    OPTIONAL: ClassVar = frozenset(
+        {
+            "max_tokens",
+            "temperature",
+            "thinking",
+            "tool_choice",
+            "parallel_tool_calls",
+        }
+    )
+    WORDS: ClassVar = {
+        "thinking": ("thinking", "effort", "reasoning"),
+        "max_tokens": tuple(sorted(LIMITS)),
+    }
 
     def __init__(
         self,
@@ -46,13 +74,18 @@ class PydanticAiGateway:
         endpoint: Endpoint | None = None,
         price: Priced | None = None,
         model: Callable[[str], Any] | None = None,
+        parallel_tool_calls: bool = True,
+        strict_turns: bool = False,
     ) -> None:
         if find_spec(LIBRARY) is None:
             raise invalid("model", f"is of the provider {provider}, for which a library is missing", 'it installed: pip install "remit[providers]"')
         self._provider, self._limits, self._price = provider, limits, price
-        self.endpoint = endpoint or Endpoint(provider)
+        super().__init__(endpoint or Endpoint(provider), strict_turns=strict_turns)
         self._infer = model or self._inferred
         self._models: dict[str, Any] = {}
+        self._tools = Static(partial(_parameters, plain))
+        self._bare_tools = Static(partial(_parameters, bare))
+        self._parallel = parallel_tool_calls
         self._opened = AsyncExitStack()
 
     def __repr__(self) -> str:
@@ -60,7 +93,7 @@ class PydanticAiGateway:
 
     async def request(self, request: Request, *, on_part: OnPart | None = None, pause: Pause | None = None) -> Response:
         """One answer; pieces of it go to `on_part` as they come."""
-        attempt = partial(self._attempt, request, on_part)
+        attempt = partial(self._attempt, request, on_part, pause)
         return await self.endpoint.call(attempt, agent=request.agent, timeout_seconds=request.timeout_seconds, pause=pause)
 
     def cost(self, model: str, tokens: Tokens) -> float | None:
@@ -72,7 +105,10 @@ class PydanticAiGateway:
         self._models.clear()
         await self._opened.aclose()
 
-    async def _attempt(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
+    def _sent(self, request: Request) -> Iterable[str]:
+        return self._settings(request)
+
+    async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
         told = _Told(on_part, self._limits.message_bytes)
         total = self._limits.total_seconds if seconds is None else min(seconds, self._limits.total_seconds)
         scope = asyncio.timeout(total)
@@ -92,8 +128,17 @@ class PydanticAiGateway:
     async def _ask(self, request: Request, told: "_Told") -> Any:
         direct = import_module("pydantic_ai.direct")
         model = await self._model(request.model)
-        given = {"model_settings": _settings(request), "model_request_parameters": _parameters(request)}
-        messages = [_message(message, request.system) for message in request.messages]
+        known = self._known(request.model)
+        tools = self._bare_tools if BARE_SCHEMAS in known else self._tools
+        given = {
+            "model_settings": self._settings(request),
+            "model_request_parameters": tools(request.tools),
+        }
+        if STRICT_TURNS in known:
+            known |= {NO_MEDIA}  # the library sends images and PDFs in a message of the user
+        system, arranged_messages = arranged(request, known)
+        is_short = SHORT_IDS in known
+        messages = [_message(message, system, is_short=is_short) for message in arranged_messages]
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self._limits.first_byte_seconds):  # some wait for the first byte here already
@@ -108,7 +153,8 @@ class PydanticAiGateway:
                     told.hear(event)
                 answer = stream.get()
                 if _cut(answer):
-                    raise bad(f"{self._provider} stopped before the end of its answer", started=told.started)
+                    text = f"{self._provider} stopped before the end of its answer"
+                    raise CutOff(text, started=told.started)
                 return answer
         except NotImplementedError:  # a provider without streams
             return await direct.model_request(model, messages, **given)
@@ -127,13 +173,33 @@ class PydanticAiGateway:
         except ValueError as error:  # no provider of that name
             raise ModelFailed("rejected_request", f"{self._provider}: {excerpt(str(error))}") from None
 
+    def _settings(self, request: Request) -> dict[str, Any]:
+        settings, known = request.settings, self._known(request.model)
+        asked: dict[str, Any] = {
+            "max_tokens": settings.max_tokens,
+            "temperature": settings.temperature,
+            "stop_sequences": list(settings.stop) or None,
+            "thinking": None if settings.effort == "none" else settings.effort,
+            "tool_choice": None if request.may_call or not request.tools else "none",
+            "parallel_tool_calls": None if self._parallel or not request.tools else False,
+            "max_retries": 0,  # trying again is the endpoint's business, which knows of all callers
+        }
+        return {name: value for name, value in asked.items() if value is not None and name not in known}
+
     def _failure(self, error: Exception, told: "_Told") -> ModelFailed:
         kind = _kind(error, told.heard)
         if kind == "rejected_request" and "api key" in str(error).lower().replace("_", " "):
             kind = "authentication"
         wait = retry_after(getattr(error, "headers", None) or {})
+        if wait is None:
+            wait = getattr(error, "retry_after", None)
+        status, body = getattr(error, "status_code", None), getattr(error, "body", None)
+        if isinstance(status, int) and body:
+            said = told_by(body)
+            text = f"{self._provider} answered {status}: {excerpt(said.message)}"
+            return Refusal(status, said, text, retry_after=wait, started=told.started, kind=kind)
         text = f"{self._provider}: {excerpt(str(error)) or type(error).__name__}"
-        return ModelFailed(kind, text, retry_after=getattr(error, "retry_after", None) if wait is None else wait, started=told.started)
+        return ModelFailed(kind, text, retry_after=wait, started=told.started)
 
     def _response(self, request: Request, answer: Any) -> Response:
         library = import_module("pydantic_ai.messages")
@@ -173,11 +239,15 @@ def _kind(error: Exception, heard: bool) -> FailureKind:
     library = import_module("pydantic_ai.exceptions")
     if isinstance(error, library.ModelConnectionError):
         return _lost(library, error, heard)
+    status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
+    if isinstance(error, library.ModelAPIError) and overflows(status or 500, str(error)):
+        return "context_overflow"
+    if status in (403, 404):  # the library tells them apart from other refusals by the status alone
+        return failure_kind(status, str(error))
     for name, meant in _KINDS:
         if isinstance(error, getattr(library, name)):
             return meant
     if isinstance(error, library.ModelAPIError):
-        status = getattr(error, "status_code", None) or getattr(error.__cause__, "status_code", None)
         if isinstance(status, int):
             return failure_kind(status, str(error))
         return "overloaded" if getattr(error, "in_stream", False) else "bad_response"
@@ -242,26 +312,41 @@ class _Told:
         return Delta("tool_call", raw if isinstance(raw, str) else _encode(raw), event.index, call_id, name)
 
 
-def _message(message: Message, system: str) -> Any:
+def _message(message: Message, system: str, *, is_short: bool) -> Any:
     library = import_module("pydantic_ai.messages")
     if message.role == "assistant":
-        return library.ModelResponse(parts=[said for part in message.parts if (said := _said(library, part))])
-    return library.ModelRequest(parts=[_told(library, part) for part in message.parts], instructions=system or None)
+        said = (_said(library, part, is_short=is_short) for part in message.parts)
+        return library.ModelResponse(parts=[part for part in said if part])
+    parts = [_told(library, part, is_short=is_short) for part in message.parts]
+    parts += [_shown(library, part) for part in message.parts if isinstance(part, ToolResult) and part.media is not None]
+    return library.ModelRequest(parts=parts, instructions=system or None)
 
 
-def _told(library: Any, part: Part) -> Any:
+def _shown(library: Any, part: ToolResult) -> Any:
+    """The image or PDF of a result, as a part of the user."""
+    assert part.media is not None
+    binary = library.BinaryContent(data=b64decode(part.media.data), media_type=part.media.type)
+    return library.UserPromptPart(content=[f"[Result of {part.name}: {part.text}]", binary])
+
+
+def _told(library: Any, part: Part, *, is_short: bool) -> Any:
     if isinstance(part, ToolResult):
-        outcome = "failed" if part.is_error else "success"
-        return library.ToolReturnPart(tool_name=part.name, content=part.text, tool_call_id=part.call_id, outcome=outcome)
+        return library.ToolReturnPart(
+            tool_name=tool_name(part.name),
+            content=part.text,
+            tool_call_id=call_id(part.call_id, short=is_short),
+            outcome="failed" if part.is_error else "success",
+        )
     assert isinstance(part, TextPart), "only words and results are said to a model"
     return library.UserPromptPart(content=part.text)
 
 
-def _said(library: Any, part: Part) -> Any:
+def _said(library: Any, part: Part, *, is_short: bool) -> Any:
     match part:
         case ToolCall():
             given = {"invalid": part.raw} if part.error else dict(part.arguments)
-            return library.ToolCallPart(tool_name=part.name, args=given, tool_call_id=part.call_id)
+            made = call_id(part.call_id, short=is_short)
+            return library.ToolCallPart(tool_name=tool_name(part.name), args=given, tool_call_id=made)
         case Thinking():
             return library.ThinkingPart(content=part.text, **part.data) if part.provider == PROVIDER else None
         case TextPart() | ToolResult():
@@ -270,26 +355,22 @@ def _said(library: Any, part: Part) -> Any:
             assert_never(part)
 
 
-def _settings(request: Request) -> dict[str, Any]:
-    settings = request.settings
-    asked: dict[str, Any] = {
-        "max_tokens": settings.max_tokens,
-        "temperature": settings.temperature,
-        "stop_sequences": list(settings.stop) or None,
-        "thinking": False if settings.effort == "none" else settings.effort,
-        "tool_choice": None if request.may_call or not request.tools else "none",
-        "max_retries": 0,  # trying again is the endpoint's business, which knows of all callers
-    }
-    return {name: value for name, value in asked.items() if value is not None}
-
-
-def _parameters(request: Request) -> Any:
+def _parameters(
+    shape: Callable[[Mapping[str, Any]], dict[str, Any]],
+    tools: tuple[Tool, ...],
+) -> Any:
     definition = import_module("pydantic_ai.tools").ToolDefinition
     # Strict schemas are closed: where a tool takes any object, a model could say nothing any more.
-    tools = [
-        definition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.schema), strict=False) for tool in request.tools
+    found = [
+        definition(
+            name=tool.name,
+            description=tool.description,
+            parameters_json_schema=shape(tool.schema),
+            strict=False,
+        )
+        for tool in acceptable(tools)
     ]
-    return import_module("pydantic_ai.models").ModelRequestParameters(function_tools=tools)
+    return import_module("pydantic_ai.models").ModelRequestParameters(function_tools=found)
 
 
 def _pieces(part: Any, number: int) -> Pieces:

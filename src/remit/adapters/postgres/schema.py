@@ -1,13 +1,20 @@
 """The tables of the PostgreSQL store, as ordered migrations that are never edited once released."""
 
+import asyncio
 from typing import Any
 
-from remit.adapters.postgres.function import FUNCTIONS
+import asyncpg
+
+from remit.adapters.opening import OpeningWait
+from remit.adapters.postgres.function import COMMIT_AT, FUNCTIONS
+from remit.adapters.postgres.scope_function import SCOPE_FUNCTIONS
 from remit.errors import NewerSchema, Unavailable
 
 SCHEMA = "remit"
 CHANNELS = {"events": "remit_event", "jobs": "remit_job"}
 MIGRATION_LOCK = 7_236_001
+LOCK_MILLISECONDS = 1000
+"""How long a migration waits for a table that a running process uses, before it lets go of everything and tries again."""
 
 Migration = tuple[str, ...]
 
@@ -139,15 +146,54 @@ PLACES: Migration = (
     "ALTER TABLE worker ADD COLUMN models text NOT NULL DEFAULT ''",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS, PLACES)
+IDENTITY: Migration = (
+    # The epoch rises when somebody accepts that the store went back in time.
+    "CREATE TABLE store (one int PRIMARY KEY CHECK (one = 1), id text NOT NULL, epoch bigint NOT NULL)",
+    "INSERT INTO store VALUES (1, gen_random_uuid()::text, 1)",
+    COMMIT_AT,
+)
+
+SCOPES: Migration = (
+    "ALTER TABLE job ADD COLUMN root bigint NOT NULL DEFAULT 0",
+    'ALTER TABLE job ADD COLUMN seen text COLLATE "C"',
+    """UPDATE job SET root = COALESCE(
+        (SELECT root_id FROM task WHERE id = substring(job.key FROM '/([0-9]+)')::bigint), 0) WHERE key <> 'tick'""",
+    "CREATE INDEX job_ready_root ON job (root, priority, id) WHERE worker IS NULL AND later = 0",
+    "CREATE INDEX job_later_root ON job (root, at) WHERE worker IS NULL AND later = 1",
+    "ALTER TABLE worker ADD COLUMN scope text NOT NULL DEFAULT ''",
+    "ALTER TABLE task ADD COLUMN via text",
+    "CREATE INDEX task_live_via ON task (via, root_id) WHERE via IS NOT NULL AND archived_at IS NULL",
+    'CREATE TABLE attendance (root_id bigint PRIMARY KEY, at text COLLATE "C" NOT NULL)',
+    *SCOPE_FUNCTIONS,
+    # The jobs of a task that moves to another tree move with it.
+    """CREATE TRIGGER task_moves AFTER UPDATE OF root_id ON task FOR EACH ROW
+       WHEN (OLD.root_id IS DISTINCT FROM NEW.root_id) EXECUTE FUNCTION move_jobs()""",
+)
+
+OTHER_ANSWERS: Migration = ("ALTER TABLE interaction ADD COLUMN allow_other bigint NOT NULL DEFAULT 0",)
+
+MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS, PLACES, IDENTITY, SCOPES, OTHER_ANSWERS)
 
 
-async def migrate(connection: Any, migrations: tuple[Migration, ...] = MIGRATIONS) -> None:
+async def migrate(connection: Any, migrations: tuple[Migration, ...] = MIGRATIONS, wait: OpeningWait | None = None) -> None:
     """Bring the database to the newest schema; safe when several processes start at once."""
     found = await _version(connection)
     if found < len(migrations):
+        wait = wait or OpeningWait("of this connection")
+        while (upgraded := await _upgrade(connection, migrations)) is None:  # noqa: ASYNC110 - another process cannot set an event here
+            await asyncio.sleep(wait.again())
+        found = upgraded
+    if found > len(migrations):
+        raise NewerSchema(f"The database has schema {found}; this remit knows {len(migrations)}.", hint="Upgrade remit, or use another database.")
+
+
+async def _upgrade(connection: Any, migrations: tuple[Migration, ...]) -> int | None:
+    """Run the migrations that are missing, in one transaction: the version found, or None if another process holds a lock."""
+    try:
         async with connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
+            await connection.execute(f"SET LOCAL lock_timeout = {LOCK_MILLISECONDS:d}")
+            if not await connection.fetchval("SELECT pg_try_advisory_xact_lock($1)", MIGRATION_LOCK):
+                return None
             await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
             await connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version int NOT NULL)")
             found = await _version(connection)
@@ -157,8 +203,9 @@ async def migrate(connection: Any, migrations: tuple[Migration, ...] = MIGRATION
             if found < len(migrations):
                 await connection.execute("DELETE FROM schema_version")
                 await connection.execute("INSERT INTO schema_version VALUES ($1)", len(migrations))
-    if found > len(migrations):
-        raise NewerSchema(f"The database has schema {found}; this remit knows {len(migrations)}.", hint="Upgrade remit, or use another database.")
+    except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+        return None
+    return found
 
 
 async def must_follow_own_clock(connection: Any) -> None:

@@ -1,6 +1,7 @@
 """The PostgreSQL store: one round trip commits what many callers of this process have waiting."""
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -10,14 +11,19 @@ from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
 
+from remit.adapters.mark import KEEP_SECONDS, Marks, OnRollback
+from remit.adapters.opening import OpeningWait
 from remit.adapters.postgres import sql
 from remit.adapters.postgres.batch import packed
+from remit.adapters.postgres.history import History, place_of
 from remit.adapters.postgres.schema import CHANNELS, SCHEMA, migrate, must_follow_own_clock
 from remit.domain.event import Stored
 from remit.domain.project import Change
 from remit.domain.table import BESIDE, TABLES
-from remit.errors import Conflict, Internal, RemitError, Unacknowledged, Unavailable
+from remit.errors import Busy, Conflict, Internal, RemitError, RolledBack, Unacknowledged, Unavailable
 from remit.ports import Claim, Claimed, Lease, LeaseLost, OverBudget, Recorded, Row, Stale, Taken, Topic, Unit, WorkerRow
+
+log = logging.getLogger("remit.store")
 
 T = TypeVar("T")
 
@@ -26,13 +32,18 @@ COMMITS, SHARE = 2, 2
 SMALL, LARGE = 16, 256
 """How many units are not worth parting, and how many are enough for one commit."""
 POOL = 8
-PATIENCE_SECONDS = 20.0
-"""How long a restart of the server is waited out before a caller is told."""
+PATIENCE_SECONDS = 30.0
+"""How long a restart of the server, or a lock of another program, is waited out before a caller is told."""
+SAY_SECONDS = 5.0
+"""After how long a wait for the server is announced: a busy machine may take a few seconds for an answer."""
 SILENCE_SECONDS = 10.0
 """How long an answer is waited for before its connection counts as dead: a wire can go silent without breaking."""
+CLOCK_SECONDS = 10.0
+"""How often the clock of the server is looked at."""
 GOODBYE_SECONDS = 2.0
 SAFETY_SECONDS = 1.0
 """How long a watcher may sleep although it missed a notice."""
+UNKNOWN = "It is not known whether the change was made. Look before you try again."
 STORED = (0, 1)
 """Stored now, or before when only the acknowledgement got lost."""
 REFUSALS: dict[int, type[Exception]] = {2: Stale, 3: LeaseLost, 4: OverBudget}
@@ -43,6 +54,8 @@ SETTINGS = {
     "tcp_user_timeout": "5000",
     # Whoever falls silent in the middle of a transaction must not keep its locks.
     "idle_in_transaction_session_timeout": "10000",
+    # A table that another program has locked is asked for again, so that the wait can be announced and ended.
+    "lock_timeout": "2000",
     "plan_cache_mode": "force_generic_plan",
     # Every statement here is meant to walk an index. Without statistics, as after a large import or in a young database,
     # the planner would rather sort or scan.
@@ -63,9 +76,19 @@ LOST = (
     asyncpg.TooManyConnectionsError,
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
     TimeoutError,
 )
 """What goes away by itself when the server is back or the others are done."""
+
+
+HELD_UP = (
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.DeadlockDetectedError,
+)
+"""What an opening waits for: the server starts or is full, or others have locked or upgrade the database."""
 
 
 class _Request(NamedTuple):
@@ -76,23 +99,30 @@ class _Request(NamedTuple):
 
 
 @asynccontextmanager
-async def open_postgres(url: str) -> AsyncGenerator["PostgresEventStore", None]:
-    """A store on a PostgreSQL database, brought to the newest schema; its connections live as long as the block."""
+async def open_postgres(
+    url: str,
+    on_rollback: OnRollback = "refuse",
+    *,
+    to_write: bool = False,
+) -> AsyncGenerator["PostgresEventStore", None]:
+    """A store on a PostgreSQL database, brought to the newest schema; its connections live as long as the block.
+
+    With `to_write`, opening also waits while another program keeps the tables locked against writes.
+    """
 
     async def connect() -> Any:
         return await asyncpg.connect(url, server_settings=SETTINGS, timeout=SILENCE_SECONDS)
 
+    history = History(place_of(url), on_rollback)
     async with AsyncExitStack() as stack:
         try:
-            pool = await asyncpg.create_pool(url, min_size=0, max_size=POOL, server_settings=SETTINGS, timeout=SILENCE_SECONDS, reset=_keep_session)
+            options: dict[str, Any] = {"server_settings": SETTINGS, "timeout": SILENCE_SECONDS}
+            pool = await asyncpg.create_pool(url, min_size=0, max_size=POOL, reset=_keep_session, init=history.check_new, **options)
             stack.push_async_callback(_close, pool)
-            async with pool.acquire() as connection:
-                await migrate(connection)
-                await must_follow_own_clock(connection)
-                zero = await _zero(connection)
+            zero = await _prepared(pool, history, to_write=to_write)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TimeoutError) as error:
             raise translated(error) from error
-        store = PostgresEventStore(pool, connect, zero)
+        store = PostgresEventStore(pool, connect, zero, history)
         # Owned by this block, which ends it before it returns; a TaskGroup here would wrap the caller's own errors in a group.
         running = asyncio.create_task(store.run())
         try:
@@ -100,6 +130,37 @@ async def open_postgres(url: str) -> AsyncGenerator["PostgresEventStore", None]:
         finally:
             await store.close()
             await running
+            await _last_mark(store)
+
+
+async def _prepared(pool: Any, history: History, *, to_write: bool) -> datetime:
+    """Bring the database to the newest schema; waits while the server starts, is full, or is upgraded by another process."""
+    wait = OpeningWait(history.marks.place)
+    while True:
+        try:
+            async with pool.acquire() as connection:
+                await migrate(connection, wait=wait)
+                await must_follow_own_clock(connection)
+                await history.begin(connection)
+                if to_write:
+                    await _try_to_write(connection)
+                return await _zero(connection)
+        except HELD_UP:
+            pause = wait.again()
+        await asyncio.sleep(pause)
+
+
+async def _try_to_write(connection: Any) -> None:
+    """Raise LockNotAvailableError if another program keeps a table locked against writes."""
+    async with connection.transaction():
+        await connection.execute(sql.LOCK_FOR_WRITES)
+
+
+async def _last_mark(store: "PostgresEventStore") -> None:
+    """Write down what was seen last; a server that does not answer is not waited for."""
+    with suppress(*LOST, asyncpg.PostgresError, RolledBack):
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await store.write_mark()
 
 
 async def _close(pool: Any) -> None:
@@ -116,6 +177,19 @@ async def _zero(connection: Any) -> datetime:
     return there - timedelta(seconds=(asked + time.monotonic()) / 2)
 
 
+async def _beat(connection: Any, row: WorkerRow, jobs: list[int]) -> set[int]:
+    await connection.execute(sql.HELLO, *row[:8], row.place, row.models, row.scope)
+    await connection.execute(sql.FORGET)
+    lost: set[int] = set()
+    if jobs:
+        await connection.execute(sql.BEAT, row.worker, jobs)
+        lost = {gone[0] for gone in await connection.fetch(sql.LOST, row.worker, jobs)}
+    # Last: all workers write the same row, and none should wait long for another.
+    await connection.execute(sql.ATTEND, [0] if row.roots is None else sorted(row.roots))
+    await connection.execute(sql.UNATTEND)
+    return lost
+
+
 async def _keep_session(_connection: Any) -> None:
     """Nothing we send changes a session, so none has to be cleaned: that saves a round trip per statement."""
 
@@ -123,8 +197,8 @@ async def _keep_session(_connection: Any) -> None:
 class PostgresEventStore:
     """Events, rows and ids in a PostgreSQL database; many processes on many machines may share it."""
 
-    def __init__(self, pool: Any, connect: Callable[[], Awaitable[Any]], zero: datetime) -> None:
-        self._pool, self._connect = pool, connect
+    def __init__(self, pool: Any, connect: Callable[[], Awaitable[Any]], zero: datetime, history: History) -> None:
+        self._pool, self._connect, self._history = pool, connect, history
         self._zero = zero
         """When our own monotonic clock, which nobody sets, stood at zero by the clock of the server."""
         self._waiting: list[_Request] = []
@@ -133,7 +207,17 @@ class PostgresEventStore:
         self._work = asyncio.Event()
         self._watched = asyncio.Event()
         self._bells: dict[str, set[asyncio.Event]] = {topic: set() for topic in CHANNELS}
-        self._closed = False
+        self._closed = self._announced = False
+
+    @property
+    def marks(self) -> Marks:
+        """The marks of this database."""
+        return self._history.marks
+
+    @property
+    def rollback(self) -> RolledBack | None:
+        """What was wrong with the store when it was opened, where that was not refused."""
+        return self._history.rollback
 
     async def new_ids(self, count: int) -> list[int]:
         """Numbers that nobody was given before, ascending."""
@@ -159,17 +243,24 @@ class PostgresEventStore:
         """Jobs for a worker."""
         limits = list(claim.queues.values())
         asked = (claim.worker, list(claim.queues), limits, claim.room, claim.signals, claim.lease_seconds, claim.fleet)
-        *jobs, (*_, seconds) = await self._fetch(sql.CLAIM, *asked)
+        if claim.roots is None:
+            found = await self._fetch(sql.CLAIM, *asked)
+        else:
+            found = await self._fetch(sql.CLAIM_OF, *asked, list(claim.roots))
+        *jobs, (*_, seconds) = found
         return Claimed([Taken(*row[:-1]) for row in jobs], seconds)
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
         """Say that a worker lives; those of its jobs that another has by now."""
-        await self._fetch(sql.HELLO, *row[:8], row.place, row.models)
-        await self._fetch(sql.FORGET)
-        if not jobs:
-            return set()
-        await self._fetch(sql.BEAT, row.worker, list(jobs))
-        return {lost[0] for lost in await self._fetch(sql.LOST, row.worker, list(jobs))}
+
+        async def whole(connection: Any) -> set[int]:
+            async with connection.transaction():
+                return await _beat(connection, row, list(jobs))
+
+        try:
+            return await self._patiently(whole)
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise translated(error) from error
 
     async def give_back(self, lease: Lease, delay_seconds: float) -> None:
         """Put a claimed job back into the queue; a newer one with its key gives way to it."""
@@ -234,6 +325,12 @@ class PostgresEventStore:
         except (*LOST, asyncpg.PostgresError) as error:
             raise translated(error) from error
 
+    async def write_mark(self) -> None:
+        """Look at the newest state and write it down."""
+        if self._history.used.is_set():
+            await self._use(self._history.check)
+            await asyncio.to_thread(self._history.write)
+
     async def close(self) -> None:
         """Accept nothing more; what was accepted is finished."""
         self._closed = True
@@ -242,7 +339,7 @@ class PostgresEventStore:
     async def run(self) -> None:
         """Commit and listen until the store is closed."""
         async with asyncio.TaskGroup() as workers:
-            helpers = [workers.create_task(self._listen_forever()), workers.create_task(self._keep_time())]
+            helpers = [workers.create_task(part) for part in (self._listen_forever(), self._keep_time(), self._keep_mark())]
             await asyncio.gather(*(self._commit_forever() for _ in range(COMMITS)))
             for helper in helpers:
                 helper.cancel()
@@ -271,9 +368,19 @@ class PostgresEventStore:
     async def _keep_time(self) -> None:
         """Look at the server's clock now and then: it may be set, and ours stands still while this machine sleeps."""
         while True:
-            await asyncio.sleep(SILENCE_SECONDS)
-            with suppress(*LOST, asyncpg.PostgresError):
+            await asyncio.sleep(CLOCK_SECONDS)
+            with suppress(*LOST, asyncpg.PostgresError, RolledBack):
                 self._zero = await self._use(_zero)
+
+    async def _keep_mark(self) -> None:
+        """See every second, while the store is used, that it has not gone back, and write its mark."""
+        while True:
+            await asyncio.sleep(KEEP_SECONDS)
+            await self._history.used.wait()
+            with suppress(*LOST, asyncpg.PostgresError, RolledBack):
+                await self._use(self._history.check)
+                self._history.used.clear()
+                await asyncio.to_thread(self._history.write)
 
     async def _listen(self) -> None:
         gone = asyncio.Event()
@@ -324,9 +431,10 @@ class PostgresEventStore:
     async def _commit(self, batch: list[_Request], looks: int = 3) -> None:
         try:
             arguments = packed([request.unit for request in batch])
-            fates: list[int] = await self._patiently(lambda connection: connection.fetchval(sql.COMMIT, *arguments))
+            fates = await self._patiently(lambda connection: self._history.commit(connection, arguments))
         except LOST as error:
-            lost = Unacknowledged(f"PostgreSQL did not answer for {PATIENCE_SECONDS:.0f} seconds: {_why(error)}.", hint="Try again.")
+            message = f"PostgreSQL did not answer for {PATIENCE_SECONDS:.0f} seconds: {_why(error)}."
+            lost = Unacknowledged(message, hint=UNKNOWN)
             return _settle(batch, [lost] * len(batch))
         except asyncpg.PostgresError as error:
             if isinstance(error, asyncpg.UniqueViolationError) and looks > 1:
@@ -337,12 +445,15 @@ class PostgresEventStore:
             for request in batch:
                 await self._commit([request])
             return None
+        except RolledBack as error:
+            return _settle(batch, [error] * len(batch))
         except Exception as error:  # noqa: BLE001 - the loop outlives any surprise, else every caller waits for ever
-            surprise = Unacknowledged(f"The commit ended in a surprise: {_why(error)}.", hint="Try again.")
+            surprise = Unacknowledged(f"The commit failed unexpectedly: {_why(error)}.", hint=UNKNOWN)
             return _settle(batch, [surprise] * len(batch))
         return _settle(batch, [None if fate in STORED else REFUSALS[fate]() for fate in fates])
 
     async def _fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        self._history.must_be_sound()
         try:
             return await self._patiently(lambda connection: connection.fetch(statement, *arguments))
         except (*LOST, asyncpg.PostgresError) as error:
@@ -350,16 +461,27 @@ class PostgresEventStore:
 
     async def _patiently(self, action: Callable[[Any], Awaitable[T]]) -> T:
         """Do it again while the server restarts; whatever we send can be sent twice."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_SECONDS
         pause = 0.02
-        while True:
-            try:
-                return await self._use(action)
-            except LOST:
-                if asyncio.get_running_loop().time() + pause > deadline:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 0.5)
+        announcement = loop.call_later(SAY_SECONDS, self._announce_wait)
+        try:
+            while True:
+                try:
+                    return await self._use(action)
+                except LOST:
+                    if loop.time() + pause > deadline:
+                        raise
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 0.5)
+        finally:
+            announcement.cancel()
+
+    def _announce_wait(self) -> None:
+        """Say once that PostgreSQL is waited for: it may be so again and again."""
+        if not self._announced:
+            self._announced = True
+            log.warning("Waiting for %s: the server does not answer, or another program has locked a table.", self._history.marks.place)
 
     async def _use(self, action: Callable[[Any], Awaitable[T]]) -> T:
         """Do something with a connection; one whose answer does not come, or is not waited for any more, is dropped.
@@ -392,12 +514,23 @@ class PostgresWatch:
 
 def translated(error: Exception) -> RemitError:
     """An error of the driver in remit's own terms; connection strings never show."""
+    if isinstance(error, asyncpg.LockNotAvailableError):
+        message = f"A table of PostgreSQL has been locked by another program for {PATIENCE_SECONDS:.0f} seconds."
+        return Busy(message, hint="Find the program that holds the lock, or try again.")
     if isinstance(error, asyncpg.IntegrityConstraintViolationError):
         return Internal(f"PostgreSQL refused a write: {_why(error)}.")
     return Unavailable(f"PostgreSQL cannot be used: {_why(error)}.", hint="Check the database URL and that the server runs.")
 
 
 def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer came in time"
+    if isinstance(error, asyncpg.LockNotAvailableError):
+        return "another program has locked a table"
+    if isinstance(error, FileNotFoundError | ConnectionError):
+        return "no server listens at this address"
+    if isinstance(error, asyncpg.ConnectionDoesNotExistError | asyncpg.InterfaceError):
+        return "the connection was lost"
     return f"{type(error).__name__}: {error}".rstrip(".: ") if isinstance(error, asyncpg.PostgresError | OSError) else type(error).__name__
 
 

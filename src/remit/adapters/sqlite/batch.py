@@ -19,8 +19,10 @@ class Batch:
     Nobody else can write in between.
     """
 
-    def __init__(self, connection: Any, units: Sequence[Unit]) -> None:
+    def __init__(self, connection: Any, units: Sequence[Unit], first_position: int | None = None) -> None:
         self._connection = connection
+        self._first_position = first_position
+        """Where the next event must stand, if that is not right after the last one."""
         streams = {int(append.stream) for unit in units for append in unit.appends if append.stream.isdigit()}
         self._versions: dict[str, int] = {str(task): version for task, version in self._fetch(sql.VERSIONS, streams)}
         self._holders: dict[int, str] = dict(self._fetch(sql.HOLDERS, {unit.lease.job for unit in units if unit.lease}))
@@ -92,10 +94,18 @@ class Batch:
 
     def _flush(self) -> None:
         if self._events:
-            self._connection.executemany(sql.INSERT_EVENT, self._events)
+            self._connection.executemany(sql.INSERT_EVENT, self._placed(self._events))
             self._events = []
         for table in self._rows:
             self._flush_rows(table)
+
+    def _placed(self, events: list[Stored]) -> list[Stored]:
+        """The events whose position follows from the one before; the first one is written here if it does not."""
+        if self._first_position is None:
+            return events
+        self._connection.execute(sql.INSERT_EVENT_AT, (self._first_position, *events[0]))
+        self._first_position = None
+        return events[1:]
 
     def _flush_rows(self, table: str) -> None:
         if rows := self._rows.get(table):
@@ -109,4 +119,4 @@ class Batch:
             self._connection.execute(sql.DROP_JOB, (key,))
         for job in unit.jobs:
             if job.if_needed_by_others is None or self._connection.execute(sql.NEEDED, (job.if_needed_by_others,)).fetchone()[0]:
-                self._connection.execute(sql.PUT_JOB, {"key": job.key, "queue": job.queue, "priority": job.priority, "at": job.at})
+                self._connection.execute(sql.PUT_JOB, {"key": job.key, "queue": job.queue, "priority": job.priority, "at": job.at, "root": job.root})

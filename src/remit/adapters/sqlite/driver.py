@@ -12,8 +12,11 @@ from remit.errors import Busy, Corrupt, Internal, RemitError, Unavailable
 SAFE = (3, 51, 3)
 """Older ones can corrupt a WAL file when several processes write (the WAL-reset bug)."""
 
-BUSY_SECONDS = 10.0
+BUSY_SECONDS = 30.0
+"""How long a write waits for other processes that write."""
 
+SAY_SECONDS = 1.0
+"""After how long the wait of a write is announced."""
 TURN_SECONDS = 0.001
 """How soon to look again for the lock of writers; SQLite looks ever more rarely itself, so the longest to wait are the last to get it."""
 
@@ -32,38 +35,57 @@ def newest() -> Any:
 sqlite3 = newest()
 
 
-def connect(path: Path | str, *, readonly: bool = False) -> Any:
-    """A connection in autocommit mode that waits for others instead of failing at once."""
+def connect(path: Path | str, *, readonly: bool = False, busy_seconds: float = BUSY_SECONDS) -> Any:
+    """Open an existing file in autocommit mode; waits for the locks of others for a while."""
     try:
-        if readonly:
-            uri = f"{Path(path).absolute().as_uri()}?mode=ro"
-            connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        else:
-            connection = sqlite3.connect(str(path), timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        mode = "ro" if readonly else "rw"  # neither creates a file
+        connection = sqlite3.connect(
+            f"{Path(path).absolute().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+        )
         connection.execute("PRAGMA foreign_keys=OFF")
     except sqlite3.Error as error:
         raise translated(error, path) from error
     return connection
 
 
-def patiently(action: Callable[[], object]) -> None:
-    """Do what needs a lock once nobody else has it, with a fair chance against others who want it; for a while."""
-    deadline = time.monotonic() + BUSY_SECONDS
+def patiently(action: Callable[[], object], say: Callable[[], None], began: float | None = None) -> None:
+    """Repeat what needs a lock until no other process has it, with a fair chance for all; a long wait is announced by `say`.
+
+    The wait is counted from `began` on, by the monotonic clock, or from now.
+    """
+    if began is None:
+        began = time.monotonic()
+    said = False
     while True:
         try:
             action()
         except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if not is_busy(error) or waited > BUSY_SECONDS:
                 raise
+            if waited >= SAY_SECONDS and not said:
+                said = True
+                say()
         else:
             return
         time.sleep(TURN_SECONDS)  # SQLite has nothing that one could wait for
 
 
+def is_busy(error: Exception) -> bool:
+    """True if another process holds a lock, so that the same call can succeed later."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    # SQLITE_PROTOCOL: a read lost too many races against processes that open or close the write-ahead log.
+    return name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")) or "locked" in str(error)
+
+
 def translated(error: Exception, path: Path | str) -> RemitError:
     """An error of the driver in remit's own terms."""
     text, name = str(error), getattr(error, "sqlite_errorname", "") or ""
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) or "locked" in text:
+    if is_busy(error):
         return Busy(f"{path} has been locked by another process for {BUSY_SECONDS:.0f} seconds.", hint="Try again.")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return Corrupt(f"{path} is damaged or is no remit database: {text}.", hint="Restore it from a backup or an export.")

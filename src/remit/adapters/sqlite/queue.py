@@ -7,7 +7,7 @@ the time of the store (`clock`).
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,17 +23,18 @@ def claim(connection: Any, asked: Claim, at: datetime) -> Claimed:
     """Jobs for a worker, in one transaction: nobody else can claim in between, so the limits are exact."""
     now = time.monotonic()
     connection.execute(sql.PROMOTE, {"now": instant(at)})
-    queues = json.dumps([SIGNALS, *asked.queues])
-    taken = [Taken(*row) for row in connection.execute(sql.SIGNALLED, {"queue": SIGNALS, "limit": asked.signals})]
-    expired = (Taken(*row) for row in connection.execute(sql.EXPIRED, {"now": now, "lease": asked.lease_seconds, "queues": queues}).fetchall())
+    ask = _Asking(asked)
+    taken = ask.signals(connection)
+    expired = ask.expired(connection, now)
     room = asked.room
     for job in expired:
         if job.queue == SIGNALS or room > 0:
             taken.append(job)
             room -= job.queue != SIGNALS
     if room > 0 and asked.queues:
-        taken += _runs(connection, asked, room)
-    connection.executemany(sql.TAKE, [(asked.worker, now, job.id) for job in taken])
+        taken += _runs(connection, ask, room)
+    claimed = {"worker": asked.worker, "now": now, "at": instant(at)}
+    connection.executemany(sql.TAKE, [{**claimed, "job": job.id} for job in taken])
     return Claimed([_with_task(connection, job) for job in taken], None if taken else next_in(connection, asked, at))
 
 
@@ -43,8 +44,56 @@ def _with_task(connection: Any, job: Taken) -> Taken:
     return job._replace(tries=job.tries + 1, head=head, document=document)
 
 
-def _runs(connection: Any, asked: Claim, room: int) -> list[Taken]:
+class _Asking:
+    """The statements of a claim: for all jobs, or for those of some trees."""
+
+    def __init__(self, asked: Claim) -> None:
+        self.asked = asked
+        self._scoped = asked.roots is not None
+        self._roots = {"roots": json.dumps(asked.roots)} if self._scoped else {}
+
+    def signals(self, connection: Any) -> list[Taken]:
+        """Signals that nobody holds."""
+        statement = sql.SIGNALLED_OF if self._scoped else sql.SIGNALLED
+        named = {"queue": SIGNALS, "limit": self.asked.signals, **self._roots}
+        return [Taken(*row) for row in connection.execute(statement, named)]
+
+    def expired(self, connection: Any, now: float) -> list[Taken]:
+        """Jobs whose holder has not been heard of for the time of a lease."""
+        statement = sql.EXPIRED_OF if self._scoped else sql.EXPIRED
+        queues = json.dumps([SIGNALS, *self.asked.queues])
+        named = {"now": now, "lease": self.asked.lease_seconds, "queues": queues, **self._roots}
+        return [Taken(*row) for row in connection.execute(statement, named).fetchall()]
+
+    def runs(self, connection: Any, queues: Sequence[str], room: int) -> Iterable[Any]:
+        """Rows of runs that nobody holds, the most urgent first."""
+        if self._scoped:
+            most = -1 if any(self.asked.queues.values()) else room  # a limit may pass over any number of them
+            yield from connection.execute(sql.QUEUED_OF, {"queues": json.dumps(queues), "room": most, **self._roots})
+        else:
+            yield from connection.execute(sql.QUEUED, {"queues": json.dumps(queues)})
+
+    def next_in(self, connection: Any, now: datetime) -> float | None:
+        """Seconds until a job is ready, due, or left by the dead; without room only signals count."""
+        ready, next_at, next_beat = _LOOKS_OF if self._scoped else _LOOKS
+        wanted = {"queues": json.dumps([SIGNALS, *(self.asked.queues if self.asked.room else ())]), **self._roots}
+        if connection.execute(ready, wanted).fetchone()[0]:
+            return 0.0
+        waits: list[float] = []
+        if at := connection.execute(next_at, wanted).fetchone()[0]:
+            waits.append((datetime.fromisoformat(at) - now).total_seconds())
+        if (oldest := connection.execute(next_beat, wanted).fetchone()[0]) is not None:
+            waits.append(oldest + self.asked.lease_seconds - time.monotonic())
+        return max(0.0, min(waits)) if waits else None
+
+
+_LOOKS = (sql.READY, sql.NEXT_AT, sql.NEXT_BEAT)
+_LOOKS_OF = (sql.READY_OF, sql.NEXT_AT_OF, sql.NEXT_BEAT_OF)
+
+
+def _runs(connection: Any, ask: _Asking, room: int) -> list[Taken]:
     """The most urgent runs that no limit stands against."""
+    asked = ask.asked
     left: dict[str, int] = {}
     if asked.fleet or any(asked.queues.values()):
         claimed: dict[str, int] = dict(connection.execute(sql.CLAIMED).fetchall())
@@ -53,7 +102,7 @@ def _runs(connection: Any, asked: Claim, room: int) -> list[Taken]:
             room = min(room, asked.fleet - sum(count for queue, count in claimed.items() if queue != SIGNALS))
     taken: list[Taken] = []
     free = [queue for queue in asked.queues if left.get(queue, 1) > 0]
-    for row in connection.execute(sql.QUEUED, {"queues": json.dumps(free)}):
+    for row in ask.runs(connection, free, max(room, 0)):
         if len(taken) >= room:
             break
         job = Taken(*row)
@@ -65,12 +114,15 @@ def _runs(connection: Any, asked: Claim, room: int) -> list[Taken]:
     return taken
 
 
-def beat(connection: Any, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
+def beat(connection: Any, row: WorkerRow, jobs: Sequence[int], at: datetime) -> set[int]:
     """Renew a worker's leases; those that another has by now."""
     now = time.monotonic()
-    connection.execute(sql.HELLO, (*row[:8], now, row.place, row.models))
+    connection.execute(sql.HELLO, (*row[:8], now, row.place, row.models, row.scope))
     connection.execute(sql.FORGET, {"now": now, "age": FORGET_SECONDS})
-    named = {"now": now, "worker": row.worker, "jobs": json.dumps(list(jobs))}
+    attended = (0,) if row.roots is None else row.roots
+    connection.execute(sql.ATTEND, {"at": instant(at), "roots": json.dumps(attended)})
+    connection.execute(sql.UNATTEND)
+    named = {"now": now, "at": instant(at), "worker": row.worker, "jobs": json.dumps(list(jobs))}
     connection.execute(sql.BEAT, named)
     return {lost[0] for lost in connection.execute(sql.LOST, named).fetchall()}
 
@@ -95,15 +147,7 @@ def busy(connection: Any, now: datetime) -> bool:
 
 def next_in(connection: Any, asked: Claim, now: datetime) -> float | None:
     """Seconds until a job is ready, due, or left by the dead; without room only signals count."""
-    wanted = {"queues": json.dumps([SIGNALS, *(asked.queues if asked.room else ())])}
-    if connection.execute(sql.READY, wanted).fetchone()[0]:
-        return 0.0
-    waits: list[float] = []
-    if at := connection.execute(sql.NEXT_AT, wanted).fetchone()[0]:
-        waits.append((datetime.fromisoformat(at) - now).total_seconds())
-    if (oldest := connection.execute(sql.NEXT_BEAT, wanted).fetchone()[0]) is not None:
-        waits.append(oldest + asked.lease_seconds - time.monotonic())
-    return max(0.0, min(waits)) if waits else None
+    return _Asking(asked).next_in(connection, now)
 
 
 def workers(connection: Any) -> list[WorkerRow]:

@@ -6,22 +6,32 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from remit.adapters.sqlite import sql
-from remit.adapters.sqlite.driver import connect, sqlite3, translated
+from remit.adapters.sqlite.driver import BUSY_SECONDS, connect, sqlite3, translated
+from remit.adapters.sqlite.file import DatabaseFile
+from remit.adapters.sqlite.history import foreign_log, found_rollback, marks_of
 from remit.adapters.sqlite.schema import must_be_current
-from remit.errors import NotFound
+from remit.errors import NotFound, RolledBack
 
 T = TypeVar("T")
 
 
 class SqliteReader:
-    """Answers the named queries on a connection of its own; a writer never blocks it."""
+    """Answers the named queries on a connection of its own; a writer never blocks it.
 
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+    Opening does not wait for others: Busy if another process is just making the file.
+    """
+
+    def __init__(self, path: Path | str, file: DatabaseFile | None = None, lost: Callable[[], object] = bool) -> None:
+        self.path, self._file, self._lost = Path(path), file, lost
         if not self.path.exists():
             raise NotFound(f"There is no database {self.path}.", hint="Create a task first.")
-        self._connection = connect(self.path, readonly=True)
+        if file is None:
+            _must_fit_its_log(self.path)
+        self._connection = connect(self.path, readonly=True, busy_seconds=0)
         must_be_current(self._connection, self.path)
+        if file is None:
+            self._must_not_have_gone_back()
+        self._connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000:.0f}")
 
     def select(self, query: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """The rows of a named query."""
@@ -38,6 +48,7 @@ class SqliteReader:
 
     def look(self, question: Callable[[Any], T]) -> T:
         """The answer to a question that needs more than one statement."""
+        self._check()
         try:
             return question(self._connection)
         except sqlite3.Error as error:
@@ -47,9 +58,37 @@ class SqliteReader:
         """Let go of the file."""
         self._connection.close()
 
+    def _check(self) -> None:
+        """Refuse to read from a file that was replaced."""
+        if self._file is not None:
+            try:
+                self._file.check()
+            except RolledBack:
+                self._lost()
+                raise
+
+    def _must_not_have_gone_back(self) -> None:
+        try:
+            _, error = found_rollback(self._connection, marks_of(self.path))
+        except sqlite3.OperationalError:  # of an older version, which had no marks
+            return
+        if error is not None:
+            raise error
+
     def _fetch(self, statement: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        self._check()
         try:
             rows: list[tuple[Any, ...]] = self._connection.execute(statement, params).fetchall()
         except sqlite3.Error as error:
             raise translated(error, self.path) from error
         return rows
+
+
+def _must_fit_its_log(path: Path) -> None:
+    file = DatabaseFile(path)
+    try:
+        found = foreign_log(path, file, marks_of(path))
+    finally:
+        file.close()
+    if found is not None:
+        raise found[1]

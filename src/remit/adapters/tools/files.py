@@ -1,11 +1,13 @@
 """LS, Glob, Read, Write, Edit and MultiEdit."""
 
+from base64 import b64encode
 from collections.abc import Sequence
 
 from remit.adapters.tools.glob import GlobPattern
 from remit.adapters.tools.paths import Content, Workspace
 from remit.adapters.tools.stop import Stop
 from remit.adapters.tools.text import decoded, is_binary, shown
+from remit.domain.media import MAX_MEDIA, PDF, Media, media_type
 from remit.domain.tool import LS, MAX_OUTPUT, Change, Edit, Glob, MultiEdit, Read, ToolOutcome, Write, clip
 from remit.errors import invalid
 
@@ -13,6 +15,7 @@ MAX_LINE = 2000
 MAX_FOUND = 1000
 MAX_SEEN = 500_000
 NOT_SEARCHED = ".git"
+PDF_HINT = " If you can run commands, a program such as pdftotext gives you its text."
 
 
 class Files:
@@ -56,6 +59,25 @@ class Files:
         if call.offset > len(lines):
             raise invalid("offset", f"is {call.offset:,}", f"at most {len(lines):,}, the number of lines of this file")
         return _numbered(lines, call.offset, min(call.offset - 1 + call.limit, len(lines)))
+
+    def read_media(self, path: str, *, takes_media: bool) -> ToolOutcome:
+        """An image or a PDF, or why it is not shown."""
+        name = shown(path)[:60]
+        content = self._workspace.read(path, "file_path")
+        kind, size = media_type(content.data), len(content.data)
+        if kind is None:
+            expected = "a PNG, JPEG, GIF, WebP or PDF file"
+            raise invalid("file_path", f"{name!r} is not a readable image or PDF", expected)
+        noun, article = ("PDF", "a") if kind == PDF else ("image", "an")
+        if not takes_media:
+            blind = f"{name} is {article} {noun} ({kind}, {size:,} bytes). "
+            blind += f"This model cannot see {noun}s."
+            return ToolOutcome(blind + (PDF_HINT if kind == PDF else ""), is_error=True)
+        if size > MAX_MEDIA:
+            found = f"{name!r} is {article} {noun} of {size:,} bytes"
+            raise invalid("file_path", found, f"one of at most {MAX_MEDIA:,} bytes")
+        media = Media(kind, b64encode(content.data).decode())
+        return ToolOutcome(f"{name} ({kind}, {size:,} bytes)", media=media)
 
     def write(self, call: Write, stop: Stop) -> ToolOutcome:
         """A file with this content."""

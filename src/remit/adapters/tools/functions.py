@@ -9,6 +9,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from remit.adapters.tools.stop import Halted
+from remit.domain.counting import in_seconds
 from remit.domain.output import Files, Sought
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec, clip
 from remit.errors import invalid
@@ -75,7 +76,8 @@ class WithFunctions:
     async def call(self, call: ToolCallRequest) -> ToolOutcome:
         """Do one call, if it is granted."""
         if call.tool not in self._functions or call.tool not in call.granted:
-            return await self._host.call(call)
+            own = [name for name in self._functions if name in call.granted]
+            return await self._host.call(call._replace(operations=(*own, *call.operations)))
         function, spec = self._functions[call.tool]
         if problem := _problem(spec, call.arguments):
             return ToolOutcome(problem, is_error=True)
@@ -87,7 +89,7 @@ class WithFunctions:
             return ToolOutcome(f"{call.tool} was told to stop before it was done.", is_error=True)
         except Exception as error:  # noqa: BLE001 - whatever somebody's function does becomes an outcome for the model
             if clock.expired():
-                return ToolOutcome(f"{call.tool} was stopped after {call.deadline_seconds:g} seconds.", is_error=True)
+                return ToolOutcome(f"{call.tool} was stopped after {in_seconds(call.deadline_seconds)}.", is_error=True)
             return ToolOutcome(f"{call.tool} failed: {type(error).__name__}: {error}", is_error=True)
         return clip(found if isinstance(found, str) else _text(found), "Ask for less.")
 

@@ -58,6 +58,8 @@ class Entry(NamedTuple):
     kind: str
     """`folder`, `file`, `link`, or `other` for what cannot be read as a file."""
     target: str = ""
+    size: int = 0
+    """How many bytes a file has."""
 
 
 class Workspace:
@@ -90,7 +92,9 @@ class Workspace:
             _must_be_file(status, field, path)
             if status.st_size > limit:
                 raise invalid(
-                    field, f"is {status.st_size:,} bytes large", f"a file of at most {limit:,} bytes; search it with Grep or cut it with Bash"
+                    field,
+                    f"is {status.st_size:,} bytes large",
+                    f"a file of at most {limit:,} bytes; if you have Bash, use it to search or cut the file",
                 )
             with os.fdopen(fd, "rb", closefd=False) as file:
                 data = file.read(limit + 1)
@@ -161,6 +165,8 @@ class Workspace:
                 raise invalid(field, f"{describe(path)} was changed by somebody else meanwhile", "the file as it was read; read it again")
             _replace(folder, parts[-1], data, before, check)
             return before is None
+        except FileNotFoundError as error:  # its folder was removed by another program
+            raise _refusal(error, field, path) from None
         finally:
             os.close(folder)
 
@@ -294,8 +300,18 @@ def _entries(fd: int) -> Iterator[Entry]:
                     yield Entry(item.name, "link", os.readlink(item.name, dir_fd=fd))
             elif item.is_dir(follow_symlinks=False):
                 yield Entry(item.name, "folder")
+            elif item.is_file(follow_symlinks=False):
+                yield Entry(item.name, "file", size=_size(item))
             else:
-                yield Entry(item.name, "file" if item.is_file(follow_symlinks=False) else "other")
+                yield Entry(item.name, "other")
+
+
+def _size(item: os.DirEntry[str]) -> int:
+    """The bytes of a file; 0 if it is gone or its folder does not let it be looked at."""
+    try:
+        return item.stat(follow_symlinks=False).st_size
+    except OSError:
+        return 0
 
 
 def _times(folder: int, entry: Entry) -> str:

@@ -78,11 +78,14 @@ class Runner:
 
     async def close(self) -> None:
         """End the program; keepers see that it is gone and end what is left."""
-        if self._link:
-            self._link.close()
-        if self._program:
-            await asyncio.to_thread(self._program.wait)
+        program, link = self._program, self._link
         self._program = self._link = None
+        if link:
+            link.close()
+        if program:
+            # A canceled caller must not leave a process behind that nobody waits for.
+            ended = asyncio.get_running_loop().run_in_executor(None, program.wait)
+            await asyncio.shield(ended)
 
     @asynccontextmanager
     async def _started(self, command: Command, mark: str) -> AsyncGenerator[tuple[asyncio.StreamReader, socket.socket, asyncio.StreamReader], None]:

@@ -1,4 +1,4 @@
-"""A namespace of its own for a command: a fresh root, the workspace, no network, no way out."""
+"""A namespace of its own for a command: a fresh root, the workspace, no network unless granted."""
 
 import os
 import stat
@@ -16,6 +16,7 @@ SETTINGS = (
     "/etc/passwd",
     "/etc/ssl/certs",
 )
+NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/ca-certificates", "/etc/pki")
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin", "HOME": "/tmp", "LANG": "C.UTF-8", "TERM": "dumb"}  # noqa: S108 - fresh in the sandbox
 
 
@@ -28,11 +29,19 @@ def sandboxed(
     writable: bool = True,
     nested: bool = False,
     tools: Mapping[str, str] | None = None,
+    readable: Sequence[str] = (),
+    masked: Sequence[str] = (),
+    network: bool = False,
 ) -> list[str]:
-    """The command line that runs `argv` in the workspace and nowhere else; `tools` are programs to show, by the path they get inside."""
+    """The command line that runs `argv` in the workspace and nowhere else.
+
+    `tools` are programs to show, by the path they get inside. `readable` is shown read-only, and
+    what is `masked` in it is not.
+    """
     return [
         bwrap,
         "--unshare-all",
+        *(["--share-net"] if network else []),
         *([] if nested else ["--unshare-user", "--disable-userns"]),
         "--die-with-parent",
         "--new-session",
@@ -44,6 +53,9 @@ def sandboxed(
         *("--size", str(TMPFS_BYTES), "--tmpfs", "/tmp"),  # noqa: S108 - fresh in the sandbox
         *("--size", str(TMPFS_BYTES), "--tmpfs", "/dev/shm"),  # noqa: S108 - fresh in the sandbox
         *(word for inside, outside in (tools or {}).items() for word in ("--ro-bind", outside, inside)),
+        *(word for path in readable for word in ("--ro-bind", path, path)),
+        *(word for path in masked for word in _mask(path)),
+        *(_bound(NETWORK) if network else []),
         *_workspace(workspace, writable=writable),
         *("--remount-ro", "/dev", "--remount-ro", "/"),
         *("--chdir", str(workspace)),
@@ -59,10 +71,19 @@ def _system() -> list[str]:
             words += ["--symlink", os.readlink(path), path]  # noqa: PTH115 - a Path would lose a trailing dot or slash
         elif Path(path).is_dir():
             words += ["--ro-bind", path, path]
-    for path in SETTINGS:
-        if Path(path).exists():
-            words += ["--ro-bind", path, path]
-    return words
+    return words + _bound(SETTINGS)
+
+
+def _bound(paths: Sequence[str]) -> list[str]:
+    """What is there of some paths, read-only."""
+    return [word for path in paths if Path(path).exists() for word in ("--ro-bind", path, path)]
+
+
+def _mask(path: str) -> tuple[str, ...]:
+    """Nothing in the place of a file or a folder."""
+    if Path(path).is_dir():
+        return ("--perms", "0555", "--size", "4096", "--tmpfs", path, "--remount-ro", path)
+    return ("--ro-bind", "/dev/null", path)
 
 
 def _workspace(workspace: Path, *, writable: bool) -> list[str]:

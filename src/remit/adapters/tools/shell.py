@@ -10,6 +10,8 @@ from remit.adapters.tools.process import Command, Finished, Runner
 from remit.adapters.tools.sandbox import ENVIRONMENT, sandboxed
 from remit.adapters.tools.stop import Halted, Stop
 from remit.adapters.tools.text import decoded
+from remit.adapters.tools.toolchains import Toolchains
+from remit.domain.counting import in_seconds
 from remit.domain.tool import MAX_OUTPUT, Bash, Signal, ToolOutcome
 
 PROBE_SECONDS = 5.0
@@ -33,21 +35,40 @@ class Box(NamedTuple):
 class Shell:
     """Runs commands in the sandbox; without one only if the operator has said so."""
 
-    def __init__(self, workspace: Workspace, runner: Runner, bwrap: str | None, *, allow_unsandboxed: bool) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        runner: Runner,
+        bwrap: str | None,
+        *,
+        allow_unsandboxed: bool,
+        toolchains: Toolchains,
+    ) -> None:
         self._workspace, self._runner, self._bwrap, self._allow = workspace, runner, bwrap, allow_unsandboxed
+        self._toolchains = toolchains
         self._box: Box | None = None
 
     async def bash(self, call: Bash, stop: Stop) -> ToolOutcome:
         """What a command wrote, and how it ended."""
         if refusal := await self.refusal(stop.cancel):
-            return ToolOutcome(refusal, is_error=True)
+            return ToolOutcome(refusal, is_error=True, denied=True)
         box = await self.box(stop.cancel)
         argv = [_program(), "-c", call.command]
         seconds = min(call.timeout / 1000, stop.left())
+        env = self._toolchains.environment()
         if box.bwrap:
-            argv = sandboxed(box.bwrap, self._workspace.root, argv, nested=box.nested)
+            argv = sandboxed(
+                box.bwrap,
+                self._workspace.root,
+                argv,
+                env,
+                nested=box.nested,
+                readable=self._toolchains.folders,
+                masked=self._toolchains.masked(),
+                network=self._toolchains.network,
+            )
         # A bubblewrap that is installed setuid could not start without privileges; it drops them itself.
-        command = Command(argv, self._workspace.fd, ENVIRONMENT, seconds, no_new_privileges=not box.bwrap)
+        command = Command(argv, self._workspace.fd, env, seconds, no_new_privileges=not box.bwrap)
         return _outcome(await self._runner.run(command, stop.cancel), seconds)
 
     async def refusal(self, cancel: Signal, *, in_doubt: bool = True) -> str:
@@ -101,7 +122,7 @@ def _ending(done: Finished, seconds: float) -> str:
         case "ended":
             return f"[Exit code {done.code}]" if done.code else ""
         case "timeout":
-            return f"[Stopped after {seconds:g} seconds, with everything it had started. A longer timeout can be given, in milliseconds.]"
+            return f"[Stopped after {in_seconds(seconds)}, with everything it had started. A longer timeout can be given, in milliseconds.]"
         case "canceled":
             return "[Canceled; everything it had started was ended.]"
         case "flood":

@@ -1,7 +1,10 @@
 """What a command of the command line is: a row with a name, arguments, what it does and how the answer is shown."""
 
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property
+from shlex import quote
 from typing import Any, Literal, NamedTuple
 
 from remit.errors import RemitError
@@ -38,9 +41,17 @@ class Session:
         """Carry out an operation of the catalogue."""
         return self.host.call(operation, fields)
 
-    def unattended(self) -> bool:
-        """True if there is nobody who would work on tasks."""
-        return self.host.unattended()
+    def unattended(self, task_id: str) -> bool:
+        """True if no live worker works on a task."""
+        return self.host.unattended(task_id)
+
+    @property
+    def worker_command(self) -> str:
+        """The command that starts a worker for the same workspace."""
+        if self._options.get("database_url"):
+            return "remit worker (with the same --database-url)"
+        workspace = self._options.get("workspace")
+        return f"remit worker --workspace {quote(str(workspace))}" if workspace else "remit worker"
 
 
 def verbatim(value: str, _name: str) -> Any:
@@ -86,6 +97,21 @@ def as_given(_session: Session, fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
+def stopped(_session: Session, _fields: dict[str, Any]) -> None:
+    """Say that an interrupted command has stopped; it may have changed something before."""
+    say_stopped("Stopped.")
+
+
+class Told(KeyboardInterrupt):
+    """Ctrl-C of which the user was told what it stopped."""
+
+
+def say_stopped(words: str) -> None:
+    """Say on standard error that a command has stopped."""
+    with suppress(OSError):
+        sys.stderr.write(f"{words}\n")
+
+
 class Command(NamedTuple):
     """One command: `act` is an operation of the catalogue, or what is done instead; `prepare` makes of the fields what it takes."""
 
@@ -98,3 +124,5 @@ class Command(NamedTuple):
     data: bool = True
     code: Callable[[Result], int] = fine
     prepare: Prepare = as_given
+    interrupted: Callable[[Session, dict[str, Any]], None] = stopped
+    """Says after Ctrl-C what is true then."""

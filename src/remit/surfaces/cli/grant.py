@@ -19,9 +19,11 @@ def added(field: str, default: str | None = None, *, anywhere: bool = False) -> 
         if "allow" not in fields.get("tools", {}):
             return fields
         names = [_meant(name) for name in fields["tools"]["allow"]]
+        if not names:
+            raise invalid("--allow", "names no tool", "names of tools between commas, such as Edit,Bash")
         agent = fields.get(field, default)
         if agent is None:
-            raise invalid("--allow", "is given without an agent whose tools it adds to", f"--{field} as well")
+            raise invalid("--allow", "adds to the tools of an agent, and no agent is named", f"--{field} as well")
         if anywhere:
             session.host.make_workspace()
         try:
@@ -30,9 +32,23 @@ def added(field: str, default: str | None = None, *, anywhere: bool = False) -> 
             return fields  # the operation says itself what is wrong with the agent
         _must_be_possible(found, names)
         _tell_unknown(found, names)
+        if _says_nothing(names, found["tools"]):
+            others = {key: value for key, value in fields["tools"].items() if key != "allow"}
+            return fields | {"tools": others}
         return fields | {"tools": fields["tools"] | {"allow": list(dict.fromkeys([*found["tools"], *names]))}}
 
     return prepare
+
+
+def _says_nothing(names: list[str], own: list[str]) -> bool:
+    """True if an agent that may write by itself has these tools, and none of them writes.
+
+    A list of all its tools would look as if the call had asked for the writing ones.
+    """
+    from remit.domain.agent import WRITING
+
+    writing = {*WRITING} & {*own}
+    return bool(writing) and {*names} <= {*own} - writing
 
 
 def _meant(name: str) -> str:
@@ -48,7 +64,7 @@ def _meant(name: str) -> str:
         return found
     ours = {tool.lower(): tool for tool in TOOLS}
     if close := get_close_matches(name.lower(), ours, n=1, cutoff=ALIKE):
-        raise invalid("--allow", f"names {name!r}, which is no tool", f"{ours[close[0]]}, perhaps")
+        raise invalid("--allow", f"unknown tool {name!r}", f"Did you mean {ours[close[0]]}?")
     check(ToolName, name, "--allow")
     return name
 
@@ -57,7 +73,7 @@ def _tell_unknown(agent: Result, names: list[str]) -> None:
     from remit.domain.agent import TOOLS
 
     if others := [name for name in names if name not in TOOLS and name not in agent["tools"]]:
-        told = f"{', '.join(others)}: no tool of remit's own; it is there only where workers have a function of that name."
+        told = f"{', '.join(others)}: not a built-in tool; it works only where workers have a function of that name."
         sys.stderr.write(f"{display_line(told)}\n")
 
 
@@ -69,6 +85,6 @@ def _must_be_possible(agent: Result, names: list[str]) -> None:
     possible = may_use(who, names)
     if beyond := [name for name in names if name not in possible]:
         banned = set(beyond) <= set(who.disallowed_tools)
-        why = "its file bans" if banned else "it is read-only, whatever anybody grants, and cannot have"
+        why = "its file bans that" if banned else "it is read-only, whatever is granted"
         expected = "other tools, or another agent" if banned else f"some of {', '.join(READING)}, or another agent"
-        raise invalid("--allow", f"is for {who.id}, but {why} {', '.join(beyond)}", expected)
+        raise invalid("--allow", f"names {', '.join(beyond)}, which {who.id} cannot have: {why}", expected)

@@ -4,6 +4,7 @@ from remit.surfaces.cli import act, page, read, show
 from remit.surfaces.cli.command import Argument, Command
 from remit.surfaces.cli.grant import added
 from remit.surfaces.cli.hook import hook
+from remit.surfaces.cli.owner import checked_owner
 
 Arguments = tuple[Argument, ...]
 
@@ -33,6 +34,13 @@ COMMON: Arguments = (
 """Where to find the tasks: taken before and after every command."""
 JSON = Argument("--json", "json", "print JSON: exactly what the operation returns", switch=True)
 
+_ALL = Argument("--all", "all", "meanwhile also work on unfinished tasks of others (else: only on this work), where no worker is alive", switch=True)
+_TOOLS = "core, standard (the default), all, or names with commas between them"
+_LOGGING = (
+    Argument("-v", "verbose", "log more: updates that were delivered, subtasks that settled", switch=True),
+    Argument("-q", "quiet", "log only warnings and errors", switch=True),
+    Argument("--log-format", "log_format", "how to log: text, or json for one object a line (text; REMIT_LOG_FORMAT)", metavar="FORMAT"),
+)
 _TASK = Argument("TASK", "task_id", "the task: 42, #42 or its uid")
 _SESSION = Argument("SESSION", "session_id", "the session")
 _PAGE = (
@@ -61,12 +69,13 @@ _BRIEF = (
     Argument("--guide", "tsgs", "a guide to link; repeatable", metavar="GUIDE", many="list"),
     *_TRAITS,
     Argument("--model", "model", "main, light, or provider:name", metavar="MODEL"),
+    Argument("--effort", "effort", "how much its model thinks: none, low, medium or high", metavar="EFFORT"),
     Argument("--allow", "tools.allow", "tools it gets beside those of its agent, between commas, such as Edit,Bash", read.names, "TOOLS"),
     Argument("--deny", "tools.deny", "tools it may not use, between commas", read.names, "TOOLS"),
     Argument("--explicit", "completion", "only complete ends it, not a run's last message", switch="explicit"),
     Argument("--draft", "status", "keep it from being worked on", switch="draft"),
     Argument("--not-before", "schedule.not_before", "when it may start, such as 2030-01-31T08:00:00Z", metavar="INSTANT"),
-    Argument("--cron", "schedule.cron", "when it starts again: five cron fields", metavar="FIELDS"),
+    Argument("--cron", "schedule.cron", "when it starts, the first time and again: five cron fields", metavar="FIELDS"),
     Argument("--channel", "channel", "where its conversation lives", metavar="NAME"),
     Argument("--session", "session_id", "the outside session that will work on it", metavar="SESSION"),
     Argument("--parent-session", "parent_session", "the session of whoever creates it", metavar="SESSION"),
@@ -99,6 +108,7 @@ _TASKS = (
             *_PAGE,
         ),
         "remit task list --status waiting",
+        prepare=checked_owner,
     ),
     Command("task show", "Show a whole task, active or ended.", "get_task", page.task, (_TASK,), "remit task show 3"),
     Command(
@@ -144,7 +154,14 @@ _TASKS = (
         show.canceled,
         (_TASK, Argument("--message", "message", f"why: {TEXT}", read.text, "TEXT")),
     ),
-    Command("task run", "Run a task now instead of at the next tick; where no worker is alive, in this command.", act.run_task, show.woken, (_TASK,)),
+    Command(
+        "task run",
+        "Run a task now and wait until it ends or waits; in this process if no worker works on it.",
+        act.run_task,
+        show.woken,
+        (_TASK, _ALL),
+        code=act.exit_code,
+    ),
     Command("task pause", "Hold a task; it keeps its place.", "pause_task", show.changed("Paused"), (_TASK,)),
     Command("task resume", "Let a paused task go on.", "resume_task", show.changed("Resumed"), (_TASK,)),
     Command("task rerun", "Do an ended task again, as a new task.", "rerun_task", show.changed("Created"), (_TASK,)),
@@ -181,17 +198,24 @@ _TASKS = (
     Command(
         "task subtask",
         "Create a subtask, for a step of the plan if one is named.",
-        "create_subtask",
+        act.subtask,
         show.changed("Created"),
         (
             _TASK._replace(help="the parent task"),
             Argument("TITLE", "title", "a clear, actionable label"),
             Argument("OWNER", "owner", "the agent that does it"),
             Argument("--for-step", "step_index", "the parent's step it carries out (from 0)", read.number, "INDEX"),
-            Argument("--wait", "wait", "wake: its end wakes the parent; none: it does not", metavar="HOW", choices=("wake", "block", "none")),
+            Argument(
+                "--wait",
+                "wait",
+                "wake: its end wakes the parent; block: this command also waits for its end; none: neither",
+                metavar="HOW",
+                choices=("wake", "block", "none"),
+            ),
             *_BRIEF,
         ),
         'remit task subtask 3 "Look around" explore --for-step 0',
+        code=act.exit_code,
         prepare=added("owner"),
     ),
     Command(
@@ -225,8 +249,8 @@ _TASKS = (
     Command(
         "task message",
         "Say something to the agent of a task.",
-        "send_message",
-        show.said("Sent", "=update_id", "- it is read", "=delivery"),
+        act.message,
+        show.said("Sent", "=update_id", "to be read", "=delivery"),
         (_TASK, Argument("TEXT", "message", TEXT, read.text)),
     ),
     Command("task history", "List ended tasks, the latest first.", "list_history", show.tasks("No task has ended yet."), _PAGE),
@@ -246,15 +270,15 @@ _TASKS = (
     ),
     Command(
         "task result",
-        "Show what came of a delegated task, or how it stands.",
-        "task_output",
+        "Show the result of a task, or how it stands.",
+        act.result,
         page.delegated,
         (
             _TASK,
             Argument("--wait", "wait_seconds", "wait so many seconds for its end", read.number, "N"),
             Argument("--offset", "offset", "leave out so many characters of the result", read.number, "N"),
         ),
-        code=act.delegated,
+        code=act.exit_code,
     ),
     Command(
         "task updates",
@@ -272,28 +296,40 @@ _TASKS = (
             _TASK._replace(help="only this task; the exit code tells how it ended", optional=True),
             Argument("--after", "after", "begin after this position of an event", metavar="POSITION"),
         ),
-        code=act.ending,
+        code=act.exit_code,
+        interrupted=act.left_watching,
     ),
 )
 
 _WORK = (
     Argument("--agent", "subagent_type", "who does it (general); 'remit agents list' shows all", metavar="AGENT"),
     Argument("--model", "model", "main, light, or provider:name", metavar="MODEL"),
+    Argument("--effort", "effort", "how much its model thinks: none, low, medium or high", metavar="EFFORT"),
     Argument("--allow", "tools.allow", "tools it gets beside its own, between commas, such as Edit,Bash", read.names, "TOOLS"),
     Argument("--timeout", "timeout_seconds", "seconds it may work (120)", read.number, "N"),
     Argument("--cache", "cache", "take the result of an identical read-only task if there is one", switch=True),
 )
 
 _OTHERS = (
-    Command("init", "Make a workspace in this folder.", act.init, show.said("Workspace", "=workspace")),
+    Command(
+        "init",
+        "Make a workspace in this folder.",
+        act.init,
+        show.workspace,
+        (
+            Argument("--allow-edits", "allow_edits", "let build and general change files here and run sandboxed commands", switch=True),
+            Argument("--no-allow-edits", "no_allow_edits", "let them only read, and do not ask", switch=True),
+        ),
+        "remit init --allow-edits",
+    ),
     Command(
         "run",
         "Hand a piece of work to a sub-agent and wait for what comes of it.",
         act.run,
         page.delegated,
-        (Argument("OBJECTIVE", "objective", f"what to do: {TEXT}", read.text), *_WORK),
+        (Argument("OBJECTIVE", "objective", f"what to do: {TEXT}", read.text), *_WORK, _ALL),
         'remit run "Where is the retry policy defined?" --agent explore',
-        code=act.delegated,
+        code=act.exit_code,
         prepare=added("subagent_type", "general", anywhere=True),
     ),
     Command(
@@ -304,9 +340,10 @@ _OTHERS = (
         (
             Argument("FILE", "tasks", "the file, on each line an objective or a JSON object; - for standard input", read.path),
             _WORK[3]._replace(help="seconds each may work (120)"),
+            _ALL,
         ),
         """echo '{"objective": "Where are errors handled?", "subagent_type": "explore"}' | remit parallel -""",
-        code=act.delegated,
+        code=act.exit_code,
     ),
     Command("ready", "List tasks that could start now, the most urgent first.", "list_ready", show.tasks("Nothing could start now."), _PAGE),
     Command("inbox", "Show what needs you: open questions, and how to answer them.", "list_interactions", page.inbox, _PAGE),
@@ -365,10 +402,10 @@ _OTHERS = (
         show.said("Answered."),
         (
             Argument("QUESTION", "ref", "the question, such as 3-q1; or a task, for its one open question"),
-            Argument("ANSWER", "answer", TEXT, read.text, optional=True),
-            Argument("--option", "option", "instead of a text: the option with this number", read.number, "N"),
+            Argument("ANSWER", "answer", f"the number of an option, or the answer: {TEXT}", read.text, optional=True),
+            Argument("--option", "option", "instead of an answer: the option with this number", read.number, "N"),
         ),
-        "remit interact respond 3-q1 --option 1",
+        "remit interact respond 3-q1 1",
     ),
     Command(
         "serve",
@@ -381,6 +418,8 @@ _OTHERS = (
             Argument("--insecure", "insecure", "allow another address than this machine's own without TLS", switch=True),
             Argument("--no-worker", "no_worker", "only serve; `remit worker` processes do the work", switch=True),
             Argument("--concurrency", "concurrency", "how many runs at once (8)", read.number, "N"),
+            Argument("--mcp-tools", "mcp_tools", f"the tools that MCP clients are shown: {_TOOLS}", metavar="TOOLS"),
+            *_LOGGING,
         ),
         data=False,
     ),
@@ -392,6 +431,7 @@ _OTHERS = (
         (
             Argument("--agents", "agents", "only for these agents, separated by commas (all)", read.names, "A,B"),
             Argument("--concurrency", "concurrency", "how many runs at once (8)", read.number, "N"),
+            *_LOGGING,
         ),
         "remit worker --database-url postgresql://user@host/name --concurrency 16",
         data=False,
@@ -433,12 +473,20 @@ _OTHERS = (
     Command("schedule show", "Show when tasks that wait for their turn get it.", act.schedule, page.schedule),
     Command("schedule tick", "Give every task that waits for its turn one now.", act.tick, page.ticked),
     Command("migrate", "Bring the store to this version's schema.", act.migrate, show.said("The", "=store", "store has schema", "=schema")),
-    Command("mcp", "Speak MCP on standard input and output.", act.mcp, show.nothing, data=False),
+    Command(
+        "mcp",
+        "Speak MCP on standard input and output.",
+        act.mcp,
+        show.nothing,
+        (Argument("--tools", "mcp_tools", f"the tools to list: {_TOOLS}", metavar="TOOLS"),),
+        "remit mcp --tools core",
+        data=False,
+    ),
     Command(
         "export",
         "Write all events to a file, or tasks.json and history.jsonl to a folder.",
         act.export,
-        show.said("Exported", "=count", "=what", "to", "=target"),
+        show.exported,
         (Argument("WHAT", "what", "events or tasks", choices=("events", "tasks")), Argument("PATH", "path", "where to", read.path)),
         "remit export events backup.jsonl",
     ),
@@ -446,7 +494,7 @@ _OTHERS = (
         "import",
         "Read what export wrote, into an empty store.",
         act.import_,
-        show.said("Imported", "=count", "=what", "from", "=source"),
+        show.imported,
         (Argument("PATH", "path", "the file or folder", read.path),),
     ),
     Command(
@@ -457,17 +505,32 @@ _OTHERS = (
         (
             Argument("--verify", "verify", "prove that the store holds together", switch=True),
             Argument("--fix", "fix", "put right what was left behind, where that is safe", switch=True),
+            Argument("--accept-rollback", "accept_rollback", "go on with a store that went back in time, with new ids", switch=True),
         ),
         code=act.health,
+    ),
+    Command(
+        "help",
+        "Show what a command or a group of commands does.",
+        act.help_,
+        show.nothing,
+        (Argument("COMMAND", "words", "the command, such as: task create", many="list", optional=True),),
+        "remit help task create",
+        data=False,
     ),
     Command("token show", "Print the token that the server wants.", act.token, show.said("=token")),
     Command(
         "completion",
-        "Print a script that completes remit's commands and options.",
+        "Print a script that completes commands, options, agents, tasks and states.",
         act.completion,
         show.lines("script"),
-        (Argument("SHELL", "shell", "bash, zsh or fish", choices=("bash", "zsh", "fish")),),
-        'eval "$(remit completion bash)"',
+        (
+            Argument("SHELL", "shell", "bash, zsh or fish", choices=("bash", "zsh", "fish"), optional=True),
+            Argument("--names", "names", "print the ids that the script completes", metavar="KIND", choices=("agents", "tasks", "questions")),
+        ),
+        'eval "$(remit completion bash)"  # in ~/.bashrc\n'
+        'autoload -U compinit && compinit; eval "$(remit completion zsh)"  # in ~/.zshrc\n'
+        "remit completion fish > ~/.config/fish/completions/remit.fish",
         data=False,
     ),
 )

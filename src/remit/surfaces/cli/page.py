@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
+from remit.domain.counting import counted, dollars, plain_number
 from remit.surfaces.cli import show
 from remit.surfaces.cli.host import Result
+from remit.surfaces.cli.outlook import outlook, recurs, typed_answer
 from remit.surfaces.cli.screen import Column, Ink, Part, Screen
 from remit.surfaces.cli.when import ago, moment, span
 from remit.surfaces.display import display
@@ -32,16 +34,16 @@ def task(answer: Result, screen: Screen) -> None:
     _result(answer, screen)
     _details(answer, screen)
     _times(answer, screen)
+    if any(item["kind"] in ("agent", "owner") or item.get("state") in _ENDED for item in answer["held_by"]):
+        screen.note(outlook(answer, screen.unattended, screen.now))
 
 
 def _standing(answer: Result, screen: Screen) -> None:
     parts: list[Part] = [show.state(answer["state"], screen)]
-    if answer["wait"]:
-        words = " for" if answer["state"] == "waiting" else " · waits for"
-        parts.append(Ink(f"{words} {show.waiting(answer['wait'], screen)}", "yellow"))
-    facts = [f"owner {answer['owner'] or 'nobody'}"]
+    if said := show.standing(answer, screen):
+        parts.append(Ink(said.removeprefix("waits") if answer["state"] == "waiting" else f" · {said}", "yellow"))
+    facts = [f"owner {answer['owner'] or '(none)'}"]
     facts += ["ready"] if answer["ready"] else []
-    facts += [f"blocked by {_ids(answer['blocked_by'])}"] if answer["blocked_by"] else []
     facts += [f"priority {name}"] if (name := show.priority(answer["priority"])) else []
     facts += [str(answer["verification"])] if answer["state"] == "done" and answer["verification"] != "none" else []
     screen.put(*parts, text=f" · {' · '.join(facts)}")
@@ -111,9 +113,12 @@ def _resources(answer: Result, screen: Screen) -> None:
 
 def _dependencies(answer: Result, screen: Screen) -> None:
     _heading("Depends on", answer["depends_on"], screen)
+    ended = {item["ref"]: item["state"] for item in answer["held_by"] if item.get("state") in _ENDED}
     for item in answer["depends_on"]:
-        open_still = item["task_id"] in answer["blocked_by"]
-        screen.put("[ ] " if open_still else "[x] ", f"#{item['task_id']}", f" to be {item['on']}" if open_still else f" {item['on']}", indent=2)
+        open_still, state = item["task_id"] in answer["blocked_by"], ended.get(item["task_id"])
+        mark = Ink("[!] ", "red") if state else "[ ] " if open_still else "[x] "
+        told = f" is {state} and had to be {item['on']}" if state else f" to be {item['on']}" if open_still else f" {item['on']}"
+        screen.put(mark, f"#{item['task_id']}", told, indent=2)
 
 
 def _questions(answer: Result, screen: Screen) -> None:
@@ -148,20 +153,52 @@ def _details(answer: Result, screen: Screen) -> None:
     facts = {
         "labels": ", ".join(answer["labels"]),
         "parent": _parent(answer),
-        "rerun of": _ids([answer["rerun_of"]] if answer["rerun_of"] else []),
-        "superseded by": _ids([answer["superseded_by"]] if answer["superseded_by"] else []),
+        **_links(answer, screen),
         "session": answer["session_id"],
         "created by session": answer["parent_session_id"],
         "model": answer["model"],
         "tools": _tools(answer["tools"]),
-        "limits": ", ".join(f"{name} {value:g}" for name, value in answer["limits"].items()),
+        "limits": ", ".join(f"{name} {_limit(name, value)}" for name, value in answer["limits"].items()),
         "schedule": ", ".join(f"{name} {value}" for name, value in schedule.items()),
         "completion": answer["completion"] if answer["completion"] != "auto" else "",
         "metadata": ", ".join(f"{name}={_value(value)}" for name, value in metadata.items()),
-        "used": ", ".join(f"{value:g} {name.replace('_', ' ')}" for name, value in answer["usage"].items() if value),
+        "used": _used(answer["usage"]),
         "tools used": ", ".join(f"{item['tool']} {item['count']}x" for item in answer["tool_summary"]),
     }
     _facts("Details", facts, screen)
+
+
+def _links(answer: Result, screen: Screen) -> dict[str, str]:
+    """The tasks before and after this one: it was done again, handed over, or belongs to a series."""
+    before, after, first = answer["rerun_of"], answer["superseded_by"], answer["series_id"]
+    earlier = {"series": f"of #{first}, after #{before}"} if first else {"rerun of": _ids([before] if before else [])}
+    if not recurs(answer) or answer["reason"] == "superseded":
+        return earlier | {"superseded by": _ids([after] if after else [])}
+    if answer["state"] not in _ENDED:
+        return earlier | {"then again": _again(answer)}
+    return earlier | {"next in series": _next(after, screen) if after else ""}
+
+
+def _again(answer: Result) -> str:
+    return f"at the first slot of {answer['schedule']['cron']} after it has ended, until it is canceled"
+
+
+def _next(task_id: str, screen: Screen) -> str:
+    """A later task of a series, with the slot that it waits for."""
+    task = screen.ask("get_task", task_id=task_id)
+    slots = [moment(item["ref"]) for item in task["held_by"] if item["kind"] == "slot"]
+    return f"#{task_id} at {slots[0]}" if slots else f"#{task_id}, {task['state']}"
+
+
+def _limit(name: str, value: float) -> str:
+    return dollars(value) if name == "max_cost" else plain_number(value)
+
+
+def _used(usage: Result) -> str:
+    """What a task has used: requests, tokens, tool calls and money."""
+    counts = {name.removesuffix("s").replace("_", " "): value for name, value in usage.items() if name != "cost"}
+    parts = [counted(value, noun) for noun, value in counts.items() if value]
+    return ", ".join([*parts, *([dollars(usage["cost"])] if usage["cost"] else [])])
 
 
 def _parent(answer: Result) -> str:
@@ -207,8 +244,7 @@ def question(item: dict[str, Any], screen: Screen, indent: int = 0) -> None:
     if _hides(item["question"]) or any(map(_hides, options)):
         screen.put(Ink("careful: ", "red"), text="this text contains hidden characters, which are not shown", indent=indent + 2)
     if item["status"] == "open":
-        how = "--option N" if options else "'YOUR ANSWER'"
-        screen.put(Ink(f"answer with: remit interact respond {item['id']} {how}", "cyan"), indent=indent + 2)
+        screen.put(Ink(f"answer with: remit interact respond {item['id']} {typed_answer(item)}", "cyan"), indent=indent + 2)
     elif item["answer"] is not None:
         answered = f"{item['answered_by']} answered {ago(item['answered_at'], screen.now)}: "
         screen.put(Ink(answered, "green"), text=item["answer"], indent=indent + 2)
@@ -265,7 +301,7 @@ def checked(answer: Result, screen: Screen) -> None:
     if not answer["files"]:
         screen.note("There are no agent files here. Make one with: remit agents new ID")
     found = answer["problems"]
-    screen.note(f"{len(answer['agents'])} agents, {'no problems' if not found else '1 problem' if found == 1 else f'{found} problems'}.")
+    screen.note(f"{counted(len(answer['agents']), 'agent')}, {counted(found, 'problem') if found else 'no problems'}.")
 
 
 def _noted(name: str, note: dict[str, Any], screen: Screen) -> None:
@@ -279,34 +315,85 @@ def doctor(answer: Result, screen: Screen) -> None:
     rows: list[list[Part]] = [[item["name"], _value(item["value"]), Ink(item["origin"], "dim")] for item in answer["settings"]]
     screen.table((Column("SETTING"), Column("VALUE", gives=True), Column("FROM", gives=True)), rows)
     for unknown in answer["unknown"]:
-        screen.put(Ink("unknown setting ", "yellow"), text=str(unknown))
+        kind = "ignored" if ": expected " in str(unknown) else "unknown"
+        screen.put(Ink(f"{kind} setting ", "yellow"), text=str(unknown))
     for fault in answer["faults"]:
         screen.put(Ink("fault ", "red"), text=fault)
+    for item in answer["unknown_agents"]:
+        _unknown_agent(item, screen)
     if url := next((item["value"] for item in answer["settings"] if item["name"] == "url"), None):
         screen.note(f"What follows is about the database above. The server at {url} was not asked; it has /readyz.")
     store = answer["store"]
     counts = ", ".join(f"{count} {state}" for state, count in store["tasks"].items() if count)
+    _rollback(answer.get("rollback"), screen)
     _facts("Store", {name: _value(value) for name, value in store.items()} | {"tasks": counts or "none"}, screen)
     _workers(answer["workers"], screen)
     _left_behind(answer, screen)
     if answer.get("verified"):
-        _verified(answer["verified"], screen)
+        _verified(answer["verified"], screen, is_back=_is_back(answer))
+
+
+def _unknown_agent(item: dict[str, Any], screen: Screen) -> None:
+    more = f" and {counted(item['tasks'] - 1, 'other unfinished task')}" if item["tasks"] > 1 else ""
+    told = f"{item['agent_id']} owns #{item['task_id']}{more}, but it is not known here, and no live worker works for it."
+    how = f"Restore its file, or set another owner with: remit task update {item['task_id']} --owner AGENT"
+    screen.put(Ink("unknown agent ", "yellow"), text=f"{told} {how}")
+
+
+def _is_back(answer: Result) -> bool:
+    """True if the store went back in time and that was not accepted."""
+    rollback = answer.get("rollback")
+    return bool(rollback and not rollback["accepted"])
+
+
+def _rollback(found: dict[str, Any] | None, screen: Screen) -> None:
+    if found is None:
+        return
+    screen.put(Ink("accepted " if found["accepted"] else "fault ", "yellow" if found["accepted"] else "red"), text=found["message"])
+    told = "A new epoch began: ids and positions of events go on above what was seen." if found["accepted"] else found["hint"]
+    screen.note(told)
 
 
 def _workers(rows: list[dict[str, Any]], screen: Screen) -> None:
     shown: list[list[Part]] = [
-        [row["worker"], row["host"], ", ".join(row["agents"]), moment(row["since"]), f"{row['running']} of {row['concurrency']}", _pulse(row)]
+        [
+            row["worker"],
+            row["host"],
+            ", ".join(row["agents"]),
+            _served(row),
+            moment(row["since"]),
+            f"{row['running']} of {row['concurrency']}",
+            _pulse(row),
+        ]
         for row in rows
     ]
     if shown:
         screen.put()
-        columns = (Column("WORKER"), Column("HOST", gives=True), Column("AGENTS", gives=True), Column("SINCE"), Column("RUNNING"), Column("HEARD OF"))
+        columns = (
+            Column("WORKER"),
+            Column("HOST", gives=True),
+            Column("AGENTS", gives=True),
+            Column("WORKS ON", gives=True),
+            Column("SINCE"),
+            Column("RUNNING"),
+            Column("HEARD OF"),
+        )
         screen.table(columns, shown)
     for row in rows:
         for model in row["models"]:
             screen.put(Ink("model trouble ", "yellow"), text=f"{row['worker']} {_model_trouble(model)}")
-    if not any(row["alive"] for row in rows):
+    alive = [row for row in rows if row["alive"]]
+    if not alive:
         screen.note("No worker is running. Start one with: remit serve, or remit worker")
+    elif all(row["scope"] is not None for row in alive):
+        screen.note("No worker for all tasks is running. Start one with: remit serve, or remit worker")
+
+
+def _served(row: dict[str, Any]) -> str:
+    """The tasks that a worker works on, with all below them."""
+    if row["scope"] is None:
+        return "all tasks"
+    return ", ".join(f"#{root}" for root in row["scope"]) or "none yet"
 
 
 def _model_trouble(model: dict[str, Any]) -> str:
@@ -364,10 +451,13 @@ def delegated(answer: Result, screen: Screen) -> None:
         screen.put(Ink(f"{name} ", "dim"), text=_value(value))
     stats = answer["stats"]
     before = ", done before" if data.get("cached") else ""
-    calls = f"{stats['tool_calls']} tool call{'s' if stats['tool_calls'] != 1 else ''}"
-    tokens = f", {stats['tokens']:,} tokens" if stats["tokens"] else ""
+    calls = counted(stats["tool_calls"], "tool call")
+    tokens = f", {counted(stats['tokens'], 'token')}" if stats["tokens"] else ""
     figures = f"{calls}{tokens}, {stats['time_ms'] / 1000:.1f} s"
-    screen.note(f"#{data['task_id']} {data['subagent_type'] or 'nobody'}, {data['model_used'] or 'no model'}: {data['status']}{before}, {figures}")
+    model = f", {data['model_used']}" if data["model_used"] else ""
+    screen.note(f"#{data['task_id']} {data['subagent_type'] or '(no owner)'}{model}: {data['status']}{before}, {figures}")
+    if "notice" in data:
+        screen.note(data["notice"])
     if "not_cached" in data:
         screen.note(data["not_cached"])
 
@@ -399,6 +489,10 @@ def transcript(answer: Result, screen: Screen) -> None:
 def _spoken(part: dict[str, Any]) -> str:
     if part["type"] == "tool_call":
         return f"{part['name']} {_value(part['arguments'])}"
+    if part["type"] == "thinking":
+        return f"(thought) {part['text']}"
+    if part["type"] == "task_result" and "call_id" in part:
+        return f"task {part['task_id']} {part['status']}: {part['text']}"
     return str(part.get("text", ""))
 
 
@@ -408,28 +502,34 @@ def schedule(answer: Result, screen: Screen) -> None:
     screen.put(Ink("next ", "dim"), text=", ".join(moment(at, answer["timezone"]) for at in answer["next"]), indent=2)
     for task in answer["waiting"]:
         own = f" at {task['cron']}" if task["cron"] else ""
-        screen.put(Ink(f"#{task['id']} ", "bold"), text=f"{task['title']} waits for its turn{own}", indent=2)
-    if not answer["waiting"]:
+        slot = f", next {moment(task['at'], answer['timezone'])}" if task["at"] else ""
+        screen.put(Ink(f"#{task['id']} ", "bold"), text=f"{task['title']} waits for its turn{own}{slot}", indent=2)
+    for task in answer["active"]:
+        slot = moment(task["at"], answer["timezone"])
+        told = f"{task['title']} is {task['state']}; its series ({task['cron']}) continues at {slot} if it has ended by then"
+        screen.put(Ink(f"#{task['id']} ", "bold"), text=told, indent=2)
+    if not answer["waiting"] and not answer["active"]:
         screen.note("No task waits for its turn.")
     if not answer["workers"]:
-        screen.note("No worker is running. Start one with: remit serve, or remit worker")
+        screen.note("No worker for all tasks is running. Start one with: remit serve, or remit worker")
 
 
 def ticked(answer: Result, screen: Screen) -> None:
     """That a tick was asked for, and whether anybody is there to carry it out."""
-    screen.put(
-        f"Asked for a tick; {answer['waiting']} task{'' if answer['waiting'] == 1 else 's'} wait{'s' if answer['waiting'] == 1 else ''} for it."
-    )
+    screen.put(f"Requested a tick; {counted(answer['waiting'], 'task')} {'is' if answer['waiting'] == 1 else 'are'} waiting for it.")
     if not answer["workers"]:
-        screen.note("No worker is running; it happens when one starts.")
+        screen.note("No worker for all tasks is running; it happens when one starts.")
 
 
-def _verified(report: dict[str, Any], screen: Screen) -> None:
+def _verified(report: dict[str, Any], screen: Screen, *, is_back: bool) -> None:
     screen.section("Verified")
-    screen.put(f"{report['streams']} streams, {report['events']} events, {report['rows']} rows", indent=2)
+    counts = [counted(report[name], noun) for name, noun in (("streams", "stream"), ("events", "event"), ("rows", "row"))]
+    screen.put(", ".join(counts), indent=2)
     for fault in report["faults"]:
         screen.put(Ink("fault ", "red"), f"{fault['place']} ", text=fault["problem"], indent=2)
-    if not report["faults"]:
+    if not report["faults"] and is_back:
+        screen.put(Ink("The store is consistent in itself, but it went back in time.", "yellow"), indent=2)
+    elif not report["faults"]:
         screen.put(Ink("Everything holds together.", "green"), indent=2)
 
 

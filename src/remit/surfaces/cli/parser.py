@@ -27,7 +27,10 @@ def parse(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
         _group(" ".join(words), rest)
     parser = parser_of(command)
     _only_known(rest, arguments_of(command), parser)
-    return command, vars(parser.parse_args(rest))
+    given = vars(parser.parse_args(rest))
+    if command.path == "help":
+        _require_command(given["command"])
+    return command, given
 
 
 def arguments_of(command: Command) -> tuple[Argument, ...]:
@@ -40,12 +43,21 @@ def parser_of(command: Command) -> Parser:
     parser = Parser(
         prog=f"remit {command.path}",
         description=command.summary,
-        epilog=f"Example: {command.example}" if command.example else None,
+        epilog=_examples(command.example),
+        formatter_class=argparse.RawDescriptionHelpFormatter if "\n" in command.example else argparse.HelpFormatter,
         allow_abbrev=False,
     )
     for argument in arguments_of(command):
         _add(parser, argument)
     return parser
+
+
+def _examples(example: str) -> str | None:
+    """The end of a command's help; several examples have lines of their own."""
+    if not example:
+        return None
+    several = "\n" in example
+    return "Examples:\n  " + example.replace("\n", "\n  ") if several else f"Example: {example}"
 
 
 def _add(parser: Parser, argument: Argument) -> None:
@@ -55,7 +67,7 @@ def _add(parser: Parser, argument: Argument) -> None:
     elif argument.name.startswith("-"):
         details |= {"metavar": argument.metavar, "action": "append" if argument.many else "store"}
     else:
-        details |= {"metavar": argument.name, "nargs": "+" if argument.many else "?" if argument.optional else None}
+        details |= {"metavar": argument.name, "nargs": ("*" if argument.optional else "+") if argument.many else "?" if argument.optional else None}
     if argument.name.startswith("-"):
         parser.add_argument(argument.name, dest=argument.key, **details)
     else:
@@ -78,11 +90,19 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return words, rest + pending
 
 
+def _require_command(words: Sequence[str]) -> None:
+    """Refuse words that name no command and no group."""
+    for size in range(1, len(words) + 1):
+        _must_exist(list(words[:size]))
+
+
 def _must_exist(words: list[str]) -> None:
     path = " ".join(words)
     if path in COMMANDS or path in GROUPS:
         return
     group = " ".join(words[:-1])
+    if group in COMMANDS:
+        raise WrongUse(f"There is no command {_called(path)!r}.", hint=f"See: {_called(group)} --help")
     close = _close(words[-1], [name for name, _ in members(group)])
     ends = _close(words[-1], [other.rpartition(" ")[2] for other in COMMANDS])
     exact = [other for other in COMMANDS if other.rpartition(" ")[2] == words[-1]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.errors import InvalidParam, Problem, invalid
-from remit.surfaces.cli.command import Argument
+from remit.surfaces.cli.command import Argument, WrongUse
 
 _KINDS = ("text", "json", "file", "url")
 # One more than the catalogue takes, so that what is too long is refused there and not cut here.
@@ -29,12 +29,20 @@ def fields_of(arguments: tuple[Argument, ...], given: dict[str, Any]) -> dict[st
 def as_typed(error: InvalidParam, arguments: tuple[Argument, ...], given: dict[str, Any]) -> InvalidParam:
     """An error about fields of an operation, in the names of the arguments that filled them."""
     told = [Problem(**field) for field in error.details.get("fields", ())]
-    typed = InvalidParam([problem._replace(field=_typed(problem.field, arguments, given)) for problem in told], hint=error.hint)
+    typed = InvalidParam([_as_option(problem, arguments, given) for problem in told], hint=error.hint)
     before = " ".join(map(str, told))
     if not told or not error.message.startswith(before):
         return error
     typed.message += error.message[len(before) :]  # what a server says has its hint in it
     return typed
+
+
+def _as_option(problem: Problem, arguments: tuple[Argument, ...], given: dict[str, Any]) -> Problem:
+    missing = problem.problem.partition("missing required output")[2].partition(": ")[2]
+    if problem.field == "outputs" and missing:
+        options = " ".join(f"--output {name}=…" for name in missing.split(", "))
+        return problem._replace(field="--output", expected=f"Add {options}")
+    return problem._replace(field=_typed(problem.field, arguments, given))
 
 
 def _typed(field: str, arguments: tuple[Argument, ...], given: dict[str, Any]) -> str:
@@ -61,15 +69,16 @@ def _value(argument: Argument, raw: Any) -> Any:
 
 def _one(argument: Argument, raw: str) -> Any:
     if argument.choices and raw not in argument.choices:
-        raise invalid(argument.name, f"is {raw!r}", f"one of {', '.join(argument.choices)}{_nearest(raw, argument.choices)}")
+        raise invalid(argument.name, f"unknown value {raw!r}", _advice(raw, argument.choices))
     return argument.read(raw, argument.name)
 
 
-def _nearest(word: str, known: tuple[str, ...]) -> str:
+def _advice(word: str, known: tuple[str, ...]) -> str:
+    """The choice that a word is closest to, and all of them in their own order."""
     from difflib import get_close_matches
 
     close = get_close_matches(word, known, n=1)
-    return f" (did you mean {close[0]}?)" if close else ""
+    return f"{f'Did you mean {close[0]}? ' if close else ''}Available: {', '.join(known)}."
 
 
 def _put(fields: dict[str, Any], name: str, value: Any) -> None:
@@ -188,16 +197,16 @@ def emptied(value: str, _name: str) -> dict[str, Any]:
 
 
 @contextmanager
-def usable(name: str, place: str) -> Generator[None]:
+def usable(name: str, place: str, verb: str = "read") -> Generator[None]:
     """Turn what the system says about a file into an error about an argument."""
     try:
         yield
     except UnicodeDecodeError:
-        raise invalid(name, f"names {place}, which is no text", "text in UTF-8") from None
+        raise WrongUse(f"{name}: cannot read {place}: it is not text in UTF-8.") from None
     except OSError as error:
         if error.filename is None:
             raise
-        raise invalid(name, f"names {place}, which cannot be used ({error.strerror})", "a file or folder that can") from None
+        raise WrongUse(f"{name}: cannot {verb} {place}: {(error.strerror or str(error)).lower()}.") from None
 
 
 def _pair(value: str, name: str, expected: str) -> tuple[str, str]:
@@ -218,7 +227,7 @@ def _json(value: str, name: str) -> Any:
     try:
         return _loads(value)
     except (ValueError, RecursionError) as error:
-        raise invalid(name, f"is no JSON ({error})", """JSON such as 3, true, "text" or {"a": 1}""") from None
+        raise invalid(name, f"is not valid JSON ({error})", """JSON such as 3, true, "text" or {"a": 1}""") from None
 
 
 def _loads(value: str) -> Any:

@@ -1,12 +1,13 @@
 """Where a command writes: everything a person sees passes through here, and so through `display`."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TextIO
 
 from remit.surfaces.cli.host import Result
-from remit.surfaces.display import cut, display, display_line, pad, width, wrap
+from remit.surfaces.display import cut_at_word, display, display_line, pad, width, wrap
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 _FLOOR = 12
@@ -33,7 +34,7 @@ class Column(NamedTuple):
 class Screen:
     """Standard output for people, fitted to the terminal it is; notes go to standard error."""
 
-    def __init__(self, ask: Callable[..., Result], unattended: Callable[[], bool]) -> None:
+    def __init__(self, ask: Callable[..., Result], unattended: Callable[[str], bool]) -> None:
         self.ask, self.unattended = ask, unattended
         self._out, self._err = sys.stdout, sys.stderr
         self.terminal = self._out.isatty()
@@ -46,6 +47,10 @@ class Screen:
         parts = [_ink(part) for part in lead]
         start = indent + sum(width(part.text) for part in parts)
         head = " " * indent + "".join(map(self._painted, parts))
+        if self.width is not None and start > self.width:
+            *lines, head = self._folded(parts, indent)
+            self._write(self._out, *lines)
+            start = self.width
         if start > (self.width or 80) // 2 and self._breaks(text, start):
             self._write(self._out, head.rstrip())
             start, head = indent + 2, " " * (indent + 2)
@@ -59,7 +64,7 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Something to know that is no part of the answer."""
-        self._write(self._err, *display(text).expandtabs(4).split("\n"))
+        self._write(self._err, *wrapped_for(self._err, display(text)))
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Part]]) -> None:
         """Rows under their titles; empty columns are left out, and what does not fit is cut or dropped."""
@@ -88,11 +93,23 @@ class Screen:
             room = size if self.width is None else min(size, self.width - used - gap)
             if room <= 0:
                 break
-            text = cut(ink.text, room)
+            text = cut_at_word(ink.text, room)
             line += " " * gap + self._painted(Ink(text, ink.style))
             line += pad("", room - width(text)) if number < len(cells) - 1 else ""
             used += gap + room
         return line.rstrip()
+
+    def _folded(self, parts: Sequence[Ink], indent: int) -> list[str]:
+        """The lead of a line in lines that fit, broken between words; a word that does not fit is left to the terminal."""
+        lines, used = [" " * indent], indent
+        for part in parts:
+            for word in re.findall(r"[^ ]+ *| +", part.text):
+                if used > indent + 2 and used + width(word.rstrip()) > (self.width or 0):
+                    lines.append(" " * (indent + 2))
+                    used = indent + 2
+                lines[-1] += self._painted(Ink(word, part.style))
+                used += width(word)
+        return lines
 
     def _breaks(self, text: str, start: int) -> bool:
         return "\n" in text or (self.width is not None and start + width(text) > self.width)
@@ -105,6 +122,15 @@ class Screen:
 
     def _write(self, stream: TextIO, *lines: str) -> None:
         stream.write("".join(f"{line}\n" for line in lines))
+
+
+def wrapped_for(stream: TextIO, text: str) -> list[str]:
+    """The lines of displayed text as a stream shows them: broken between words where it is a terminal."""
+    lines = text.expandtabs(4).split("\n")
+    if not stream.isatty():
+        return lines
+    cells = _terminal_width()
+    return [part for line in lines for part in wrap(line, cells)]
 
 
 def _ink(part: Part) -> Ink:

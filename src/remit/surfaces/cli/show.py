@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from remit.domain.counting import counted
 from remit.surfaces.cli.host import Result
+from remit.surfaces.cli.outlook import outlook
 from remit.surfaces.cli.screen import Column, Ink, Part, Screen
 from remit.surfaces.cli.when import ago, moment, since
+from remit.surfaces.display import cut_at_word, display
 
 Show = Callable[[Result, Screen], None]
 
@@ -37,6 +40,7 @@ _NAMING = (
     "run_id",
     "verification",
 )
+_LISTS = ("update_ids", "gaps")
 
 
 # Words for parts of a task.
@@ -53,6 +57,43 @@ def waiting(wait: dict[str, Any] | None, screen: Screen) -> str:
     if not wait:
         return ""
     return f"{', '.join(_awaited(item['kind'], item['ref']) for item in wait['on'])}, {since(wait['since'], screen.now)}"
+
+
+def waits_for(task: dict[str, Any], screen: Screen) -> str:
+    """What must happen before a task goes on, in few words: `#3`, `an owner`, `slot 2030-01-31 08:00:00`."""
+    return ", ".join([*_needed(task, screen), *_times(task)])
+
+
+def standing(task: dict[str, Any], screen: Screen) -> str:
+    """The same as a part of a sentence: `waits for #3 · not before 2030-01-31 08:00:00`."""
+    needed = ", ".join(_needed(task, screen))
+    return " · ".join([*([f"waits for {needed}"] if needed else []), *_times(task)])
+
+
+def _needed(task: dict[str, Any], screen: Screen) -> list[str]:
+    first = {"draft": "activation", "paused": "resume"}.get(task["state"])
+    holds = [_hold(item) for item in task.get("held_by", ()) if item["kind"] not in _TIMES]
+    wait = waiting(task["wait"], screen)
+    return [*([first] if first else []), *holds, *([wait] if wait else [])]
+
+
+_TIMES = {"not_before": "not before", "slot": "next slot", "retry": "next try"}
+
+
+def _times(task: dict[str, Any]) -> list[str]:
+    return [f"{_TIMES[item['kind']]} {moment(item['ref'])}" for item in task.get("held_by", ()) if item["kind"] in _TIMES]
+
+
+def _hold(item: dict[str, str]) -> str:
+    match item["kind"]:
+        case "owner":
+            return "an owner"
+        case "agent":
+            return f"agent {item['ref']} (not known here)"
+        case "dependency":
+            return f"#{item['ref']}" + (f" ({item['state']})" if item["state"] in ("failed", "canceled") else "")
+        case kind:
+            return f"{kind} {item['ref']}"
 
 
 def _awaited(kind: str, ref: str) -> str:
@@ -94,7 +135,7 @@ def _task_row(task: dict[str, Any], screen: Screen) -> list[Part]:
         state(task["state"], screen),
         task["owner"] or Ink("nobody", "dim"),
         task["title"],
-        waiting(task["wait"], screen),
+        waits_for(task, screen),
         parent,
         priority(task["priority"]),
         Ink(changed, "dim"),
@@ -170,18 +211,18 @@ def event(item: dict[str, Any], screen: Screen) -> None:
     """One event on a line."""
     lead: list[Part] = [Ink(f"{moment(item['at'])}  ", "dim"), Ink(f"#{item['task_id']} ", "bold"), f"{item['version']} {item['type']}"]
     details = _details(item["data"])
-    screen.put(*lead, Ink(f" by {item['actor']}", "dim"), f": {details}" if details else "")
+    screen.put(*lead, Ink(f" by {item['actor']}{': ' if details else ''}", "dim"), text=details)
 
 
 def _details(data: dict[str, Any]) -> str:
-    named = [f"{name} {_short(data[name])}" for name in _NAMING if name in data]
-    told = [_short(data[name]) for name in _TELLING if name in data][:1]
+    plain = data | {name: " ".join(data[name]) for name in _LISTS if name in data}
+    named = [f"{name} {_short(plain[name])}" for name in _NAMING if name in plain]
+    told = [_short(plain[name]) for name in _TELLING if name in plain][:1]
     return ", ".join(named + told)
 
 
 def _short(value: Any) -> str:
-    words = " ".join(str(value).split())
-    return words if len(words) <= 100 else f"{words[:99]}…"
+    return cut_at_word(" ".join(display(str(value)).split()), 100)
 
 
 def _table(screen: Screen, answer: Result, columns: Iterable[Column], rows: list[list[Part]], empty: str) -> None:
@@ -218,29 +259,54 @@ def completed(answer: Result, screen: Screen) -> None:
 
 def woken(answer: Result, screen: Screen) -> None:
     """What was woken, and what became of it where this command did the work."""
-    changed("Ready to run:" if answer["task"]["state"] == "pending" else "Run:")(answer, screen)
-    if answer["task"]["final_message"]:
-        screen.put(text=answer["task"]["final_message"])
+    task = answer["task"]
+    changed("Ready to run:" if task["state"] == "pending" else "Ran")(answer, screen)
+    if told := task["failure_reason"] if task["state"] in ("failed", "canceled") else task["summary"] or task["final_message"]:
+        screen.put(text=told)
 
 
 def _what_follows(answer: Result, task: dict[str, Any], screen: Screen) -> None:
+    if answer.get("notice"):
+        screen.note(answer["notice"])
     if answer.get("update_ids"):
         screen.note(f"Its agent will be told with its next request: {', '.join(answer['update_ids'])}")
-    if task["rerun_of"] and not task["started_at"]:
-        screen.note(f"It takes the place of #{task['rerun_of']}.")
-    if task["state"] == "pending" and not task["owner"] and not task["session_id"]:
-        screen.note(f"Nobody will work on it yet. Give it to an agent with: remit task update {task['id']} --owner AGENT")
-    elif task["state"] == "verifying":
-        screen.note(
-            f"A worker checks its criteria: at once if one is running, else when one starts (remit worker, or remit serve). \
-Follow it with: remit task watch {task['id']}"
-        )
-    elif task["state"] == "draft":
-        screen.note(f"It is a draft. Start it with: remit task update {task['id']} --status active")
-    elif task["blocked_by"]:
-        screen.note(f"It starts when {', '.join(f'#{other}' for other in task['blocked_by'])} allows it.")
-    elif task["state"] == "pending" and not task["session_id"] and screen.unattended():
-        screen.note("No worker is running; it starts when one does (remit worker, or remit serve).")
+    if task["rerun_of"] and not task["series_id"] and not task["started_at"]:
+        screen.note(f"It replaces #{task['rerun_of']}.")
+    if said := outlook(task, screen.unattended, screen.now):
+        screen.note(said)
+
+
+def imported(answer: Result, screen: Screen) -> None:
+    """What was imported, and in what it differs from the files."""
+    screen.put(f"Imported {counted(answer['count'], answer['what'].removesuffix('s'))} from ", text=answer["source"])
+    _changes(answer, screen)
+
+
+def exported(answer: Result, screen: Screen) -> None:
+    """What was exported, and what is not in the files."""
+    what = counted(answer["count"], answer["what"].removesuffix("s"))
+    screen.put(f"Exported {what} to ", text=answer["target"])
+    _changes(answer, screen)
+    if answer.get("changes"):
+        screen.note("A file of all events keeps everything: remit export events FILE")
+
+
+def _changes(answer: Result, screen: Screen) -> None:
+    """What each task lost on its way."""
+    for item in answer.get("changes", ()):
+        screen.put(Ink(f"#{item['task_id']} ", "bold"), f"{item['change']} ", text=f"{item['field']}: {item['text']}", indent=2)
+
+
+def workspace(answer: Result, screen: Screen) -> None:
+    """Where the workspace is, and what agents may do to it."""
+    screen.put("Workspace ", text=answer["workspace"])
+    if not answer["allow_edits"]:
+        screen.note("Agents only read here. Let build and general change files with: remit init --allow-edits")
+        return
+    commands = "change files here and run sandboxed commands" if "Bash" in answer["granted"] else "change files here"
+    screen.note(f"build and general may {commands} ({', '.join(answer['granted'])}). Take that back with: remit init --no-allow-edits")
+    if "Bash" not in answer["granted"]:
+        screen.note("They run no commands, since no sandbox works here. Install it with: apt-get install bubblewrap")
 
 
 def canceled(answer: Result, screen: Screen) -> None:

@@ -1,0 +1,108 @@
+"""How a gateway learns from refusals: what a model does not take is left out from then on."""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar
+
+from remit.adapters.models.dialect import (
+    STRICT_TURNS,
+    Words,
+    forgetful,
+    learned,
+    readable,
+    refuses_thoughts,
+    unreadable,
+)
+from remit.adapters.models.endpoint import Endpoint
+from remit.adapters.models.refusal import CutOff, Refusal, is_about_slots
+from remit.domain.counting import counted
+from remit.domain.media import Media
+from remit.domain.message import OnPart, Pause, Request, Response
+from remit.domain.model import CROWD_ADVICE, ModelFailed
+
+log = logging.getLogger("remit.models")
+
+MAX_UNREADABLE = 16
+"""How many files that its endpoint could not read a gateway remembers; each may have megabytes."""
+
+
+class LearningGateway(ABC):
+    """A gateway that asks again without what its endpoint has refused."""
+
+    OPTIONAL: ClassVar[frozenset[str]]
+    """The parameters that some endpoints refuse; they are left out once they did."""
+    WORDS: ClassVar[Words] = {}
+    """The words by which a parameter is refused, where its name alone does not do."""
+
+    def __init__(self, endpoint: Endpoint, *, strict_turns: bool) -> None:
+        self.endpoint = endpoint
+        self._unreadable: set[Media] = set()
+        self._set = {STRICT_TURNS} if strict_turns else set[str]()
+
+    async def _attempt(
+        self,
+        request: Request,
+        on_part: OnPart | None,
+        pause: Pause | None,
+        seconds: float | None,
+    ) -> Response:
+        while True:
+            try:
+                request = readable(request, self._unreadable)
+                return await self._send(request, on_part, seconds)
+            except ModelFailed as failed:
+                if refuses_thoughts(failed, request):
+                    request = forgetful(request)
+                elif found := unreadable(failed, request):
+                    self._forget_media(found)
+                elif not self._learn(request, failed):
+                    self._explain(failed)
+                    raise
+                if pause is not None:
+                    await pause(asyncio.sleep(0))
+
+    def _forget_media(self, media: list[Media]) -> None:
+        """Show these files no more; all others are."""
+        if len(self._unreadable) > MAX_UNREADABLE:
+            self._unreadable.clear()
+        self._unreadable.update(media)
+
+    def _known(self, model: str) -> frozenset[str]:
+        """What a model here does not take, as far as that is set or was found."""
+        return frozenset(self.endpoint.refused(model) | self._set)
+
+    def _learn(self, request: Request, failed: ModelFailed) -> bool:
+        """True if a refusal told something new about what this endpoint does not take."""
+        if not isinstance(failed, Refusal):
+            return False
+        known = self._known(request.model)
+        sent = [name for name in self._sent(request) if name in self.OPTIONAL]
+        found = learned(failed, request, sent, known, self.WORDS) - known
+        if found:
+            self.endpoint.refused(request.model).update(found)
+            log.info("%s does not take %s; it is not sent again", self, ", ".join(sorted(found)))
+        return bool(found)
+
+    def _explain(self, failed: ModelFailed) -> None:
+        """Add what to set where an endpoint seems to serve fewer calls at once than it was sent."""
+        running = self.endpoint.most_running
+        is_cut = isinstance(failed, CutOff) and running > 1
+        if is_cut or (isinstance(failed, Refusal) and is_about_slots(failed.said)):
+            calls = counted(running, "call")
+            were = "was" if running == 1 else "were"
+            failed.text = f"{failed.text}. {calls} {were} under way there. {CROWD_ADVICE}"
+
+    @abstractmethod
+    def _sent(self, request: Request) -> Iterable[str]:
+        """The names of the parameters that go with a request, without what was refused."""
+
+    @abstractmethod
+    async def _send(
+        self,
+        request: Request,
+        on_part: OnPart | None,
+        seconds: float | None,
+    ) -> Response:
+        """Put a request once, and read its answer."""

@@ -1,0 +1,30 @@
+"""Numbers with their nouns, and amounts of money, as people read them."""
+
+from math import floor, log10
+
+_PLACES = 4
+_SIGNIFICANT = 2
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 turn`, `2 turns`, `1,234 tokens`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def in_seconds(seconds: float) -> str:
+    """A time: `1 second`, `0.5 seconds`, `1,500 seconds`."""
+    return f"{plain_number(seconds)} {'second' if seconds == 1 else 'seconds'}"
+
+
+def dollars(amount: float) -> str:
+    """US dollars: `$12.35`, `$0.50`, `$0.0018`; a small amount keeps two significant digits."""
+    if amount >= 1 or amount <= 0:
+        return f"${amount:,.2f}"
+    places = max(_PLACES, _SIGNIFICANT - 1 - floor(log10(amount)))
+    whole, _, fraction = f"{amount:.{places}f}".rstrip("0").partition(".")
+    return f"${whole}.{fraction:0<2}"
+
+
+def plain_number(amount: float) -> str:
+    """A number without an exponent: `600`, `1,500,000`, `0.5`."""
+    return f"{amount:,.12f}".rstrip("0").rstrip(".")

@@ -1,0 +1,242 @@
+"""A task that somebody waits for ends within its limits: the reminder of open steps costs no answer, and no wait outlasts the time limit."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.app.agents import Agent
+from remit.domain import command as cmd
+from remit.domain.message import Request
+from remit.domain.value import State
+from remit.errors import InvalidParam
+from tests.agents.stage import Gate, calls, results, says, stage, texts
+from tests.patience import patient
+
+ANSWER = "The answer is 42."
+REMINDER = "[Task Update: Open Steps]"
+LEAD = Agent(id="lead", description="Leads.", tools=("Read", "Task"), capabilities=("tasks",))
+SLOW = {"task_id": "1", "title": "Slow", "owner": "explore", "wait": "wake"}
+
+
+def planner(request: Request) -> Any:
+    """A model that plans, ticks nothing and answers."""
+    planned = any(message.role == "tool" for message in request.messages)
+    return says(ANSWER) if planned else calls(("update_steps", {"steps": ["Look"]}))
+
+
+async def test_the_answer_stands_if_no_turn_is_left_for_the_reminder(durable_url: str, tmp_path: Path) -> None:
+    async with stage(durable_url, tmp_path, planner) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go", limits={"max_turns": 2})
+        assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
+        assert len(at.script.asked) == 2
+
+
+async def test_the_answer_stands_if_the_budget_of_a_subtask_is_used_up(durable_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Any:
+        if request.agent == "explore":
+            return planner(request)
+        work = {"objective": "Go", "subagent_type": "explore", "limits": {"max_tokens": 30}}
+        return says("Done.") if results(request) else calls(("task", work))
+
+    async with stage(durable_url, tmp_path, rule) as at:
+        await at.run(owner="build")
+        child = await at.team.task("2")
+        assert (child.state, child.summary, child.usage.requests) == (State.DONE, ANSWER, 2)
+
+
+async def test_the_answer_stands_if_the_time_is_up_during_the_reminder(durable_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        return gate.then(says("Never.")) if REMINDER in texts(request) else planner(request)
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go", timeout_seconds=patient(3))
+        assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
+
+
+async def test_the_answer_stands_if_nothing_is_said_to_the_reminder(durable_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Any:
+        return says("") if REMINDER in texts(request) else planner(request)
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go")
+        assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
+        assert "RunFailed" not in await at.team.events("1")
+
+
+async def test_the_answer_stands_if_the_agent_ticks_its_steps_and_then_says_nothing(durable_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Any:
+        if REMINDER not in texts(request):
+            return planner(request)
+        ticked = "[x] 0. Look" in request.messages[-1].text
+        return says("") if ticked else calls(("update_step", {"index": 0, "done": True}))
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go")
+        assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
+
+
+async def test_the_answer_is_kept_over_a_wait_for_a_subtask(durable_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Any:
+        if request.agent == "explore":
+            return says("Found.")
+        if REMINDER not in texts(request):
+            return planner(request)
+        if not any("create_subtask" in str(message.parts) for message in request.messages):
+            return calls(("create_subtask", {**SLOW, "title": "Quick"}))
+        return says("All done." if "I wait." in texts(request) else "I wait.")
+
+    async with stage(durable_url, tmp_path, rule, agents=(LEAD,)) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go", subagent_type="lead")
+        assert found["data"]["result"].startswith(ANSWER)
+        assert found["data"]["result"].endswith("All done.")
+
+
+async def test_there_is_one_reminder_also_if_the_agent_then_makes_a_subtask(durable_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Any:
+        if request.agent == "explore":
+            return says("Found.")
+        if REMINDER not in texts(request):
+            return planner(request)
+        made = any("create_subtask" in str(message.parts) for message in request.messages)
+        return says("All of it, at last.") if made else calls(("create_subtask", {**SLOW, "title": "Quick"}))
+
+    async with stage(durable_url, tmp_path, rule, agents=(LEAD,)) as at, asyncio.timeout(patient(60)):
+        await at.call("task", objective="Go", subagent_type="lead")
+        events = await at.team.events("1")
+        assert (events.count("AgentReminded"), events[-1]) == (1, "TaskCompleted")
+
+
+async def test_news_that_comes_with_the_reminder_is_not_answered_by_what_was_said_before(durable_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        return gate.then(says(ANSWER)) if results(request) else planner(request)
+
+    async with stage(durable_url, tmp_path, rule) as at:
+        task_id = (await at.call("task", objective="Go", wait=False, limits={"max_turns": 2}))["data"]["task_id"]
+        await gate.reached.wait()
+        await at.call("update_task", task_id=task_id, instructions="Something else.")
+        gate.open.set()
+        task = await at.team.ended(task_id)
+        assert (task.state, task.reason) == (State.FAILED, "turns")
+
+
+async def test_a_reminder_survives_the_loss_of_its_run(durable_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        reminded = REMINDER in texts(request)
+        return gate.then(says("Never.")) if reminded and not gate.reached.is_set() else planner(request)
+
+    async with stage(durable_url, tmp_path, rule) as at:
+        task_id = (await at.call("task", objective="Go", wait=False))["data"]["task_id"]
+        await gate.reached.wait()
+        run = (await at.team.task(task_id)).run
+        assert run is not None
+        await at.team.core.service.execute(cmd.LoseRun(task_id=task_id, run_id=run.id), "system:engine")
+        task = await at.team.ended(task_id)
+        assert (task.state, task.summary, task.counts.runs) == (State.DONE, ANSWER, 2)
+        assert texts(at.script.asked[-1]).count(REMINDER) == 1
+
+
+async def test_the_time_limit_bounds_the_wait_for_wake_children(durable_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        if request.agent == "explore":
+            return gate.then(says("Late."))
+        return says("I wait.") if results(request) or not request.may_call else calls(("create_subtask", SLOW))
+
+    async with stage(durable_url, tmp_path, rule, agents=[LEAD]) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go", subagent_type="lead", timeout_seconds=3)
+        assert (found["data"]["status"], found["error"]["code"]) == ("timeout", "TIMEOUT")
+        assert (await at.team.task("1")).duration >= 3
+        gate.open.set()
+        assert (await at.team.ended("2")).state is State.DONE
+
+
+async def test_a_wake_child_that_asked_a_person_before_stops_the_clock(durable_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        if request.agent == "explore":
+            return says("Red.") if results(request) else calls(("ask_user", {"question": "Which?"}))
+        if "subtask 2: done" in request.messages[-1].text:
+            return says(ANSWER)
+        return gate.then(says("I wait.")) if results(request) else calls(("create_subtask", SLOW))
+
+    async with stage(durable_url, tmp_path, rule, agents=[LEAD]) as at, asyncio.timeout(patient(60)):
+        task_id = (await at.call("task", objective="Go", subagent_type="lead", wait=False))["data"]["task_id"]
+        await gate.reached.wait()
+        child = await at.team.until("2", lambda task: bool(task.questions) and task.run is None)
+        gate.open.set()
+        await at.team.until(task_id, lambda task: task.state is State.WAITING and task.held)
+        assert f"limit/{task_id}" not in await at.team.jobs()
+        await at.call("respond", interaction_id=child.questions[0].id, answer="Red")
+        assert (await at.team.ended(task_id)).summary == ANSWER
+
+
+async def test_a_delegation_that_only_complete_task_completes_goes_to_the_inbox(durable_url: str, tmp_path: Path) -> None:
+    async with stage(durable_url, tmp_path, lambda _: says(ANSWER)) as at, asyncio.timeout(patient(60)):
+        parent = await at.create(status="draft")
+        made = await at.call("create_subtask", task_id=parent, title="Below", owner="explore", completion="explicit")
+        task = await at.team.until(made["task_id"], lambda task: bool(task.questions) and task.run is None)
+        assert (task.state, len(at.script.asked), task.clock_since) == (State.WAITING, 2, None)
+        assert "call complete_task" in texts(at.script.asked[1])
+        (question,) = (await at.call("list_interactions"))["interactions"]
+        assert ANSWER in question["question"]
+        await at.call("complete_task", task_id=task.id, summary="Good.")
+        assert (await at.team.task(task.id)).state is State.DONE
+
+
+async def test_a_caller_that_waits_for_a_task_with_a_calendar_gets_its_answer(durable_url: str, tmp_path: Path) -> None:
+    async with stage(durable_url, tmp_path, planner) as at, asyncio.timeout(patient(60)):
+        task_id = await at.create(schedule={"cron": "0 0 1 1 *"})
+        await at.call("run_task", task_id=task_id)
+        await at.waiting(task_id)
+        found = await at.call("task_output", task_id=task_id, wait_seconds=60)
+        assert found["data"]["result"] == ANSWER
+
+
+async def test_a_subtask_that_is_a_draft_is_not_waited_for(durable_url: str, tmp_path: Path) -> None:
+    draft = SLOW | {"wait": "block", "status": "draft"}
+
+    def rule(request: Request) -> Any:
+        return says(results(request)[0]) if results(request) else calls(("create_subtask", draft))
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go", subagent_type="build")
+        assert "wait: is 'block' for a draft" in found["data"]["result"]
+        parent = await at.create(status="draft")
+        with pytest.raises(InvalidParam, match="wait: is 'block' for a draft"):
+            await at.call("create_subtask", **draft | {"task_id": parent})
+
+
+async def test_a_draft_that_an_agent_made_does_not_stop_the_clock(durable_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Any:
+        return says("Waiting.") if results(request) else calls(("create_subtask", SLOW | {"status": "draft"}))
+
+    async with stage(durable_url, tmp_path, rule, agents=[LEAD]) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go", subagent_type="lead", timeout_seconds=patient(2))
+        assert found["data"]["status"] == "timeout"
+        assert (await at.team.task("2")).state is State.DRAFT
+
+
+async def test_a_subtask_that_an_agent_paused_does_not_stop_the_clock(durable_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        if request.agent != "lead":
+            return gate.then(says("Never."))
+        done = len([message for message in request.messages if message.role == "assistant"])
+        steps = [("create_subtask", SLOW), ("pause_task", {"task_id": "2"})]
+        return calls(steps[done]) if done < len(steps) else says("Waiting.")
+
+    async with stage(durable_url, tmp_path, rule, agents=[LEAD]) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go", subagent_type="lead", timeout_seconds=patient(2))
+        gate.open.set()
+        assert found["data"]["status"] == "timeout"

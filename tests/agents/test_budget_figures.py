@@ -1,0 +1,110 @@
+"""What a task is told that ends at a limit: the limit, what was used, what is left and what is needed, each as it was."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.domain.message import Request, Response, Tokens
+from remit.domain.model import Price
+from remit.domain.value import State, Task
+from tests.agents.stage import Stage, calls, results, says, stage
+
+TREE = re.compile(
+    r"The budget of the whole tree, ([\d,]+) tokens, has ([\d,]+) tokens left, "
+    r"and another request and a last report need up to ([\d,]+) tokens\."
+)
+LIMIT = 25_000
+ANSWER = Tokens(900, 100)
+
+
+def looking(request: Request) -> Response:
+    """Looks around as long as it may, then reports."""
+    answer = calls(("LS", {"path": "."})) if request.may_call else says("Half of it.")
+    return answer._replace(tokens=ANSWER)
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+async def ended(at: Stage, limit: int) -> Task:
+    return await at.run(limits={"max_tokens": limit, "max_turns": 40})
+
+
+async def test_a_tree_that_runs_short_says_exactly_what_is_left_and_needed(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, looking) as at:
+        task = await ended(at, LIMIT)
+        told = TREE.match(task.failure_reason or "")
+        assert (task.state, task.reason, bool(told)) == (State.FAILED, "budget", True), task.failure_reason
+        assert told is not None
+        limit, left, needed = map(number, told.groups())
+        used = sum(ANSWER[:2]) * (task.usage.requests - 1)
+        assert (limit, left) == (LIMIT, LIMIT - used), "the report came after this was found"
+        assert needed > left
+        assert (task.failure_reason or "").endswith(" Its report: Half of it.")
+        more = await ended(at, used + needed)
+        assert more.usage.requests == task.usage.requests + 1, "with what was needed there is one more request"
+        less = await ended(at, used + needed - 100)
+        assert less.usage.requests == task.usage.requests
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        (
+            {"max_tokens": 1500},
+            "The limit of 1,500 tokens for this task is reached: it used 2,000 tokens. Its report: Half of it.",
+        ),
+        (
+            {"max_cost": 0.0025},
+            "The limit of $0.0025 for this task is reached: it used $0.003. Its report: Half of it.",
+        ),
+        ({"max_turns": 3}, "The limit of 3 turns is reached. Its report: Half of it."),
+    ],
+)
+async def test_a_subtask_at_its_own_limit_says_what_it_used(any_url: str, tmp_path: Path, limits: dict[str, Any], told: str) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent != "build":
+            return looking(request)
+        return says("Done.") if results(request) else calls(("task", {"objective": "Look", "limits": limits}))
+
+    async with stage(any_url, tmp_path, rule, price=Price(1, 1)) as at:
+        parent = await at.run(owner="build")
+        child = await at.team.task(parent.children[0].id)
+        assert (child.state, child.reason) == (
+            State.FAILED,
+            "turns" if "max_turns" in limits else "budget",
+        )
+        assert child.failure_reason == told
+
+
+async def test_what_was_used_before_a_question_counts(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent == "build":
+            return says("Done.") if results(request) else calls(("task", {"objective": "Look", "limits": {"max_tokens": 1500}}))
+        if not results(request):
+            return calls(("ask_user", {"question": "Which?"}))._replace(tokens=ANSWER)
+        return looking(request)
+
+    async with stage(any_url, tmp_path, rule) as at:
+        parent = await at.create(owner="build")
+        child = await at.team.until("2", lambda task: bool(task.questions) and task.run is None) if await at.waiting(parent) else None
+        assert child is not None
+        await at.call("respond", interaction_id=child.questions[0].id, answer="This one")
+        done = await at.team.ended("2")
+        assert done.counts.runs == 2
+        assert done.failure_reason == "The limit of 1,500 tokens for this task is reached: it used 2,000 tokens. Its report: Half of it."
+        await at.team.ended(parent)
+
+
+async def test_a_limit_of_turns_is_the_reason_although_no_report_can_be_paid(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda request: looking(request)._replace(tokens=Tokens(24_500, 100))) as at:
+        task = await at.run(limits={"max_tokens": LIMIT, "max_turns": 1})
+        assert task.reason == "turns"
+        assert re.fullmatch(
+            r"The limit of 1 turn is reached\. It could not report: The budget of the whole tree, 25,000 tokens, has 400 tokens left, "
+            r"and a last report needs up to [\d,]+ tokens\.",
+            task.failure_reason or "",
+        ), task.failure_reason

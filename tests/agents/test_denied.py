@@ -1,0 +1,60 @@
+"""A call that is not allowed is no use of a tool, and says what can be called."""
+
+from pathlib import Path
+
+from remit.app.agents import Agent
+from remit.domain.message import Request, Response, ToolResult
+from tests.agents.stage import calls, says, stage
+
+LEAD = Agent(id="lead", description="Leads.", tools=("Read", "Task"), spawnable=("explore",))
+WRITER = Agent(id="writer", description="Writes.", tools=("Read", "Bash"))
+
+
+def found_in(request: Request) -> list[ToolResult]:
+    parts = [part for message in request.messages for part in message.parts]
+    return [part for part in parts if isinstance(part, ToolResult)]
+
+
+async def test_denied_calls_are_not_counted(any_url: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("one\n")
+
+    def rule(request: Request) -> Response:
+        if found_in(request):
+            return says("Done.")
+        return calls(
+            ("Read", {"file_path": "notes.txt"}),
+            ("Read", {"file_path": "missing.txt"}),
+            ("Write", {"file_path": "new.txt", "content": "x"}),
+            ("Raed", {"file_path": "notes.txt"}),
+            ("cancel_task", {"task_id": "1"}),
+            ("task", {"objective": "Write it", "subagent_type": "general"}),
+        )
+
+    async with stage(any_url, tmp_path, rule, agents=[LEAD]) as at:
+        other = await at.create(owner=None)
+        task = await at.run(owner="lead")
+        assert other == "1"
+        found = found_in(at.script.asked[-1])
+        assert [result.is_error for result in found] == [False, True, True, True, True, True]
+        assert {count.tool: count.count for count in task.tool_summary} == {"Read": 2}
+        assert not (tmp_path / "new.txt").exists()
+
+
+async def test_an_unknown_tool_is_answered_with_all_that_can_be_called(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        return says("Done.") if found_in(request) else calls(("Raed", {"file_path": "notes.txt"}))
+
+    async with stage(any_url, tmp_path, rule, agents=[LEAD]) as at:
+        await at.run(owner="lead")
+        (said,) = found_in(at.script.asked[-1])
+        assert said.is_error
+        listed = said.text.partition("It may use: ")[2].rstrip(".").split(", ")
+        assert {tool.name for tool in at.script.asked[0].tools} <= set(listed)
+        assert {"Read", "complete_task", "task", "create_subtask_explore"} <= set(listed)
+
+
+async def test_a_command_that_no_sandbox_contains_is_not_counted(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Done."), agents=[WRITER], unsandboxed=False, programs=False) as at:
+        task = await at.run(owner="writer")
+        assert task.reason == "rejected"
+        assert task.tool_summary == ()

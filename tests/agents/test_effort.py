@@ -1,0 +1,126 @@
+"""How much a model thinks: set for a task, an agent or a tier, in this order."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit
+from remit.app.agents import Agent
+from remit.domain.message import Request, Response
+from remit.errors import InvalidParam
+from tests.agents.endpoint import Body, RuledServer, objective
+from tests.agents.stage import calls, results, says, stage
+from tests.modelserver import Say
+
+THINKER = Agent(id="thinker", description="Thinks.", effort="max")
+SILENT = Agent(id="silent", description="Sends nothing.", effort="none")
+
+
+def efforts(asked: list[Request]) -> dict[str, str | None]:
+    return {request.agent: request.settings.effort for request in asked}
+
+
+async def test_sub_agents_think_little_and_primary_agents_as_their_provider_likes(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Done."), agents=[THINKER, SILENT]) as at:
+        for owner in ("general", "build", "thinker", "silent"):
+            await at.run(owner=owner)
+        assert efforts(at.script.asked) == {
+            "general": "low",
+            "build": None,
+            "thinker": "high",
+            "silent": "none",
+        }
+
+
+async def test_the_task_wins_over_its_agent_wherever_it_is_made(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent != "build" or results(request):
+            return says("Done.")
+        item = {"objective": "Two", "subagent_type": "silent", "effort": "medium"}
+        return calls(
+            ("task", {"objective": "One", "subagent_type": "thinker", "effort": "low"}),
+            ("task_parallel", {"tasks": [item]}),
+            (
+                "create_subtask",
+                {
+                    "task_id": "1",
+                    "title": "Three",
+                    "owner": "explore",
+                    "effort": "none",
+                    "wait": "block",
+                },
+            ),
+        )
+
+    async with stage(any_url, tmp_path, rule, agents=[THINKER, SILENT]) as at:
+        await at.run(owner="build", effort="high")
+        assert efforts(at.script.asked) == {
+            "build": "high",
+            "thinker": "low",
+            "silent": "medium",
+            "explore": "none",
+        }
+
+
+async def test_it_is_shown_kept_by_a_rerun_and_checked(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Done.")) as at:
+        made = (await at.call("create_task", title="Think", owner="general", effort="high"))["task"]
+        assert made["effort"] == "high"
+        await at.team.ended(made["id"])
+        again = (await at.call("rerun_task", task_id=made["id"]))["task"]
+        assert again["effort"] == "high"
+        plain = (await at.call("create_task", title="Plain"))["task"]
+        assert plain["effort"] is None
+        with pytest.raises(InvalidParam, match="effort"):
+            await at.call("create_task", title="Think", effort="huge")
+        with pytest.raises(InvalidParam, match="effort"):
+            await at.call("task", objective="Think", effort="huge")
+        described = {"description": "x", "prompt": "x", "subagent_type": "general"}
+        with pytest.raises(InvalidParam, match="effort"):
+            await at.call("Task", **described, effort="low")
+
+
+USER = """\
+[models.main]
+model = "m"
+base_url = "{url}/v1"
+api_key = "none"
+effort = "{effort}"
+
+[agents.explore]
+effort = "high"
+"""
+
+
+@pytest.mark.parametrize(("effort", "sent"), [("medium", "medium"), ("none", None)])
+async def test_tier_and_agent_settings_reach_the_wire(
+    durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, effort: str, sent: Any
+) -> None:
+    async def rule(_body: Body) -> Say:
+        return Say(("Done.",))
+
+    async with RuledServer(rule).running() as server:
+        home = tmp_path / "home"
+        (home / ".config" / "remit").mkdir(parents=True)
+        (home / ".config" / "remit" / "config.toml").write_text(USER.format(url=server.url, effort=effort))
+        monkeypatch.setenv("HOME", str(home))
+        monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+        (tmp_path / "work").mkdir()
+        async with Remit.open(tmp_path / "work", durable_url) as remit:
+            for agent, more in (("general", {}), ("explore", {}), ("plan", {"effort": "low"})):
+                await remit.task(f"Ask {agent}", subagent_type=agent, **more)
+    found = {objective(asked.body): asked.body.get("reasoning_effort") for asked in server.asked}
+    assert found == {"Ask general": sent, "Ask explore": "high", "Ask plan": "low"}
+    assert "effort" not in json.dumps(server.asked[0].body) or sent
+
+
+async def test_a_delegation_of_two_items_keeps_each_effort(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Done.")) as at:
+        items = [{"objective": "A", "effort": "high"}, {"objective": "B"}]
+        await at.call("task_parallel", tasks=items)
+        assert sorted(str(request.settings.effort) for request in at.script.asked) == [
+            "high",
+            "low",
+        ]

@@ -1,0 +1,134 @@
+"""Tools that a parent wants to give and does not have: the child does without them, and the parent is told so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.app.agents import Agent
+from remit.domain.message import Request, Response
+from tests.agents.stage import calls, results, says, stage
+
+WRITER = Agent(id="writer", description="Writes.", tools=("Read", "Write"))
+LACKS_BASH = "Not granted: Bash (your own task does not have it)."
+ASKED = ["Read", "Bash"]
+
+GRANTS: dict[str, tuple[tuple[str, dict[str, Any]], str]] = {
+    "task": (
+        ("task", {"objective": "Look", "subagent_type": "general", "tools": ASKED}),
+        LACKS_BASH,
+    ),
+    "a receipt": (
+        ("task", {"objective": "Look", "subagent_type": "general", "tools": ASKED, "wait": False}),
+        LACKS_BASH,
+    ),
+    "task_parallel": (
+        (
+            "task_parallel",
+            {"tasks": [{"objective": "Look", "tools": ASKED}, {"objective": "Read"}]},
+        ),
+        LACKS_BASH,
+    ),
+    "create_subtask": (
+        ("create_subtask", {"task_id": "1", "title": "Look", "owner": "general", "tools": ASKED}),
+        LACKS_BASH,
+    ),
+    "a blocking subtask": (
+        (
+            "create_subtask",
+            {"task_id": "1", "title": "Look", "owner": "general", "tools": ASKED, "wait": "block"},
+        ),
+        LACKS_BASH,
+    ),
+    "create_subtask_<agent>": (
+        ("create_subtask_writer", {"title": "Write"}),
+        "Not granted: Write (your own task does not have it).",
+    ),
+    "create_task": (
+        ("create_task", {"title": "Look", "owner": "general", "tools": ASKED, "status": "draft"}),
+        LACKS_BASH,
+    ),
+    "two reasons": (
+        (
+            "task",
+            {"objective": "Look", "subagent_type": "explore", "tools": ["Read", "Edit", "Bash"]},
+        ),
+        "Not granted: Edit, Bash (explore can never have them).",
+    ),
+    "several": (
+        (
+            "task",
+            {"objective": "Look", "subagent_type": "general", "tools": ["Read", "Edit", "Bash"]},
+        ),
+        "Not granted: Edit, Bash (your own task does not have them).",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", GRANTS)
+async def test_a_parent_is_told_what_its_child_did_not_get(any_url: str, tmp_path: Path, kind: str) -> None:
+    wanted, told = GRANTS[kind]
+    async with parent(any_url, tmp_path, wanted) as at:
+        await at.run(owner="build", tools=["Read", "Task"])
+        answers = [text for request in at.script.asked if request.agent == "build" for text in results(request)]
+        assert told in answers[0]
+        if answers[0].startswith("{"):
+            found = json.loads(answers[0])
+            items = found.get("results", [found])
+            assert [item["notice"] for item in items if "notice" in item] == [told]
+
+
+async def test_a_parent_that_has_the_tools_is_told_nothing(any_url: str, tmp_path: Path) -> None:
+    async with parent(any_url, tmp_path, ("task", {"objective": "Look", "tools": ["Read"]})) as at:
+        await at.run(owner="build", tools=["Read", "Task"])
+        assert "Not granted" not in str(at.script.asked)
+
+
+async def test_a_person_is_told_what_an_agent_can_never_have(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Found.")) as at:
+        never = "Not granted: Edit (explore can never have it)."
+        made = await at.call("create_task", title="Look", owner="explore", tools=["Read", "Edit"], status="draft")
+        below = await at.call(
+            "create_subtask",
+            task_id=made["task_id"],
+            title="Look",
+            owner="general",
+            tools=["Read", "Edit"],
+            status="draft",
+        )
+        result = await at.call("task", objective="Look", subagent_type="explore", tools=["Read", "Edit"])
+        flat = await at.call("task", objective="Look", subagent_type="explore", tools=["Read", "Edit"], format="flat")
+        assert (made["notice"], result["data"]["notice"], flat["notice"]) == (never, never, never)
+        assert below["notice"] == "Not granted: Edit (its parent task does not have it)."
+
+
+UNKNOWN = "Not known here: Bassh, read. Known are LS, Glob, Grep, Read,"
+
+
+async def test_a_caller_is_told_which_tools_are_not_known(any_url: str, tmp_path: Path) -> None:
+    work = {"objective": "Look", "subagent_type": "general", "tools": ["Bassh", "LS", "read"]}
+    async with parent(any_url, tmp_path, ("task", work)) as at:
+        result = await at.call("task", **work)
+        assert result["data"]["notice"].startswith(UNKNOWN)
+        await at.run(owner="build", tools=["LS", "Task"])
+        answers = [text for request in at.script.asked for text in results(request)]
+        assert json.loads(answers[0])["notice"].startswith(UNKNOWN)
+
+
+async def test_the_exact_task_tool_takes_no_further_fields(any_url: str, tmp_path: Path) -> None:
+    work = {"description": "Look", "prompt": "Look", "subagent_type": "general", "tools": ["Read"]}
+    async with parent(any_url, tmp_path, ("Task", work)) as at:
+        task = await at.run(owner="build")
+        answers = [text for request in at.script.asked for text in results(request)]
+        assert "tools: is not a field here" in answers[0]
+        assert task.children == ()
+
+
+def parent(url: str, folder: Path, wanted: tuple[str, dict[str, Any]]) -> Any:
+    """A stage on which build makes one call and answers; everybody else answers at once."""
+
+    def rule(request: Request) -> Response:
+        return says("Done.") if request.agent != "build" or results(request) else calls(wanted)
+
+    return stage(url, folder, rule, agents=[WRITER])

@@ -1,0 +1,219 @@
+"""Opening a store while other processes make, upgrade or lock it."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from remit.adapters import opening
+from remit.adapters.postgres.schema import MIGRATION_LOCK
+from remit.adapters.sqlite import driver
+from remit.app.verify import verify
+from remit.bootstrap import open_store
+from remit.errors import Busy
+from tests.crash.process import children
+from tests.patience import patient
+from tests.people import desk
+from tests.postgres import PostgresForTests
+from tests.surfaces.test_command import Shell, until
+
+ROUNDS, PROCESSES, BUSY_LOOPS = 3, 16, 4
+HELD_SECONDS = 3
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_urls(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
+    if request.param == "sqlite":
+        return [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(ROUNDS)]
+    server: PostgresForTests = request.getfixturevalue("postgres")
+    return [server.new_database() for _ in range(ROUNDS)]
+
+
+@contextmanager
+def busy_machine() -> Iterator[None]:
+    """Loops that take all the time of the processors."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY_LOOPS)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+@asynccontextmanager
+async def locked(url: str, folder: Path) -> AsyncIterator[None]:
+    """Another process is about to make the schema of a new store."""
+    if url.startswith("sqlite"):
+        with children(folder, "hold_lock", [{"path": url.removeprefix("sqlite:///")}]) as (holder,):
+            holder.go()
+            await asyncio.to_thread(holder.wait_until_said, "held", 1)
+            yield
+            holder.go()
+            await asyncio.to_thread(holder.finish)
+        return
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
+        yield
+    finally:
+        await connection.close()
+
+
+async def opened(url: str) -> list[int]:
+    async with open_store(url) as store:
+        return await store.new_ids(1)
+
+
+async def test_sixteen_processes_open_a_new_store_at_once_on_a_busy_machine(new_urls: list[str], tmp_path: Path) -> None:
+    with busy_machine(), children(tmp_path, "open_each", [{"urls": new_urls}] * PROCESSES) as openers:
+        for turn in range(1, ROUNDS + 1):
+            for opener in openers:
+                opener.go()
+            for opener in openers:
+                opener.wait_until_said("opened", turn)
+        said = [[line["opened"] for line in opener.finish() if "opened" in line] for opener in openers]
+    for turn, url in enumerate(new_urls):
+        assert sorted(lines[turn][0] for lines in said) == list(range(1, PROCESSES + 1))
+        async with desk(url) as at:
+            await at.create()
+            assert (await verify(at.store)).faults == ()
+
+
+async def test_opening_waits_longer_than_a_commit_and_says_what_for(
+    durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(driver, "BUSY_SECONDS", 0.2)
+    async with asyncio.timeout(patient(40)):
+        async with locked(durable_url, tmp_path):
+            opening_tasks = [asyncio.create_task(opened(durable_url)) for _ in range(3)]
+            await asyncio.sleep(HELD_SECONDS)
+            assert not any(task.done() for task in opening_tasks)
+        numbers = [number for task in opening_tasks for number in await task]
+    assert sorted(numbers) == [1, 2, 3]
+    said = [record.getMessage() for record in caplog.records if record.name == "remit.store" and record.levelno == logging.WARNING]
+    assert len(said) == 3, "each opening says it once"
+    assert all(text.startswith("Waiting for the store ") for text in said)
+    assert all(text.endswith(": another process has locked or upgrades it, or its server starts.") for text in said)
+    assert all(name_of(durable_url) in text for text in said)
+
+
+def name_of(url: str) -> str:
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+async def test_opening_gives_up_with_the_name_of_the_store(durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert opening.OPEN_SECONDS == 30
+    monkeypatch.setattr(opening, "OPEN_SECONDS", 0.3)
+    async with locked(durable_url, tmp_path):
+        with pytest.raises(Busy, match="was locked by another process for") as refused:
+            await opened(durable_url)
+    assert name_of(durable_url) in str(refused.value)
+    assert (refused.value.code, refused.value.exit_code) == ("UNAVAILABLE", 7)
+    assert await opened(durable_url) == [1]
+
+
+async def test_an_opening_that_waits_can_be_canceled(durable_url: str, tmp_path: Path) -> None:
+    lock: AbstractAsyncContextManager[None] = locked(durable_url, tmp_path)
+    async with lock:
+        waiting = asyncio.create_task(opened(durable_url))
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+
+async def test_a_command_says_that_it_waits_and_then_does_its_work(durable_url: str, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
+    shell.remit("init")
+    async with locked(durable_url, tmp_path):
+        command = shell.started("task", "create", "Work")
+        assert command.stderr is not None
+        said = await asyncio.to_thread(command.stderr.readline)
+        assert said.startswith("Waiting for the store ")
+        assert said.endswith(": another process has locked or upgrades it, or its server starts.\n")
+    await asyncio.to_thread(command.communicate, timeout=patient(60))
+    assert command.returncode == 0
+    assert shell.remit("task", "list", "--json").json["tasks"][0]["title"] == "Work"
+
+
+@pytest.mark.parametrize("table", ["store", "event", "task"])
+async def test_a_command_says_that_it_waits_for_a_table_that_is_locked(table: str, postgres: PostgresForTests, tmp_path: Path) -> None:
+    url = postgres.new_database()
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=url)
+    assert (await asyncio.to_thread(shell.remit, "task", "create", "First")).code == 0
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"LOCK TABLE remit.{table} IN ACCESS EXCLUSIVE MODE")
+            command = shell.started("task", "create", "Waited for")
+            assert command.stderr is not None
+            async with asyncio.timeout(patient(30)):
+                said = await asyncio.to_thread(command.stderr.readline)
+            assert said.startswith("Waiting for "), said
+    finally:
+        await connection.close()
+    await asyncio.to_thread(command.communicate, timeout=patient(60))
+    assert command.returncode == 0
+
+
+async def test_processes_that_work_wait_once_for_a_store_they_may_not_write(durable_url: str, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
+    assert (await asyncio.to_thread(shell.remit, "task", "create", "First")).code == 0
+    await asyncio.to_thread(_leave_dead_worker, shell)
+    async with unwritable(durable_url, tmp_path):
+        began = time.monotonic()
+        processes = [shell.started(*words) for words in (["run", "Look"], ["worker"], ["serve", "--port", "0"], ["mcp"])]
+        texts = await asyncio.gather(*(asyncio.to_thread(_read_to_the_end, process) for process in processes))
+        seconds = time.monotonic() - began
+    given_up = "was locked by another process for 30 seconds while it was being opened."
+    for process, err in zip(processes, texts, strict=True):
+        assert process.returncode == 7, err
+        assert "Waiting for the store " in err
+        assert f"{name_of(durable_url)} {given_up}" in err
+    assert opening.OPEN_SECONDS - 1 < seconds < opening.OPEN_SECONDS + patient(10)
+
+
+def _leave_dead_worker(shell: Shell) -> None:
+    """Every further process wants to remove it from the list of workers, which is a write."""
+    worker = shell.started("worker")
+    assert worker.stderr is not None
+    assert "Worker started" in worker.stderr.readline()
+    until(lambda: bool(shell.remit("doctor", "--json").json["workers"]))
+    worker.kill()
+    worker.communicate()
+
+
+def _read_to_the_end(process: "subprocess.Popen[str]") -> str:
+    """Read standard error until the process ends; its standard input stays open, as a client of MCP keeps it."""
+    assert process.stderr is not None
+    try:
+        err = process.stderr.read()
+        process.wait(patient(20))
+    finally:
+        process.kill()
+        process.communicate()
+    return err
+
+
+@asynccontextmanager
+async def unwritable(url: str, folder: Path) -> AsyncIterator[None]:
+    """Another process does not let anybody write to a store that was made before."""
+    if url.startswith("sqlite"):
+        async with locked(url, folder):
+            yield
+        return
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE remit.worker IN SHARE MODE")
+            yield
+    finally:
+        await connection.close()

@@ -1,0 +1,270 @@
+"""One SIGTERM ends a process within ten seconds, whatever does not answer."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.crash.process import children, environment
+from tests.engine.test_downtime import slow_model
+from tests.patience import patient
+from tests.postgres import PostgresForTests
+from tests.surfaces.test_command import Shell, events_of, interruptible, served, until
+from tests.wire import wire
+
+LIMIT_SECONDS = 10.0
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+LATE_SECONDS = 3.0
+"""What a busy machine adds to start and end a process."""
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresForTests]:
+    """A server that a test may stop."""
+    server = PostgresForTests()
+    yield server
+    server.close()
+
+
+def shell_for(folder: Path, url: str) -> Shell:
+    runner = {"REMIT_RUNNER": "tests.surfaces.stubborn:Stubborn", "PYTHONPATH": environment()["PYTHONPATH"]}
+    shell = Shell(folder, REMIT_DATABASE_URL=url, **runner)
+    assert shell.remit("init").code == 0
+    return shell
+
+
+def ended(process: "subprocess.Popen[str]", number: int = signal.SIGTERM) -> tuple[int, str]:
+    """Send one signal: the exit code and the last line; it must not take too long."""
+    began = time.monotonic()
+    process.send_signal(number)
+    code = process.wait(patient(60))
+    assert time.monotonic() - began < LIMIT_SECONDS + patient(LATE_SECONDS)
+    assert process.stderr is not None
+    return code, process.stderr.read().splitlines()[-1]
+
+
+@contextmanager
+def started(shell: Shell, command: str, *options: str) -> Iterator["subprocess.Popen[str]"]:
+    """A server or a worker that has a run under way."""
+    process = shell.started(command, *(["--port", "0"] if command == "serve" else []), *options)
+    assert process.stderr is not None
+    process.stderr.readline()
+    try:
+        busy(shell)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def busy(shell: Shell) -> None:
+    shell.remit("task", "create", "Gentle", "--owner", "general")
+    deadline = time.monotonic() + patient(30)
+    while shell.remit("task", "show", "1", "--json").json["state"] != "running":
+        assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("command", ["worker", "serve"])
+def test_a_process_stops_in_time_when_the_server_is_gone(command: str, own_server: PostgresForTests, tmp_path: Path) -> None:
+    with started(shell_for(tmp_path, own_server.new_database()), command) as process:
+        own_server.crash()
+        try:
+            code, last = ended(process)
+        finally:
+            own_server.start()
+    assert code == 7
+    assert last.startswith("Stopped after 9 seconds, before everything was finished. 1 run was under way;")
+
+
+def test_mcp_on_standard_streams_stops_in_time_when_the_server_is_gone(own_server: PostgresForTests, tmp_path: Path) -> None:
+    shell = shell_for(tmp_path, own_server.new_database())
+    process = shell.started("mcp")
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        assert "serverInfo" in process.stdout.readline()
+        own_server.crash()
+        code, last = ended(process)
+    finally:
+        process.kill()
+        process.communicate()
+        own_server.start()
+    assert code == 7
+    assert last == "Stopped after 9 seconds, before everything was finished. No run was left to hand over."
+
+
+@pytest.mark.parametrize("command", ["worker", "serve"])
+async def test_a_process_stops_in_time_when_the_connection_is_silent(command: str, postgres: PostgresForTests, tmp_path: Path) -> None:
+    async with wire(postgres.new_database()) as line:
+        shell = shell_for(tmp_path, line.url)
+
+        def play(cut: Callable[[], object]) -> tuple[int, str]:
+            with started(shell, command) as process:
+                cut()
+                return ended(process)
+
+        loop = asyncio.get_running_loop()
+        code, last = await asyncio.to_thread(play, lambda: loop.call_soon_threadsafe(line.cut))
+    assert code == 7
+    assert last.startswith("Stopped after 9 seconds")
+
+
+@pytest.mark.parametrize("command", ["worker", "serve"])
+def test_a_process_stops_in_time_when_the_file_is_locked(command: str, tmp_path: Path) -> None:
+    path = tmp_path / ".remit" / "remit.db"
+    shell, lock = shell_for(tmp_path, f"sqlite:///{path}"), [{"path": str(path)}]
+    with started(shell, command, "--log-format", "json") as process, children(tmp_path, "hold_lock", lock) as (holder,):
+        holder.go()
+        holder.wait_until_said("held", 1)
+        code, last = ended(process)
+    assert code == 7
+    assert json.loads(last)["message"].startswith("Stopped after 9 seconds")
+
+
+def test_a_run_that_does_not_listen_keeps_nobody(tmp_path: Path, durable_url: str) -> None:
+    shell = shell_for(tmp_path, durable_url)
+    shell.remit("task", "create", "Stubborn", "--owner", "general")
+    with served(shell) as server:
+        deadline = time.monotonic() + patient(30)
+        while shell.remit("task", "show", "1", "--json").json["state"] != "running":
+            assert time.monotonic() < deadline
+        request = urllib.request.Request(f"{server.url}/api/events", headers={"Authorization": f"Bearer {server.token}"})
+        with urllib.request.urlopen(request, timeout=patient(20)):
+            code, last = ended(server.process)
+    assert code == 7
+    assert "1 run was under way" in last
+
+
+@pytest.mark.parametrize("command", ["worker", "serve"])
+def test_a_run_whose_model_does_not_answer_is_handed_over(command: str, tmp_path: Path, durable_url: str) -> None:
+    with slow_model(tmp_path, seconds=600) as model:
+        shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url, **model)
+        assert shell.remit("init").code == 0
+        with started(shell, command) as process:
+            code, _ = ended(process)
+        events = events_of(shell, "1")
+    assert (code, events[-1]) == (0, "RunReleased")
+
+
+@pytest.mark.parametrize("words", [["run", "Gentle"], ["task", "run", "1"]], ids=["run", "task run"])
+def test_one_ctrl_c_ends_a_command_that_waits_although_the_file_is_locked(words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / ".remit" / "remit.db"
+    shell, lock = shell_for(tmp_path, f"sqlite:///{path}"), [{"path": str(path)}]
+    shell.remit("task", "create", "Gentle", "--owner", "general")
+    with interruptible():
+        process = shell.started(*words)
+    assert process.stderr is not None
+    try:
+        while "· running" not in (line := process.stderr.readline()):
+            assert line, "the command ended"
+        with children(tmp_path, "hold_lock", lock) as (holder,):
+            holder.go()
+            holder.wait_until_said("held", 1)
+            code, last = ended(process, signal.SIGINT)
+    finally:
+        process.kill()
+        process.communicate()
+    assert code == 130
+    assert last.startswith("Quit after 9 seconds: the store or the server did not answer. See #")
+
+
+def test_one_ctrl_c_ends_a_command_whose_server_does_not_answer(tmp_path: Path) -> None:
+    shell = shell_for(tmp_path, f"sqlite:///{tmp_path / '.remit' / 'remit.db'}")
+    with served(shell) as server:
+        shell.env |= {"REMIT_URL": server.url, "REMIT_TOKEN": server.token}
+        with interruptible():
+            process = shell.started("run", "Gentle")
+        assert process.stderr is not None
+        try:
+            while "· running" not in (line := process.stderr.readline()):
+                assert line, "the command ended"
+            server.process.send_signal(signal.SIGSTOP)
+            code, last = ended(process, signal.SIGINT)
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.communicate()
+    assert code == 130
+    assert last.startswith("Quit after 9 seconds: the store or the server did not answer. See #1 later")
+
+
+@contextmanager
+def ignoring_ctrl_c() -> Iterator[None]:
+    """Processes that are started meanwhile ignore SIGINT, as below `nohup` and in the background of a script."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("command", ["worker", "serve"])
+def test_a_process_that_was_started_to_ignore_ctrl_c_keeps_ignoring_it(command: str, tmp_path: Path) -> None:
+    shell = shell_for(tmp_path, f"sqlite:///{tmp_path / '.remit' / 'remit.db'}")
+    with ignoring_ctrl_c(), started(shell, command) as process:
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+        shell.remit("task", "create", "Gentle", "--owner", "general")
+        until(lambda: shell.remit("task", "show", "2", "--json").json["state"] == "running")
+        code, last = ended(process)
+    assert code == 0
+    assert "Run released" in last or "Run ended" in last or "Stopping" in last, last
+
+
+def test_mcp_on_standard_streams_that_ignores_ctrl_c_goes_on(tmp_path: Path) -> None:
+    shell = shell_for(tmp_path, f"sqlite:///{tmp_path / '.remit' / 'remit.db'}")
+    with ignoring_ctrl_c():
+        process = shell.started("mcp")
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number, method in enumerate(("initialize", "ping"), 1):
+            request = {"jsonrpc": "2.0", "id": number, "method": method, "params": HELLO if method == "initialize" else {}}
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["id"] == number
+            process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(patient(LIMIT_SECONDS)) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("command", ["worker", "serve"])
+def test_ctrl_c_says_at_once_what_happens(command: str, tmp_path: Path) -> None:
+    shell = shell_for(tmp_path, f"sqlite:///{tmp_path / '.remit' / 'remit.db'}")
+    with interruptible(), started(shell, command) as process:
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "Stopping" in line)
+        assert said.endswith("Stopping: 1 run is handed over. Ctrl-C again to quit now.\n")
+        assert process.wait(patient(LIMIT_SECONDS)) == 0
+
+
+@pytest.mark.parametrize("command", ["worker", "serve"])
+def test_a_worker_that_has_failed_ends_in_time_although_a_run_does_not_listen(command: str, tmp_path: Path) -> None:
+    shell = shell_for(tmp_path, f"sqlite:///{tmp_path / '.remit' / 'remit.db'}")
+    shell.remit("task", "create", "Stubborn", "--owner", "general")
+    process = shell.started(command, *(["--port", "0"] if command == "serve" else []))
+    assert process.stderr is not None
+    try:
+        until((tmp_path / "begun").exists)
+        shell.remit("task", "create", "Saboteur", "--owner", "general")
+        lines = iter(process.stderr.readline, "")
+        assert any("The worker has failed" in line for line in lines)
+        assert process.wait(patient(LIMIT_SECONDS)) == 7
+        assert "Stopped after 9 seconds" in process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,273 @@
+"""Time in which no worker was alive does not count as work."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.adapters.clock import SystemClock
+from remit.adapters.memory import MemoryEventStore
+from remit.app.agents import AgentRegistry
+from remit.app.core import Core
+from remit.bootstrap import open_store
+from remit.bootstrap.worker import WorkerOptions, working
+from remit.domain import command as cmd
+from remit.domain.shape import parse
+from remit.domain.value import State, Task
+from remit.errors import Unavailable
+from remit.ports import Claim, Lease, Store, WorkerRow
+from remit.testing import Scripted
+from tests.crash.process import until
+from tests.engine.fleet import Fleet, fleet
+from tests.patience import patient
+from tests.surfaces.test_command import Shell
+from tests.surfaces.test_command import until as wait_until
+
+AWAY_SECONDS = 600.0
+"""Longer than any lease of these tests, which grows with the load of the machine."""
+LIMIT_SECONDS = 30.0
+GENERAL = {"agent/general": 0}
+
+
+def later(store: Store, seconds: float) -> Core:
+    """Everything on a store, some time after it was last heard of: what the store wrote down is that much older here."""
+    ahead = timedelta(seconds=seconds)
+
+    def now() -> datetime:
+        return store.now() + ahead
+
+    return Core(store, SystemClock("UTC", now), AgentRegistry())
+
+
+@asynccontextmanager
+async def times(url: str) -> AsyncIterator[tuple[Fleet, Fleet]]:
+    """A fleet, and a fleet on the same store after nobody was there for a while."""
+    async with open_store(url) as store, AsyncExitStack() as stack:
+        yield Fleet(later(store, 0), stack), Fleet(later(store, AWAY_SECONDS), stack)
+
+
+async def test_the_time_after_a_worker_died_does_not_count(any_url: str) -> None:
+    async with times(any_url) as (before, after):
+        task_id = await before.create(["finish", "done"], limits={"timeout_seconds": LIMIT_SECONDS})
+        store = before.core.store
+        (job,) = (await store.claim(Claim("dead", GENERAL, 1, 1, 60.0))).jobs
+        await before.do("StartRun", "system:engine", task_id=task_id, worker="dead")
+        await store.beat((await _row(before))._replace(worker="dead"), [job.id])
+        await store.leave("dead")
+        await after.hire()
+        task = await after.ended(task_id)
+        assert task.state is State.DONE
+        assert task.duration < LIMIT_SECONDS
+        assert "RunLost" in await after.events(task_id)
+
+
+async def _row(team: Fleet) -> WorkerRow:
+    return WorkerRow("w", "host", 1, "0", "general", 8, team.core.now())
+
+
+async def blocked(team: Fleet) -> str:
+    """A task that waits for a subtask while its clock runs, and no worker."""
+    boss = await team.create(limits={"timeout_seconds": LIMIT_SECONDS})
+    child = await team.do("CreateSubtask", task_id=boss, title="Part", owner="plan", wait="block")
+    store = team.core.store
+    (job,) = (await store.claim(Claim("w", GENERAL, 1, 0, 60.0))).jobs
+    run = (await team.core.service.execute(_start(boss), "system:engine")).task
+    assert run is not None
+    assert run.run is not None
+    for kind, fields in (("AwaitSubtask", {"child_id": child, "call_id": "c1"}), ("YieldRun", {})):
+        await _as_run(team, run.run.id, kind, task_id=boss, **fields)
+    await team.core.service.acknowledge(Lease(job.id, "w"))
+    await store.beat(await _row(team), [])
+    await store.leave("w")
+    task = await team.task(boss)
+    assert (task.state, task.clock_since is not None, f"limit/{boss}" in await team.jobs()) == (State.WAITING, True, True)
+    return boss
+
+
+def _start(task_id: str) -> cmd.StartRun:
+    return cmd.StartRun(task_id=task_id, worker="w")
+
+
+async def _as_run(team: Fleet, run_id: str, kind: str, **fields: object) -> None:
+    await team.core.service.execute(parse(getattr(cmd, kind), fields), "agent:general", run_id)
+
+
+def worked(task: Task, team: Fleet) -> float:
+    """What the clock of a task shows."""
+    return task.duration + (team.core.clock.now() - task.clock_since).total_seconds() if task.clock_since else task.duration
+
+
+async def test_the_clock_of_a_blocked_task_stops_while_no_worker_is_alive(any_url: str) -> None:
+    async with times(any_url) as (before, after):
+        boss = await blocked(before)
+        assert worked(await after.task(boss), after) > AWAY_SECONDS
+        await after.hire(agents=("explore",))
+        task = await after.until(boss, lambda task: worked(task, after) < LIMIT_SECONDS)
+        assert (task.state, (await after.events(boss)).count("DowntimeExcluded")) == (State.WAITING, 1)
+
+
+async def test_several_workers_that_start_at_once_leave_out_the_time_once(any_url: str) -> None:
+    async with times(any_url) as (before, after):
+        boss = await blocked(before)
+        store = before.core.store
+        others = [later(store, AWAY_SECONDS) for _ in range(4)]
+        async with AsyncExitStack() as stack:
+            options = WorkerOptions(agents=("explore",))
+            await asyncio.gather(*(stack.enter_async_context(working(core, Scripted(), options)) for core in others))
+            task = await after.task(boss)
+            assert 0 <= worked(task, after) < LIMIT_SECONDS
+            assert task.state is State.WAITING
+
+
+async def test_a_worker_for_another_tree_does_not_attend_this_one(any_url: str) -> None:
+    async with times(any_url) as (before, after):
+        boss = await blocked(before)
+        store = before.core.store
+        await store.beat((await _row(after))._replace(worker="other", scope="[99]"), [])
+        await after.hire(agents=("explore",))
+        assert (await after.events(boss)).count("DowntimeExcluded") == 1
+
+
+async def test_a_scoped_worker_leaves_out_the_time_when_it_adopts_a_tree(any_url: str) -> None:
+    async with times(any_url) as (before, after):
+        boss = await blocked(before)
+        await after.hire(agents=("explore",), scoped=True)
+        assert "DowntimeExcluded" not in await after.events(boss)
+        await after.core.adopt([boss])
+        task = await after.task(boss)
+        assert (worked(task, after) < LIMIT_SECONDS, (await after.events(boss)).count("DowntimeExcluded")) == (True, 1)
+
+
+async def test_time_in_which_a_worker_was_alive_counts(any_url: str) -> None:
+    async with times(any_url) as (before, _):
+        boss = await blocked(before)
+        await before.hire(agents=("explore",))
+        await before.hire(agents=("explore",))
+        assert "DowntimeExcluded" not in await before.events(boss)
+
+
+class Away(MemoryEventStore):
+    """A store that can be told to hear no heartbeats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away = False
+
+    async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
+        """Say that a worker lives, if anybody listens."""
+        if self.away:
+            raise Unavailable("away")
+        return await super().beat(row, jobs)
+
+
+async def test_time_in_which_the_store_was_away_does_not_count() -> None:
+    async with AsyncExitStack() as stack:
+        store = Away()
+        team = Fleet(later(store, 0), stack)
+        boss = await blocked(team)
+        worker = await team.hire(agents=("explore",), heartbeat_seconds=0.4)
+        store.away = True
+        await until(lambda: not worker.is_heard)
+        store.away = False
+        async with asyncio.timeout(patient(20)), store.watch() as bell:
+            while "DowntimeExcluded" not in await team.events(boss):
+                await bell.wait()
+
+
+# A worker that stood still, and goes on.
+
+
+@pytest.mark.parametrize("url_kind", ["sqlite", "postgres"])
+def test_the_time_in_which_the_only_worker_stood_still_does_not_count(url_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    lease, limit = patient(2), patient(12)
+    url = f"sqlite:///{tmp_path / 'remit.db'}" if url_kind == "sqlite" else request.getfixturevalue("postgres").new_database()
+    with slow_model(tmp_path, seconds=limit / 3) as model:
+        shell = Shell(tmp_path, REMIT_DATABASE_URL=url, REMIT_HEARTBEAT_SECONDS=str(lease), **model)
+        assert shell.remit("init").code == 0
+        worker = shell.started("worker")
+        try:
+            made = shell.remit("task", "create", "Think", "--owner", "explore", "--limits", f"timeout_seconds={limit}", "--json")
+            task_id = made.json["task_id"]
+            wait_until(lambda: shell.remit("task", "show", task_id, "--json").json["state"] == "running")
+            worker.send_signal(signal.SIGSTOP)
+            time.sleep(limit + lease)
+            worker.send_signal(signal.SIGCONT)
+            ended = shell.remit("task", "result", task_id, "--wait", str(round(patient(60))), "--json")
+            assert ended.json["data"]["status"] == "completed", ended
+            assert shell.remit("task", "show", task_id, "--json").json["duration"] < limit
+        finally:
+            worker.kill()
+            worker.communicate()
+
+
+class StandingRunner:
+    """A runner whose process stands still in each run, and then ends the run before anything else."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    async def run(self, run: Any) -> None:
+        time.sleep(self._seconds)  # noqa: ASYNC251 - nothing else in this process goes on either
+        await run.do(cmd.FinishRun(task_id=run.task.id, final_message="Done."))
+
+
+async def test_a_run_that_ends_right_after_its_process_stood_still_leaves_that_time_out(durable_url: str) -> None:
+    lease = patient(1)
+    async with fleet(durable_url) as team:
+        await team.hire(StandingRunner(seconds=3 * lease), heartbeat_seconds=lease)
+        task = await team.ended(await team.create())
+        assert task.state is State.DONE
+        assert "DowntimeExcluded" in await team.events(task.id)
+        assert task.duration < 2 * lease
+
+
+@contextmanager
+def slow_model(folder: Path, seconds: float) -> Iterator[dict[str, str]]:
+    """A model that answers after a while, in a process of its own, and the variables that name it."""
+    script = folder / "model.py"
+    script.write_text(SLOW_MODEL)
+    process = subprocess.Popen([sys.executable, str(script), str(seconds)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        yield {"LLM_MODEL_ID": "slow", "LLM_API_KEY": "none", "LLM_BASE_URL": f"http://127.0.0.1:{port}/v1"}
+    finally:
+        process.kill()
+        process.communicate()
+
+
+SLOW_MODEL = """
+import json, sys, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Answer(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(float(sys.argv[1]))
+        said = {"role": "assistant", "content": "Thought."}
+        body = {"model": "slow", "choices": [{"message": said, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        try:
+            self.wfile.write(data)
+        except OSError:
+            pass
+
+    def log_message(self, *_):
+        pass
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+print(server.server_address[1], flush=True)
+server.serve_forever()
+"""

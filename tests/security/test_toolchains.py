@@ -1,0 +1,207 @@
+"""Commands see the user's programs, cannot change them, and see nothing else of the user's."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from remit import config
+from remit.adapters.tools import WorkspaceTools
+from remit.adapters.tools.toolchains import NONE, Toolchains, toolchains_of
+from remit.bootstrap.runner import open_equipment
+from remit.bootstrap.workspace import open_workspace
+from remit.domain.tool import ToolCallRequest, ToolOutcome
+from remit.errors import InvalidParam
+from tests.patience import patient
+from tests.toolbox import BWRAP
+
+needs_bubblewrap = pytest.mark.skipif(not BWRAP, reason="that commands are refused without bubblewrap is tested in test_toolhost.py")
+GRANTED = frozenset({"Bash"})
+
+
+def program(path: Path, says: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho {says}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    program(folder / ".pyenv" / "shims" / "python9", "from-pyenv")
+    program(folder / ".cargo" / "bin" / "cargo9", "from-cargo")
+    program(folder / "tools" / "bin" / "mine9", "from-tools")
+    (folder / ".rustup").mkdir()
+    for name in (".ssh/id", ".aws/credentials", ".config/gh/token", ".cargo/credentials.toml", "tools/notes"):
+        secret = folder / name
+        secret.parent.mkdir(parents=True, exist_ok=True)
+        secret.write_text(f"canary of {name}")
+    return folder
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "ws"
+    (folder / ".remit").mkdir(parents=True)
+    (folder / ".remit" / "token").write_text("canary of remit")
+    return folder
+
+
+@pytest.fixture
+def env(home: Path) -> dict[str, str]:
+    places = (".pyenv/shims", ".cargo/bin", "tools/bin", ".ssh", "missing")
+    path = ":".join(["/usr/bin", *(str(home / place) for place in places), "relative/bin"])
+    return {"HOME": str(home), "PATH": path}
+
+
+@asynccontextmanager
+async def tools(workspace: Path, toolchains: Toolchains) -> AsyncIterator[WorkspaceTools]:
+    host = WorkspaceTools(workspace, bwrap=BWRAP, find_programs=False, toolchains=toolchains)
+    yield host
+    await host.close()
+
+
+async def bash(workspace: Path, toolchains: Toolchains, command: str) -> ToolOutcome:
+    async with tools(workspace, toolchains) as host:
+        request = ToolCallRequest("Bash", {"command": command}, GRANTED, patient(30), asyncio.Event())
+        return await host.call(request)
+
+
+def test_programs_on_the_path_are_found_with_what_they_need(workspace: Path, home: Path, env: Mapping[str, str]) -> None:
+    found = toolchains_of(workspace, env)
+    shown = {str(home / name) for name in (".pyenv", ".cargo", ".rustup", "tools/bin")}
+    assert set(found.folders) == shown
+    assert found.path == tuple(str(home / name) for name in (".pyenv/shims", ".cargo/bin", "tools/bin"))
+    assert found.variables == {"PYENV_ROOT": str(home / ".pyenv"), "RUSTUP_HOME": str(home / ".rustup")}
+    assert found.masked() == (str(home / ".cargo" / "credentials.toml"),)
+    assert not found.network
+
+
+def test_an_active_virtual_environment_brings_its_interpreter(workspace: Path, home: Path, env: dict[str, str]) -> None:
+    base = program(home / ".pyenv" / "versions" / "9" / "bin" / "python", "base").parent
+    outside, inside = home / "envs" / "one", workspace / ".venv"
+    for folder in (outside, inside):
+        (folder / "bin").mkdir(parents=True)
+        (folder / "pyvenv.cfg").write_text(f"home = {base}\n")
+    for folder in (outside, inside):
+        active = {"HOME": str(home), "PATH": f"{folder}/bin:/usr/bin", "VIRTUAL_ENV": str(folder)}
+        found = toolchains_of(workspace, active)
+        assert found.variables["VIRTUAL_ENV"] == str(folder)
+        assert found.path == (f"{folder}/bin",)
+        own = [str(folder)] if folder is outside else []
+        assert list(found.folders) == [*own, str(home / ".pyenv")], "the workspace is seen anyway"
+
+
+@pytest.mark.parametrize("name", ["~", "~/.ssh", "~/.ssh/id", "~/.aws", "~/.config", "/", "~/x/.remit", "relative", "{ws}"])
+def test_settings_cannot_show_secrets(workspace: Path, env: dict[str, str], name: str) -> None:
+    with pytest.raises(InvalidParam, match=r"sandbox\.read_only"):
+        toolchains_of(workspace, env, [name.format(ws=workspace.parent)])
+
+
+def test_a_path_in_the_wrong_place_shows_nothing_more(workspace: Path, home: Path) -> None:
+    """A home folder, a folder with secrets or the folder above all of them is never shown for a PATH."""
+    for folder in (home, home / ".ssh", home.parent, Path("/")):
+        found = toolchains_of(workspace, {"HOME": str(home), "PATH": str(folder)})
+        assert found == NONE._replace(variables={})
+
+
+@pytest.mark.parametrize("place", ["bin", ".local/bin", "sbin"])
+def test_the_home_of_another_user_is_not_shown(workspace: Path, home: Path, place: str) -> None:
+    """A service has a home folder of its own and often the PATH of the person who starts it."""
+    program(home / place / "other9", "from-other")
+    (home / ".local" / "share" / "keyrings").mkdir(parents=True)
+    service = workspace.parent / "service"
+    service.mkdir()
+    found = toolchains_of(workspace, {"HOME": str(service), "PATH": str(home / place)})
+    assert found.folders == (str(home / place),)
+    with pytest.raises(InvalidParam, match=r"sandbox\.read_only"):
+        toolchains_of(workspace, {"HOME": str(service), "PATH": ""}, [str(home)])
+
+
+@needs_bubblewrap
+async def test_tokens_in_a_folder_that_is_shown_are_hidden(workspace: Path, home: Path, env: Mapping[str, str]) -> None:
+    cache = home / ".cache" / "huggingface"
+    cache.mkdir(parents=True)
+    (cache / "model").write_text("weights")
+    (cache / "token").write_text("canary of a token")
+    found = toolchains_of(workspace, env, ["~/.cache"])
+    outcome = await bash(workspace, found, f"cat {cache}/model {cache}/token; grep -r canary {home}")
+    assert ("weights" in outcome.text, "canary of" in outcome.text) == (True, False)
+
+
+@needs_bubblewrap
+async def test_commands_use_the_programs_of_the_user(workspace: Path, home: Path, env: Mapping[str, str]) -> None:
+    (home / ".cache").mkdir()
+    (home / ".cache" / "wheel").write_text("cached")
+    found = toolchains_of(workspace, env, ["~/.cache"])
+    outcome = await bash(workspace, found, f"python9; cargo9; mine9; cat {home}/.cache/wheel")
+    assert outcome.text.split("\n") == ["from-pyenv", "from-cargo", "from-tools", "cached"]
+
+
+@needs_bubblewrap
+async def test_commands_cannot_change_the_programs_of_the_user(workspace: Path, home: Path, env: Mapping[str, str]) -> None:
+    found = toolchains_of(workspace, env)
+    places = [home / ".pyenv" / "x", home / ".cargo" / "bin" / "cargo9", home / "tools" / "bin" / "x"]
+    tried = "; ".join(f"( echo x >{place} ) 2>&1 && echo ESCAPED" for place in places)
+    outcome = await bash(workspace, found, f"{tried}; touch {home}/x || mkdir {home}/.ssh/x")
+    assert "ESCAPED" not in outcome.text
+    assert "from-cargo" in (home / ".cargo" / "bin" / "cargo9").read_text()
+    assert not (home / "x").exists()
+
+
+@needs_bubblewrap
+async def test_commands_see_no_secret_of_the_user(workspace: Path, home: Path, env: Mapping[str, str]) -> None:
+    found = toolchains_of(workspace, env)
+    looked = f"ls -aR {home} .remit; grep -r canary {home} .remit /tmp; cat {home}/.cargo/credentials.toml"
+    outcome = await bash(workspace, found, f"( {looked} ) 2>&1")
+    assert "canary" not in outcome.text
+    for name in (".ssh", ".aws", ".config", "notes", "token"):
+        assert name not in outcome.text.split()
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("granted", [False, True])
+async def test_commands_have_a_network_only_by_grant(workspace: Path, granted: bool) -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    connect = f"( exec 3<>/dev/tcp/127.0.0.1/{port} ) 2>/dev/null && echo connected || echo none"
+    outcome = await bash(workspace, NONE._replace(network=granted), connect)
+    assert outcome.text == ("connected" if granted else "none")
+    async with tools(workspace, NONE._replace(network=granted)) as host:
+        said = next(spec.description for spec in host.specs() if spec.name == "Bash")
+    assert ("It has no network." in said) != granted
+    server.close()
+
+
+async def test_the_settings_of_the_operator_count_and_those_of_the_workspace_do_not(
+    workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = '[sandbox]\nread_only = ["~/tools"]\nnetwork = true\n'
+    (workspace / ".remit" / "config.toml").write_text(table)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "settings"))
+    ignored = config.load(workspace, {})
+    assert (ignored.get("sandbox.read_only"), ignored.get("sandbox.network")) == ((), False)
+    (home / "settings" / "remit").mkdir(parents=True)
+    (home / "settings" / "remit" / "config.toml").write_text(table)
+    own = config.load(workspace, {"database_url": "memory:"})
+    assert (own.get("sandbox.read_only"), own.get("sandbox.network")) == (("~/tools",), True)
+    monkeypatch.setenv("REMIT_SANDBOX_READ_ONLY", "~/.ssh:~/tools")
+    named = config.load(workspace, {"database_url": "memory:"})
+    assert named.get("sandbox.read_only") == ("~/.ssh", "~/tools")
+    async with open_workspace(named) as core:
+        with pytest.raises(InvalidParam, match="is or holds secrets"):
+            async with open_equipment(core, named):
+                pass
+
+
+@pytest.mark.parametrize("written", ["read_only = 7", "read_only = [7]", 'network = "perhaps"'])
+def test_settings_that_cannot_be_read_are_refused(workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "settings"))
+    (home / "settings" / "remit").mkdir(parents=True)
+    (home / "settings" / "remit" / "config.toml").write_text(f"[sandbox]\n{written}\n")
+    with pytest.raises(InvalidParam, match=r"sandbox\."):
+        config.load(workspace, {})

@@ -1,0 +1,171 @@
+"""Completion of what only the workspace knows, as each shell asks for it, and `remit help`."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.patience import patient
+from tests.surfaces.cli_host import shop
+from tests.surfaces.test_command import Shell
+
+ASK = {
+    "bash": """
+COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=()
+for word in "$@"; do  # as readline does: a word ends before and after an equals sign
+  case "$word" in
+    *=?*) COMP_WORDS+=("${word%%=*}" "=" "${word#*=}") ;;
+    *=) COMP_WORDS+=("${word%%=*}" "=") ;;
+    *) COMP_WORDS+=("$word") ;;
+  esac
+done
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_remit; printf "%s " "${COMPREPLY[@]}"
+""",
+    # What the completion system of zsh calls: the function, with the words and a builtin that takes the matches.
+    "zsh": """
+words=("$@"); CURRENT=$#; compadd() { shift; print -r -- $@ }; _files() { }
+_remit
+""",
+    "fish": 'complete --do-complete="$argv"',
+}
+"""How each shell is asked for what could follow some words."""
+
+
+def completed(shell: Shell, *words: str, by: str = "bash") -> list[str]:
+    """What a shell completes the last word to."""
+    return [name for name in offered(shell, *words, by=by) if name.startswith(words[-1])]
+
+
+def offered(shell: Shell, *words: str, by: str = "bash") -> list[str]:
+    """What a shell offers for the last word; it must print no error."""
+    script = shell.remit("completion", by).out
+    remit = f'"{sys.executable}" -m remit'
+    function = f"function remit; {remit} $argv; end" if by == "fish" else f'remit() {{ {remit} "$@"; }}'
+    if by == "zsh":
+        function += "\ncompdef() { }"
+    command = [by, "-c", f"{function}\n{script}\n{ASK[by]}", *(() if by == "fish" else (by,)), *words]
+    limit = patient(60)
+    done = subprocess.run(command, cwd=shell.folder, env=shell.env, capture_output=True, text=True, timeout=limit, check=True)
+    assert done.stderr == ""
+    return [line.partition("\t")[0] for line in done.stdout.splitlines()] if by == "fish" else done.stdout.split()
+
+
+@pytest.fixture(params=["bash", "zsh", "fish"])
+def by(request: pytest.FixtureRequest) -> str:
+    """Every shell that there is a script for."""
+    if shutil.which(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    return str(request.param)
+
+
+def test_agents_tasks_and_states_are_completed(tmp_path: Path, durable_url: str, by: str) -> None:
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
+    shell.remit("init")
+    (tmp_path / ".remit" / "agents").mkdir(exist_ok=True)
+    (tmp_path / ".remit" / "agents" / "reviewer.md").write_text("---\ndescription: Reviews.\n---\nReview.\n")
+    shell.remit("task", "create", "One", "--owner", "general")
+    shell.remit("task", "create", "Two", "--owner", "general")
+    assert completed(shell, "remit", "run", "Look", "--agent", "re", by=by) == ["reviewer"]
+    assert completed(shell, "remit", "task", "create", "T", "--owner", "pl", by=by) == ["plan"]
+    assert completed(shell, "remit", "agents", "show", "e", by=by) == ["explore"]
+    assert set(completed(shell, "remit", "task", "show", "", by=by)) >= {"1", "2"}
+    assert set(completed(shell, "remit", "task", "create", "T", "--depends-on", "", by=by)) == {"1", "2"}
+    assert completed(shell, "remit", "task", "list", "--state", "r", by=by) == ["running"]
+    assert completed(shell, "remit", "task", "update", "1", "--status", "c", by=by) == ["canceled"]
+
+
+def test_names_come_from_the_store_that_the_command_names(tmp_path: Path, by: str) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    elsewhere = Shell(there)
+    elsewhere.remit("init")
+    elsewhere.remit("task", "create", "One", "--owner", "general")
+    shell = Shell(here)
+    url = f"sqlite:///{there}/.remit/remit.db"
+    for typed in (("--workspace", str(there)), (f"--workspace={there}",), ("--database-url", url)):
+        assert completed(shell, "remit", "task", "show", *typed, "", by=by)[:1] == ["1"], typed
+    assert "1" not in completed(shell, "remit", "task", "show", "", by=by)
+
+
+def test_values_after_an_equals_sign_are_completed(tmp_path: Path, by: str) -> None:
+    shell = Shell(tmp_path)
+    shell.remit("init")
+    prefix = {"bash": ""}  # bash completes only what follows the sign, where readline splits words
+    for words, value in (
+        (("remit", "run", "x", "--agent=ge"), "general"),
+        (("remit", "task", "list", "--status=dra"), "draft"),
+        (("remit", "task", "list", "--status="), "draft"),
+    ):
+        option = words[-1].partition("=")[0]
+        found = offered(shell, *words, by=by)
+        assert f"{prefix.get(by, f'{option}=')}{value}" in found, (words, found)
+
+
+def test_the_words_of_help_are_completed(tmp_path: Path, by: str) -> None:
+    shell = Shell(tmp_path)
+    assert completed(shell, "remit", "help", "ta", by=by) == ["task"]
+    assert completed(shell, "remit", "help", "task", "cr", by=by) == ["create"]
+    assert set(completed(shell, "remit", "help", "task", "resource", "", by=by)) >= {"add", "remove"}
+
+
+def test_after_a_comma_the_next_name_of_a_list_is_completed(tmp_path: Path, by: str) -> None:
+    shell = Shell(tmp_path)
+    shell.remit("init")
+    assert completed(shell, "remit", "worker", "--agents", "general,ex", by=by) == ["general,explore"]
+    assert completed(shell, "remit", "worker", "--agents", "ex", by=by) == ["explore"]
+
+
+def test_completion_help_says_how_to_install_it_in_each_shell() -> None:
+    with shop() as at:
+        said = at("completion", "--help").out
+    for line in (
+        'eval "$(remit completion bash)"',
+        'autoload -U compinit && compinit; eval "$(remit completion zsh)"',
+        "remit completion fish > ~/.config/fish/completions/remit.fish",
+    ):
+        assert line in said
+
+
+def test_without_a_workspace_nothing_is_completed_and_nothing_is_said(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    assert completed(shell, "remit", "task", "list", "--parent", "") == []
+    assert list(tmp_path.glob(".remit")) == [], "asking makes no workspace"
+
+
+def test_completion_needs_a_shell() -> None:
+    with shop() as at:
+        assert at("completion").code == 2
+
+
+def test_help_is_a_command_too() -> None:
+    with shop() as at:
+        assert at("help").out == at("--help").out
+        assert at("help", "task").out == at("task", "--help").out
+        assert at("help", "task", "create").out == at("task", "create", "--help").out
+        for words, wrong_path in ((("task", "create", "foo"), "task create foo"), (("run", "extra"), "run extra")):
+            wrong = at("help", *words)
+            assert (wrong.code, f"There is no command 'remit {wrong_path}'." in wrong.err, wrong.out) == (2, True, "")
+        wrong = at("help", "task", "creat")
+        assert (wrong.code, "Did you mean: remit task create?" in wrong.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("task", "create", "T", "--owner", "explroe"), ("agents", "show", "explroe"), ("task", "create", "T", "--owner", "Explroe")],
+)
+def test_a_slip_in_an_agents_name_is_recognized(argv: tuple[str, ...]) -> None:
+    with shop() as at:
+        assert "Did you mean explore? Available: build, explore, general, plan, summary." in at(*argv).err
+
+
+def test_an_event_wraps_at_words() -> None:
+    with shop() as at:
+        task = at.create("A title " + "with several words " * 4)
+        lines = at("task", "events", task, columns=80).out.splitlines()
+        assert max(map(len, lines)) <= 80
+        words = " ".join(" ".join(lines).split())
+        assert "A title with several words with several words" in words, "no word is cut in two"

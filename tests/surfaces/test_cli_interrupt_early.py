@@ -1,0 +1,160 @@
+"""Ctrl-C at any moment after the start of a command: exit code 130, no traceback, and nothing said that is not known."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import remit
+from tests.patience import patient
+from tests.surfaces.test_command import Shell, interruptible, served, until
+
+SOURCES = str(Path(remit.__file__).parent)
+MOMENTS = 40
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    made = Shell(tmp_path)
+    assert made.remit("init").code == 0
+    assert made.remit("task", "create", "Work", "--owner", "general").code == 0
+    return made
+
+
+SCRIPT = """
+import os, signal, sys
+{before}
+sys.argv[1:] = {arguments}
+from remit.__main__ import main
+main()
+"""
+"""What the installed `remit` does, after something else."""
+
+
+def _command(before: str, arguments: tuple[str, ...]) -> list[str]:
+    return [sys.executable, "-c", SCRIPT.format(before=before, arguments=list(arguments))]
+
+
+@pytest.mark.parametrize("arguments", [("run", "Look"), ("task", "run", "1"), ("task", "list")], ids=" ".join)
+def test_it_ends_without_an_error_at_any_moment(shell: Shell, arguments: tuple[str, ...]) -> None:
+    span, codes = _seconds_undisturbed(shell), []
+    for moment in range(MOMENTS):
+        code, err = _interrupted_after(span * moment / MOMENTS, shell, arguments)
+        if _came_before_main(err):
+            continue
+        codes.append(code)
+        assert "Traceback" not in err, err
+        assert "Warning" not in err, err
+        refused = arguments[:2] == ("task", "run") and "is done" in err  # a command before has ended the task
+        assert code in (0, 130) or refused, err
+        assert code != 130 or "Stop" in err or "✓ #1" in err, err  # what has ended needs no further word
+    assert 130 in codes
+    assert len(codes) > MOMENTS / 2
+
+
+def _came_before_main(err: str) -> bool:
+    """Return whether the interrupt came while Python loaded remit's first module, which cannot guard itself."""
+    frames = [line for line in err.splitlines() if SOURCES in line]
+    return '"<string>"' in err and all("__main__.py" in frame and "in <module>" in frame for frame in frames)
+
+
+def _seconds_undisturbed(shell: Shell) -> float:
+    """Measure how long the shortest command takes, so that interrupts come while one runs on every machine."""
+    began = time.monotonic()
+    done = _script(shell, "", "task", "list")
+    assert done.returncode == 0, done.stderr
+    return time.monotonic() - began
+
+
+def _interrupted_after(seconds: float, shell: Shell, arguments: tuple[str, ...]) -> tuple[int, str]:
+    """How a command ends that gets Ctrl-C so many seconds after Python has begun to load remit."""
+    command = _command("os.write(1, b'.')", arguments)
+    with interruptible():
+        started = subprocess.Popen(command, cwd=shell.folder, env=shell.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0)
+    assert started.stdout is not None
+    assert started.stdout.read(1) == b"."
+    time.sleep(seconds)
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=patient(30))
+    return started.returncode, err.decode()
+
+
+def _script(shell: Shell, before: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = _command(before, arguments)
+    with interruptible():
+        return subprocess.run(command, cwd=shell.folder, env=shell.env, capture_output=True, text=True, timeout=patient(60), check=False)
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "said"),
+    [
+        ("remit.surfaces.cli.menu", ("run", "Look"), "Stopped before anything was started.\n"),
+        ("remit.bootstrap.delegation", ("run", "Look"), "Stopped.\n"),
+        ("asyncio", ("task", "create", "More"), "Stopped.\n"),
+    ],
+)
+def test_while_a_module_is_loaded_it_ends_at_once(shell: Shell, tmp_path: Path, module: str, arguments: tuple[str, ...], said: str) -> None:
+    """The module sends it to its own process, and turns the interrupt into an error as some libraries do."""
+    fakes = tmp_path / "fakes"
+    target = fakes.joinpath(*module.split("."))
+    target.parent.mkdir(parents=True)
+    target.with_suffix(".py").write_text(
+        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    for _ in range(1000): pass\n"
+        "except KeyboardInterrupt:\n    raise SystemError('spoiled') from None\n"
+    )
+    # Its folder is searched first, also for modules of a package.
+    before = (
+        "import importlib.machinery\n"
+        "class First:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        return importlib.machinery.PathFinder.find_spec(name, [{str(target.parent)!r}]) if name == {module!r} else None\n"
+        "sys.meta_path.insert(0, First())\n"
+    )
+    done = _script(shell, before, *arguments)
+    assert (done.returncode, done.stderr) == (130, said)
+
+
+def test_a_process_that_ignores_it_keeps_ignoring_it(shell: Shell) -> None:
+    before = "signal.signal(signal.SIGINT, signal.SIG_IGN); os.kill(os.getpid(), signal.SIGINT)"
+    after = "import atexit; atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))"
+    done = _script(shell, f"{before}; {after}", "task", "list")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_at_the_end_of_python_it_does_not_change_the_exit_code(shell: Shell) -> None:
+    done = _script(shell, "import atexit; atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))", "task", "list")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("arguments", [("task", "watch"), ("task", "watch", "1")], ids=" ".join)
+@pytest.mark.parametrize("remote", [False, True], ids=["store", "server"])
+def test_watching_says_that_it_stopped_and_how_the_task_stands(shell: Shell, arguments: tuple[str, ...], remote: bool) -> None:
+    if not remote:
+        said = _stopped_watching(shell, *arguments)
+        stands = [
+            "#1 is kept (pending).",
+            "No worker is running for it now. Continue it with: remit task run 1",
+            "Cancel it with: remit task cancel 1",
+        ]
+    else:
+        with served(shell, "--no-worker") as server:
+            shell.env |= {"REMIT_URL": server.url, "REMIT_TOKEN": server.token}
+            said = _stopped_watching(shell, *arguments)
+        stands = [
+            f"The server at {server.url} keeps #1 (pending); its workers continue it.",
+            "Follow it with: remit task watch 1. Cancel it with: remit task cancel 1",
+        ]
+    assert said == ["Stopped watching.", *(stands if "1" in arguments else [])]
+
+
+def _stopped_watching(shell: Shell, *arguments: str) -> list[str]:
+    with interruptible():
+        started = shell.started(*arguments)
+    until(lambda: any("eventpoll" in str(link.readlink()) for link in Path(f"/proc/{started.pid}/fd").iterdir() if link.is_symlink()))
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=patient(30))
+    assert started.returncode == 130, err
+    return err.splitlines()

@@ -1,0 +1,525 @@
+"""A store that went back in time, or whose file was replaced under a live process, as a user meets it."""
+
+import asyncio
+import json
+import shutil
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from remit import Remit
+from remit.adapters.mark import marks_folder
+from remit.adapters.postgres import store as postgres_store
+from remit.bootstrap import open_store
+from remit.errors import RolledBack
+from tests.crash.process import environment
+from tests.patience import patient
+from tests.people import desk
+from tests.postgres import PostgresForTests
+from tests.surfaces.cli_host import Said
+from tests.surfaces.test_command import Served, Shell, served
+from tests.surfaces.test_gitignore import Repository, repository, titles
+
+__all__ = ["repository"]
+
+
+class Place:
+    """A workspace whose store can be copied, and put back to an older copy behind the back of remit."""
+
+    def __init__(self, folder: Path, server: PostgresForTests | None) -> None:
+        self.server = server
+        self.url = server.new_database() if server else f"sqlite:///{folder / '.remit' / 'remit.db'}"
+        self.shell = Shell(folder, REMIT_DATABASE_URL=self.url)
+        assert self.shell.remit("init").code == 0
+        self.file, self.copy = folder / ".remit" / "remit.db", folder / "copy.db"
+
+    def create(self, title: str) -> str:
+        said = self.shell.remit("task", "create", title, "--json")
+        assert said.code == 0, said.err
+        return str(said.json["task_id"])
+
+    def keep_copy(self) -> None:
+        """Copy the store as it is now; nobody else must have it open."""
+        if self.server is None:
+            shutil.copy(self.file, self.copy)
+        else:
+            self._sql(f"CREATE DATABASE {self.name}_copy TEMPLATE {self.name}")
+
+    def go_back(self) -> None:
+        """Put the copy in the place of the store."""
+        if self.server is None:
+            shutil.copyfile(self.copy, self.file.with_name("older"))
+            self.file.with_name("older").replace(self.file)
+        else:
+            self._sql(f"DROP DATABASE {self.name} WITH (FORCE)")
+            self._sql(f"CREATE DATABASE {self.name} TEMPLATE {self.name}_copy")
+
+    @property
+    def name(self) -> str:
+        return self.url.partition("?")[0].rpartition("/")[2]
+
+    def _sql(self, statement: str) -> None:
+        async def execute() -> None:
+            connection = await asyncpg.connect(self.url.replace(f"/{self.name}?", "/postgres?"))
+            try:
+                await connection.execute(statement)
+            finally:
+                await connection.close()
+
+        asyncio.run(execute())
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return Place(tmp_path, request.getfixturevalue("postgres") if request.param == "postgres" else None)
+
+
+def test_commands_refuse_a_store_that_went_back_until_it_is_accepted(place: Place) -> None:
+    place.create("First")
+    place.keep_copy()
+    assert [place.create("Second"), place.create("Third")] == ["2", "3"]
+    place.go_back()
+    for words in (["task", "list"], ["task", "create", "Fourth"], ["task", "show", "1"], ["doctor", "--fix"]):
+        said = place.shell.remit(*words)
+        assert said.code == 4, words
+        assert "went back in time" in said.err
+        assert "remit doctor --accept-rollback" in said.err
+    examined = place.shell.remit("doctor", "--json")
+    assert (examined.code, examined.json["rollback"]["accepted"]) == (1, False)
+    assert "tasks up to 1" in examined.json["rollback"]["message"]
+    assert "tasks up to 3" in examined.json["rollback"]["message"]
+    accepted = place.shell.remit("doctor", "--accept-rollback", "--json")
+    assert (accepted.code, accepted.json["rollback"]["accepted"]) == (0, True)
+    assert place.create("Fourth") == "4", "ids are never used again"
+    assert titles(place.shell) == ["Fourth", "First"]
+    assert place.shell.remit("doctor", "--verify").code == 0
+    again = place.shell.remit("doctor", "--accept-rollback")
+    assert (again.code, "nothing to accept" in again.err) == (4, True)
+    place.go_back()
+    assert place.shell.remit("task", "list").code == 4, "the copy of the epoch before is older as well"
+    assert place.shell.remit("doctor", "--accept-rollback").code == 0
+    assert place.create("Fifth") == "5"
+
+
+def test_ids_and_positions_are_not_reused_after_several_rollbacks(place: Place) -> None:
+    place.create("First")
+    place.keep_copy()
+    assert [place.create(title) for title in ("Second", "Third", "Fourth")] == ["2", "3", "4"]
+    seen = asyncio.run(newest_position(place))
+    for _ in range(2):
+        place.go_back()
+        assert place.shell.remit("doctor", "--accept-rollback").code == 0
+    assert int(place.create("Fifth")) > 4
+    after = asyncio.run(newest_position(place))
+    assert as_numbers(after) > as_numbers(seen)
+
+
+async def newest_position(place: Place) -> str:
+    async with open_store(place.url) as store:
+        return (await store.feed("", 1000))[-1].position
+
+
+def as_numbers(position: str) -> list[int]:
+    return [int(part) for part in position.split(".")]
+
+
+def test_doctor_does_not_praise_a_store_that_went_back(place: Place) -> None:
+    place.create("First")
+    place.keep_copy()
+    place.create("Second")
+    place.go_back()
+    said = place.shell.remit("doctor", "--verify")
+    assert said.code == 1
+    assert "Everything holds together" not in said.out
+    assert "consistent in itself, but it went back in time" in said.out
+
+
+def test_an_event_that_differs_at_the_same_position_is_named(tmp_path: Path) -> None:
+    here = Place(tmp_path, None)
+    here.create("First")
+    here.keep_copy()
+    here.create("Second")
+    here.go_back()
+    elsewhere = Shell(tmp_path, HOME=str(tmp_path / "other"), REMIT_DATABASE_URL=here.url)
+    elsewhere.env["XDG_STATE_HOME"] = str(tmp_path / "other")
+    assert elsewhere.remit("task", "create", "Other").code == 0
+    said = here.shell.remit("task", "list")
+    assert said.code == 4
+    assert "its newest event is not the one that was seen here" in said.err
+
+
+def test_followers_neither_miss_nor_repeat_events_after_a_rollback(place: Place) -> None:
+    place.create("First")
+    place.keep_copy()
+    place.create("Second")
+
+    async def positions(after: str) -> list[tuple[str, str]]:
+        async with open_store(place.url, "report") as store:
+            return [(item.position, item.event.stream) for item in await store.feed(after, 100)]
+
+    cursor = asyncio.run(positions(""))[-1][0]
+    place.go_back()
+    assert place.shell.remit("doctor", "--accept-rollback").code == 0
+    made = place.create("Third")
+    assert [stream for _, stream in asyncio.run(positions(cursor))] == [made]
+    assert len(asyncio.run(positions(""))) == 2
+
+
+async def test_the_library_refuses_a_store_that_went_back(place: Place) -> None:
+    await asyncio.to_thread(place.create, "First")
+    await asyncio.to_thread(place.keep_copy)
+    await asyncio.to_thread(place.create, "Second")
+    await asyncio.to_thread(place.go_back)
+    with pytest.raises(RolledBack) as refused:
+        async with Remit.open(database_url=place.url, worker=False):
+            pass
+    assert (refused.value.code, refused.value.status, refused.value.exit_code) == ("CONFLICT", 409, 4)
+
+
+def asked(server: Served, path: str, **body: Any) -> tuple[int, Any]:
+    """The status and the answer of a request."""
+    data = json.dumps(body).encode() if body else None
+    headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(server.url + path, data, headers), timeout=patient(20)) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + patient(30)
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_live_server_refuses_to_work_on_and_goes_on_once_it_is_accepted(place: Place) -> None:
+    place.create("First")
+    place.keep_copy()
+    place.create("Second")
+    with served(place.shell) as server:
+        assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
+        place.go_back()
+        status, answer = asked(server, "/api/tasks", title="Lost")
+        assert (status, answer["error"]["code"]) == (409, "CONFLICT")
+        until(lambda: asked(server, "/api/tasks")[0] == 409)
+        assert asked(server, "/readyz")[0] == 503
+        until(lambda: place.shell.remit("doctor", "--accept-rollback").code == 0)
+        until(lambda: asked(server, "/readyz")[0] == 200)
+        status, answer = asked(server, "/api/tasks", title="Fourth")
+        assert (status in (200, 201), answer["task_id"]) == (True, "4")
+    assert titles(place.shell) == ["Fourth", "First"]
+
+
+def test_a_worker_stops_claiming_and_says_so_once(place: Place) -> None:
+    place.create("First")
+    place.keep_copy()
+    place.create("Second")
+    worker = place.shell.started("worker")
+    assert worker.stderr is not None
+    try:
+        worker.stderr.readline()
+        until(lambda: len(place.shell.remit("doctor", "--json").json["workers"]) == 1)
+        place.go_back()
+        while "no more work is claimed" not in (line := worker.stderr.readline()):
+            assert line, "the worker ended"
+        assert "remit doctor --accept-rollback" in line
+        time.sleep(3)
+        worker.send_signal(signal.SIGTERM)
+        _, rest = worker.communicate(timeout=patient(20))
+        assert "no more work is claimed" not in rest
+        assert len(rest.splitlines()) < 10, rest
+    finally:
+        worker.kill()
+
+
+async def test_an_open_store_goes_on_after_a_rollback_that_took_long(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs in the background meanwhile must survive every refusal."""
+    monkeypatch.setattr(postgres_store, "CLOCK_SECONDS", 0.02)
+    await asyncio.to_thread(place.create, "First")
+    await asyncio.to_thread(place.keep_copy)
+    await asyncio.to_thread(place.create, "Second")
+    async with desk(place.url) as at:
+        await at.create("Third")
+        await asyncio.to_thread(place.go_back)
+        with pytest.raises(RolledBack):
+            await at.create("Lost")
+        await asyncio.sleep(1.5)
+        while (await asyncio.to_thread(place.shell.remit, "doctor", "--accept-rollback")).code != 0:
+            with pytest.raises(RolledBack):
+                await at.store.tail()
+        async with asyncio.timeout(patient(20)):
+            while True:
+                with suppress(RolledBack):
+                    made = await at.create("Fourth")
+                    break
+                await asyncio.sleep(0.05)
+    assert int(made) > 3
+
+
+# SQLite: the file itself.
+
+
+@pytest.fixture
+def lone(tmp_path: Path) -> Place:
+    made = Place(tmp_path, None)
+    made.create("First")
+    made.keep_copy()
+    made.create("Second")
+    return made
+
+
+def replace(place: Place) -> None:
+    """Another file takes the place of the database, as git does it."""
+    shutil.copy(place.copy, place.file.with_name("new"))
+    place.file.with_name("new").replace(place.file)
+
+
+def overwrite(place: Place) -> None:
+    """An older copy is written into the database file itself, as `cp` does it."""
+    shutil.copyfile(place.copy, place.file)
+
+
+def delete(place: Place) -> None:
+    place.file.unlink()
+
+
+@pytest.mark.parametrize("harm", [replace, overwrite, delete])
+async def test_no_write_is_acknowledged_by_a_file_that_is_gone(harm: Callable[[Place], None], lone: Place) -> None:
+    async with desk(lone.url) as at:
+        await at.create("Third")
+        await asyncio.to_thread(harm, lone)
+        for _ in range(2):
+            with pytest.raises(RolledBack):
+                await at.create("Lost")
+            with pytest.raises(RolledBack):
+                await at.get("1")
+            with pytest.raises(RolledBack):
+                await at.store.tail()
+    if harm is delete:
+        assert not lone.file.exists()
+    else:
+        assert lone.shell.remit("task", "list").code == 4
+        assert lone.shell.remit("doctor", "--accept-rollback").code == 0
+        assert lone.create("Fourth") == "4"
+
+
+@pytest.mark.parametrize(
+    ("harm", "text", "left"),
+    [
+        (replace, "was replaced by an older copy", ["First"]),
+        (overwrite, "was replaced by an older copy", ["First"]),
+        (delete, "was deleted", []),
+    ],
+)
+def test_a_copy_beside_the_log_of_a_killed_process_is_refused(
+    harm: Callable[[Place], None],
+    text: str,
+    left: list[str],
+    lone: Place,
+) -> None:
+    with served(lone.shell, "--no-worker") as server:
+        assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
+        until(lambda: marked(lone) == 3)
+        server.process.kill()
+        server.process.wait()
+    assert lone.file.with_name("remit.db-wal").stat().st_size
+    harm(lone)
+    for words in (["task", "list"], ["task", "create", "Lost"], ["doctor"]):
+        said = lone.shell.remit(*words)
+        assert (said.code, text in said.err, "write-ahead log" in said.err) == (4, True, True), words
+    assert lone.shell.remit("doctor", "--accept-rollback").code == 0
+    assert lone.create("Fourth") == "4"
+    assert titles(lone.shell) == ["Fourth", *left]
+    assert lone.shell.remit("doctor", "--verify").code == 0
+
+
+def marked(place: Place) -> int:
+    """The highest task in the marks of a place."""
+    found = [json.loads(path.read_text()) for path in marks_folder().rglob("*.json")]
+    return max((mark["task_id"] for mark in found if mark["place"] == str(place.file)), default=0)
+
+
+def test_git_checkout_of_a_committed_database_is_recognized(repository: Repository) -> None:
+    repository.remit("init")
+    (repository.folder / ".remit" / ".gitignore").write_text("!remit.db\nremit.db-*\ntoken\n")
+    repository.remit("task", "create", "First")
+    repository.git("add", "-A")
+    repository.git("commit", "--quiet", "-m", "Commit the database")
+    repository.remit("task", "create", "Second")
+    repository.git("checkout", "--", ".remit/remit.db")
+    assert repository.remit("task", "list").code == 4
+    assert repository.remit("doctor", "--accept-rollback").code == 0
+    assert repository.remit("task", "create", "Third", "--json").json["task_id"] == "3"
+    repository.git("stash")
+    assert repository.remit("task", "list").code == 4, "the older epoch"
+    repository.git("stash", "pop")
+    assert titles(repository) == ["Third", "First"], "the newer copy is back"
+
+
+def test_a_deleted_database_is_a_new_store_and_that_is_said_once(lone: Place) -> None:
+    lone.file.unlink()
+    said = lone.shell.remit("task", "create", "New")
+    assert said.code == 0
+    assert "is new. Another one with 2 tasks was here until" in said.err
+    assert "is new" not in lone.shell.remit("task", "create", "Next").err
+    assert titles(lone.shell) == ["Next", "New"]
+
+
+@pytest.mark.parametrize("command", [["run", "Work"], ["task", "run", "3"]], ids=["run", "task run"])
+def test_a_command_that_waits_creates_no_new_store(command: list[str], lone: Place) -> None:
+    lone.shell.env |= {
+        "REMIT_RUNNER": "tests.surfaces.stubborn:Stubborn",
+        "PYTHONPATH": environment()["PYTHONPATH"],
+        "REMIT_HEARTBEAT_SECONDS": str(patient(1)),
+    }
+    if command[0] == "task":
+        assert lone.shell.remit("task", "create", "Work", "--owner", "general").code == 0
+    waiting = lone.shell.started(*command)
+    assert waiting.stderr is not None
+    try:
+        while "running" not in (line := waiting.stderr.readline()):
+            assert line, "the command ended"
+        for name in ("remit.db", "remit.db-wal", "remit.db-shm"):
+            lone.file.with_name(name).unlink()
+        _, said = waiting.communicate(timeout=patient(60))
+    finally:
+        waiting.kill()
+    assert waiting.returncode == 4, said
+    assert "was deleted while it was in use" in said
+    assert not lone.file.exists()
+
+
+@pytest.mark.parametrize(("harm", "left"), [(delete, []), (overwrite, ["First"])], ids=["deleted", "overwritten"])
+def test_a_file_lost_beside_its_log_is_accepted_under_a_live_server(harm: Callable[[Place], None], left: list[str], lone: Place) -> None:
+    with served(lone.shell) as server:
+        assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
+        assert lone.file.with_name("remit.db-wal").stat().st_size
+        harm(lone)
+        until(lambda: asked(server, "/readyz")[0] == 503)
+        accepted = accepted_rollback(lone)
+        until(lambda: asked(server, "/readyz")[0] == 200)
+        status, answer = asked(server, "/api/tasks", title="Fourth")
+        assert (status in (200, 201), answer["task_id"]) == (True, "4")
+    assert "go on above what was seen" in accepted.err
+    assert "Ids begin again" not in accepted.err
+    assert titles(lone.shell) == ["Fourth", *left]
+    assert lone.shell.remit("doctor", "--verify").code == 0
+
+
+def test_the_newer_file_can_be_put_back_under_a_live_server(lone: Place, tmp_path: Path) -> None:
+    with served(lone.shell) as server:
+        assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
+        shutil.copyfile(lone.file, tmp_path / "newer.db")
+        overwrite(lone)
+        until(lambda: asked(server, "/readyz")[0] == 503)
+        shutil.copyfile(tmp_path / "newer.db", lone.file)
+        until(lambda: asked(server, "/readyz")[0] == 200)
+        assert asked(server, "/api/tasks", title="Fourth")[0] in (200, 201)
+    assert titles(lone.shell) == ["Fourth", "Third", "Second", "First"]
+    assert lone.shell.remit("doctor", "--verify").code == 0
+
+
+@pytest.mark.parametrize("suffixes", [("-wal",), ("-shm",), ("-wal", "-shm")], ids=["log", "memory", "both"])
+def test_files_that_are_deleted_beside_a_live_database_cost_nothing(suffixes: tuple[str, ...], lone: Place) -> None:
+    with served(lone.shell) as server:
+        assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
+        for suffix in suffixes:
+            lone.file.with_name(f"remit.db{suffix}").unlink()
+        until(lambda: asked(server, "/api/tasks", title="Fourth")[0] in (200, 201))
+        made = [lone.create("Fifth"), asked(server, "/api/tasks", title="Sixth")[1]["task_id"], lone.create("Seventh")]
+        assert len(set(made)) == 3, "no id is given out twice"
+    assert titles(lone.shell)[:3] == ["Seventh", "Sixth", "Fifth"]
+    assert {"First", "Second", "Third", "Fourth"} <= set(titles(lone.shell))
+    assert lone.shell.remit("doctor", "--verify").code == 0
+
+
+def test_a_log_that_is_deleted_before_the_first_checkpoint_leaves_a_store_that_is_refused(tmp_path: Path) -> None:
+    place = Place(tmp_path, None)
+    with served(place.shell, "--no-worker") as server:
+        assert asked(server, "/api/tasks", title="First")[0] in (200, 201)
+        until(lambda: marked(place) == 1)
+        server.process.kill()
+        server.process.wait()
+    for suffix in ("-wal", "-shm"):
+        place.file.with_name(f"remit.db{suffix}").unlink()
+    said = place.shell.remit("task", "list")
+    assert (said.code, "went back in time" in said.err) == (4, True), said
+    assert place.shell.remit("doctor", "--accept-rollback").code == 0
+    assert place.create("Second") == "2", "no id is given out twice"
+
+
+def test_the_same_content_in_another_file_is_no_rollback(lone: Place) -> None:
+    with served(lone.shell, "--no-worker") as server:
+        assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
+        until(lambda: marked(lone) == 3)
+        server.process.kill()
+        server.process.wait()
+    assert lone.file.with_name("remit.db-wal").stat().st_size
+    shutil.copyfile(lone.file, lone.file.with_name("same"))
+    lone.file.with_name("same").replace(lone.file)
+    assert titles(lone.shell) == ["Third", "Second", "First"]
+
+
+def accepted_rollback(place: Place) -> Said:
+    """What doctor says once no process has the old file open any more."""
+    deadline = time.monotonic() + patient(30)
+    while (said := place.shell.remit("doctor", "--accept-rollback")).code != 0:
+        assert time.monotonic() < deadline, said.err
+    return said
+
+
+def test_a_single_task_is_counted_as_one(tmp_path: Path) -> None:
+    place = Place(tmp_path, None)
+    place.create("First")
+    place.file.unlink()
+    assert "Another one with 1 task was here until" in place.shell.remit("task", "list").err
+
+
+def test_a_copy_of_a_workspace_is_just_another_store(lone: Place, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(tmp_path / ".remit", other / ".remit")
+    shutil.copy(lone.copy, other / ".remit" / "remit.db")
+    assert Shell(other).remit("task", "create", "Elsewhere").code == 0
+    assert lone.shell.remit("task", "list").code == 0
+
+
+def test_a_home_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    shell = Shell(tmp_path, XDG_STATE_HOME=str(tmp_path / "file"))
+    shell.remit("init")
+    assert shell.remit("task", "create", "Work").code == 0
+    assert shell.remit("task", "list").code == 0
+    said = shell.remit("doctor", "--json").json["store"]["mark"]
+    assert said.startswith("none: ")
+    assert "cannot be written" in said
+
+
+def test_marks_are_for_their_owner_alone(lone: Place) -> None:
+    found = [path for path in marks_folder().rglob("*.json") if json.loads(path.read_text())["place"] == str(lone.file)]
+    assert len(found) == 1
+    assert found[0].stat().st_mode & 0o777 == 0o600
+    assert found[0].parent.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"store_id": 1}', "null"])
+def test_a_mark_that_cannot_be_read_is_no_alarm(content: str, lone: Place) -> None:
+    for path in marks_folder().rglob("*.json"):
+        if json.loads(path.read_text() or "{}").get("place") == str(lone.file):
+            path.write_text(content)
+    assert lone.shell.remit("task", "list").code == 0
+    assert lone.create("Third") == "3"
+
+
+def test_the_last_to_close_leaves_one_file(lone: Place) -> None:
+    assert not lone.file.with_name("remit.db-wal").exists()
+    assert lone.file.stat().st_size > 100_000
