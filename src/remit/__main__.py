@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal as _signal
     from collections.abc import Callable
+    from types import TracebackType
     from typing import Any, NoReturn
 else:
     import _signal
@@ -48,6 +49,15 @@ def _end_with(code: int) -> "NoReturn":
         _signal.signal(_signal.SIGINT, lambda _number, _frame: os._exit(code))
         atexit.register(_signal.signal, _signal.SIGINT, _signal.SIG_IGN)  # Python removes every other handler before it has ended
     sys.exit(code)
+
+
+def _end_unless_error(kind: type[BaseException], error: BaseException, trace: "TracebackType | None") -> None:
+    """End a process without a traceback if Ctrl-C came where `main` cannot catch it: before its `try`, or after."""
+    if not issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+        return
+    _tell(STOPPED)
+    os._exit(INTERRUPTED)
 
 
 def _load() -> "tuple[Callable[..., int], Callable[..., Any]]":
@@ -89,8 +99,7 @@ class ImportGuard:
 
     def tell(self) -> None:
         """Write that the command was stopped."""
-        if not _may_log_json():
-            os.write(2, self.words.encode())
+        _tell(self.words)
 
     def _end(self, _number: int, _frame: object) -> None:
         try:
@@ -99,10 +108,17 @@ class ImportGuard:
             os._exit(INTERRUPTED)
 
 
+def _tell(words: str) -> None:
+    if not _may_log_json():
+        os.write(2, words.encode())
+
+
 def _may_log_json() -> bool:
     """True if standard error may be for JSON alone."""
     return "REMIT_LOG_FORMAT" in os.environ or any(word.startswith("--log-format") for word in sys.argv)
 
+
+sys.excepthook = _end_unless_error  # before `main` is called: an interrupt may come just then
 
 if __name__ == "__main__":
     main()

@@ -117,6 +117,19 @@ def test_while_a_module_is_loaded_it_ends_at_once(shell: Shell, tmp_path: Path, 
     assert (done.returncode, done.stderr) == (130, said)
 
 
+@pytest.mark.parametrize("function", ["main", "_end_with"])
+def test_outside_of_what_main_can_catch_it_ends_without_a_traceback(shell: Shell, function: str) -> None:
+    before = (
+        "def interrupt(frame, event, argument):\n"
+        f"    if event == 'call' and frame.f_code.co_name == {function!r}:\n"
+        "        sys.setprofile(None)\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.setprofile(interrupt)\n"
+    )
+    done = _script(shell, before, "task", "list")
+    assert (done.returncode, done.stderr) == (130, "Stopped.\n")
+
+
 def test_a_process_that_ignores_it_keeps_ignoring_it(shell: Shell) -> None:
     before = "signal.signal(signal.SIGINT, signal.SIG_IGN); os.kill(os.getpid(), signal.SIGINT)"
     after = "import atexit; atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))"
