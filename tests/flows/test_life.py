@@ -203,7 +203,7 @@ async def test_changes_say_which_version_they_were_made_for(any_url: str) -> Non
     async with desk(any_url) as at:
         task = await at.create()
         version = (await at.get(task))["version"]
-        changes = (at.do("UpdateTask", task_id=task, title=f"Title {n}", expected_version=version) for n in range(8))
+        changes = (at.do("UpdateTask", task_id=task, labels=[f"n{n}"], expected_version=version) for n in range(8))
         results = await asyncio.gather(*changes, return_exceptions=True)
         assert sum(isinstance(result, Conflict) for result in results) == 7
         assert (await at.get(task))["version"] == version + 1

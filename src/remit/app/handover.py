@@ -305,7 +305,8 @@ class Handover:
         if call.name == "create_subtask":
             return self._part(call), False
         if call.name != "task_parallel":
-            return self._subtask(self._fields(call), SECONDS.get(call.name), wait=wait_of(call))
+            made, cached = self._subtask(self._fields(call), SECONDS.get(call.name), wait=wait_of(call))
+            return self._titled(made, call), cached
         items, seconds = call.arguments.get("tasks"), call.arguments.get("timeout_seconds") or SECONDS[call.name]
         if not isinstance(items, list) or not items:
             raise invalid("tasks", "is no list of tasks", "a list of objects with an objective each")
@@ -313,6 +314,12 @@ class Handover:
         fields = {name: value for name, value in piece_of(call, place).items() if name != "wait"}
         work = fields if isinstance(item, Mapping) else item
         return self._subtask({"objective": item} if isinstance(item, str) else work, seconds, f"tasks[{place}].", wait=wait_of(call, place))
+
+    def _titled(self, made: cmd.CreateSubtask, call: ToolCall) -> cmd.CreateSubtask:
+        """A subtask whose title stands for its instructions, where a call of create_subtask_<agent> gives only a title."""
+        if not call.name.startswith(SUBTASK) or call.arguments.get("intent"):
+            return made
+        return replace(made, title=call.arguments["title"], instructions=None, description=None)
 
     def _fields(self, call: ToolCall) -> dict[str, Any]:
         if call.name == "Task":

@@ -74,6 +74,11 @@ def resource_of(item: Any, folder: str) -> Any:
     return {"type": "url", "value": item} if "://" in item else {"type": "file", "value": str(PurePath(folder or "/") / item)}
 
 
+def _words(text: Any) -> Any:
+    """A text, or None for one without any words."""
+    return None if isinstance(text, str) and not text.strip() else text
+
+
 def brief_of(item: Mapping[str, Any], at: str = "", seconds: float | None = None) -> dict[str, Any]:
     """The fields of a task that a delegation asks for; the time it may take is what it says, or else so many seconds."""
     known = {"objective", "prompt", "description", "subagent_type", "context", "limits", "timeout_seconds", "cache", *FIELDS}
@@ -82,7 +87,7 @@ def brief_of(item: Mapping[str, Any], at: str = "", seconds: float | None = None
     objective = item.get("objective") or item.get("prompt")
     if not isinstance(objective, str) or not objective.strip():
         raise invalid(f"{at}objective", "is missing", "what the sub-agent has to do, as text")
-    description = item.get("description")
+    description = _words(item.get("description"))
     limits = dict(item.get("limits") or {})
     timeout = item.get("timeout_seconds") or limits.get("timeout_seconds") or seconds
     if timeout is not None:

@@ -113,7 +113,8 @@ def system_prompt(role: str, task: Task, environment: str) -> str:
 
 def _is_described(task: Task) -> bool:
     """True if the task has a description beside its instructions, so that each text is shown once."""
-    return task.description not in (task.instructions, task.title)
+    described = task.description.strip()
+    return bool(described) and task.description not in (task.instructions, task.title)
 
 
 def first_message(task: Task, prerequisites: Sequence[Task] = ()) -> str:
@@ -349,7 +350,7 @@ def _terms(task: Task) -> list[str]:
         lines += [f"Terms, version {task.terms_version} (they replace all earlier instructions, criteria and outputs):"]
     elif task.acceptance or task.outputs:
         lines += ["Terms, version 1:"]
-    if task.instructions != task.title:
+    if task.instructions != task.title or task.instructions_version > 1:
         lines += [f"Instructions: {_current_instructions(task)}"]
     lines += _listed("Acceptance criteria, which the result must meet", [_criterion_line(item) for item in task.acceptance])
     if task.outputs:

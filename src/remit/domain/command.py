@@ -97,7 +97,7 @@ class Brief:
 
     title: Annotated[Title, "A short, clear name."]
     instructions: Annotated[Words, "What to do."] | None = None
-    description: Annotated[Words, "Why it is needed, and the context."] | None = None
+    description: Annotated[Body, "Why it is needed, and the context."] | None = None
     acceptance: Annotated[Acceptance, "What must be true when it is done."] = ()
     outputs: Annotated[Outputs, "What complete_task must hand over."] = ()
     tsgs: Annotated[Guides, "Ids of troubleshooting guides to link."] = ()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
 from remit.domain import command as cmd
@@ -29,6 +29,23 @@ def current_title(task: Task) -> str:
     return title_of(task.instructions) if task.title_outdated else task.title
 
 
+def stands_for_instructions(task: Task) -> bool:
+    """True if no instructions were given, so that the title is what the agent has to do."""
+    return task.title == task.instructions and not task.has_instructions
+
+
+B = TypeVar("B", bound=cmd.Brief | cmd.UpdateTask)
+
+
+def without_blanks(command: B) -> B:
+    """A command in which instructions and descriptions without any words count as not given."""
+    return replace(command, instructions=_words(command.instructions), description=_words(command.description))
+
+
+def _words(text: str | None) -> str | None:
+    return text if text and text.strip() else None
+
+
 @record
 class NewIds:
     """What a new task is called."""
@@ -47,13 +64,14 @@ def created(
     via: str | None = None,
 ) -> ev.TaskCreated:
     """The event that makes a task of a brief; `creator_task_id` is the task whose run asked for it."""
+    instructions = command.instructions or command.description
     return ev.TaskCreated(
         id=ids.id,
         uid=ids.uid,
         thread_id=ids.thread_id,
         title=command.title,
         description=command.description or command.instructions or command.title,
-        instructions=command.instructions or command.description or command.title,
+        instructions=instructions or command.title,
         draft=command.status == "draft",
         acceptance=criteria(command.acceptance, None),
         completion=command.completion,
@@ -83,6 +101,7 @@ def created(
         awaited=parent is not None or isinstance(command, cmd.CreateDelegated),
         creator_task_id=creator_task_id,
         via=parent.via if parent else via,
+        has_instructions=instructions == command.title,
     )
 
 
@@ -152,6 +171,7 @@ def successor(task: Task, ids: NewIds, owner: str | None, parent: Task | None) -
         awaited=task.awaited or parent is not None,
         creator_task_id=task.creator_task_id,
         via=task.via,
+        has_instructions=task.has_instructions,
     )
 
 

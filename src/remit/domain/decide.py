@@ -9,7 +9,7 @@ from typing import TypeVar, assert_never
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.check import judge
-from remit.domain.create import criteria, resource, title_of
+from remit.domain.create import criteria, resource, stands_for_instructions, title_of
 from remit.domain.evolve import foreseen
 from remit.domain.output import Files, gaps, usable
 from remit.domain.policy import agent_of, must_answer_for, must_be_person, must_live
@@ -232,16 +232,20 @@ def _instruct(task: Task, command: cmd.UpdateTask) -> Events:
     """One update for each changed field that the agent must know of."""
     events: Events = []
     version = task.terms_version + 1
-    if command.instructions is not None and command.instructions != task.instructions:
+    instructions = _new_instructions(task, command)
+    if instructions is not None and instructions != task.instructions:
         stands_in = command.description is None and task.description == task.instructions
         derived = task.delegated and task.title == title_of(task.instructions)
         titled_by_it = command.title is None and derived
+        title = title_of(instructions) if titled_by_it else command.title or task.title
+        is_given = command.instructions is not None
         updated = ev.InstructionsUpdated(
             update_id=update_id(task, len(events) + 1),
-            instructions=command.instructions,
-            description=command.instructions if stands_in else None,
-            title=title_of(command.instructions) if titled_by_it else None,
+            instructions=instructions,
+            description=instructions if stands_in else None,
+            title=title if titled_by_it else None,
             terms_version=version,
+            has_instructions=is_given and (stands_for_instructions(task) or title == instructions),
         )
         events.append(updated)
     if command.acceptance is not None and (acceptance := criteria(command.acceptance, task)) != task.acceptance:
@@ -250,6 +254,13 @@ def _instruct(task: Task, command: cmd.UpdateTask) -> Events:
         usable(command.outputs)
         events.append(ev.OutputsUpdated(update_id=update_id(task, len(events) + 1), outputs=command.outputs, terms_version=version))
     return [*events, *wake(task, "update")] if events else []
+
+
+def _new_instructions(task: Task, command: cmd.UpdateTask) -> str | None:
+    """The instructions that an update gives; a new title gives them where the title stands for them."""
+    if command.instructions is None and stands_for_instructions(task):
+        return command.title
+    return command.instructions
 
 
 def _waive(task: Task, command: cmd.WaiveCriterion, context: Context) -> Events:

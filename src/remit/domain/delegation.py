@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
 from remit.domain.command import Acceptance, Dependencies, Grant, IdempotencyKey, Outputs
-from remit.domain.record import Alias, Coerce, Items, Range, record
-from remit.domain.value import AgentId, Effort, Json, Limits, Model, Priority, Resource, SessionId, TaskId, Title, Tools, Words
+from remit.domain.record import Alias, Coerce, Items, Range, Text, record
+from remit.domain.value import AgentId, Body, Effort, Json, Limits, Model, Priority, Resource, SessionId, TaskId, Title, Tools, Words
 
 Seconds = Annotated[float, Range(0.001, 31_536_000)]
 
@@ -16,7 +16,7 @@ class Work:
 
     objective: Annotated[Words, "What the sub-agent must do; it does not see your conversation."] | None = None
     prompt: Annotated[Words, "Another word for objective.", Alias("objective", required=True)] | None = None
-    description: Annotated[Words, "A short name for it."] | None = None
+    description: Annotated[Body, "A short name for it."] | None = None
     subagent_type: Annotated[AgentId, "The agent that does it."] = "general"
     context: Annotated[Json, "Facts the sub-agent needs, as JSON."] = None
     model: Annotated[Model, "main, light or provider:name; by default the agent's own."] | None = None
@@ -63,7 +63,7 @@ class DelegateParallel:
 class LaunchTask:
     """Launch a sub-agent for complex or parallel work and get its result; model `light` for simple work, `main` for reasoning."""
 
-    description: Annotated[Title, "A short name for the work."]
+    description: Annotated[str, Text(0, 256, "characters"), "A short name for the work."]
     prompt: Annotated[Words, "What the sub-agent must do; it does not see your conversation."]
     subagent_type: Annotated[AgentId, "The agent that does it."]
     model: Annotated[Literal["main", "light"], "By default the agent's own."] | None = None

@@ -77,6 +77,8 @@ class TaskCreated:
     """The first task of the series that this one continues: a task with a calendar recurs."""
     created_by: str | None = None
     """Who created it, where that is not the actor: the creator of a series created all its tasks."""
+    has_instructions: bool = False
+    """Whether instructions or a description were given that read like the title; without any, the title stands for them."""
 
 
 @record
@@ -143,6 +145,8 @@ class InstructionsUpdated:
     """The version of the terms (instructions, acceptance, outputs) after it; 0 in events from before versions were counted."""
     title: str | None = None
     """The new title of a task whose title was taken from its instructions."""
+    has_instructions: bool = False
+    """Whether they were given to a task whose title stood for them, or read like its title."""
 
 
 @record
@@ -579,17 +583,17 @@ Event = (
 )
 """What can stand in a task's stream."""
 
-LANGUAGE = 2
+LANGUAGE = 3
 """How much of the language of events this version knows: one more for each change of it (`tests/golden/language.json`)."""
 
 SINCE: dict[type[Any], int] = {
-    TaskCreated: 2,
+    TaskCreated: 3,
     TaskAwaited: 2,
     AgentReminded: 2,
     RunLost: 2,
     DowntimeExcluded: 2,
     TaskFailed: 2,
-    InstructionsUpdated: 2,
+    InstructionsUpdated: 3,
     AcceptanceUpdated: 2,
     OutputsUpdated: 2,
     AcceptanceRejected: 2,
@@ -600,11 +604,11 @@ SINCE: dict[type[Any], int] = {
 """The events that came, or got another shape, after language 1, each with the language that it belongs to now."""
 
 ADDED: dict[type[Any], dict[str, int]] = {
-    TaskCreated: {"awaited": 2, "creator_task_id": 2, "via": 2, "effort": 2, "series_id": 2, "created_by": 2},
+    TaskCreated: {"awaited": 2, "creator_task_id": 2, "via": 2, "effort": 2, "series_id": 2, "created_by": 2, "has_instructions": 3},
     UserInteractionRequested: {"allow_other": 2, "asked_by": 2},
     RunLost: {"last_seen_at": 2},
     TaskFailed: {"cause": 2},
-    InstructionsUpdated: {"description": 2, "terms_version": 2, "title": 2},
+    InstructionsUpdated: {"description": 2, "terms_version": 2, "title": 2, "has_instructions": 3},
     AcceptanceUpdated: {"terms_version": 2},
     OutputsUpdated: {"terms_version": 2},
     AcceptanceRejected: {"message": 2},

@@ -113,6 +113,7 @@ def _created(event: ev.TaskCreated, entry: ev.Entry) -> Task:
         awaited=event.awaited,
         creator_task_id=event.creator_task_id,
         via=event.via,
+        has_instructions=event.has_instructions,
         counts=Counts(criteria=len(event.acceptance)),
     )
 
@@ -156,7 +157,7 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return replace(task, superseded_by=by)
         case ev.ParentReplaced(parent_id=parent_id, root_id=root_id, depth=depth):
             return replace(task, parent_id=parent_id, root_id=root_id or task.root_id, depth=task.depth if depth is None else depth)
-        case ev.InstructionsUpdated(update_id=update_id, instructions=text, description=description, terms_version=version, title=title):
+        case ev.InstructionsUpdated(update_id=update_id, instructions=text, description=description, title=title):
             stood_for_them = task.title_outdated or task.title == task.instructions
             changed = replace(
                 task,
@@ -164,7 +165,8 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
                 title_outdated=title is None and stood_for_them,
                 instructions=text,
                 instructions_version=task.instructions_version + 1,
-                terms_version=version or task.terms_version,
+                has_instructions=task.has_instructions or event.has_instructions,
+                terms_version=event.terms_version or task.terms_version,
                 description=task.description if description is None else description,
             )
             return _queue(changed, entry, update_id, "instructions", text)

@@ -10,7 +10,7 @@ from remit.domain.authority import OwnTerms, must_have_authority, must_not_set_o
 from remit.domain.brief import refused_claim
 from remit.domain.check import sought
 from remit.domain.counting import in_seconds
-from remit.domain.create import within
+from remit.domain.create import within, without_blanks
 from remit.domain.decide import Context, TaskCommand, decide, fold
 from remit.domain.depend import await_prerequisites, blocked_by, dependencies, early, must_be_ready, release
 from remit.domain.due import ends_at
@@ -27,8 +27,19 @@ from remit.errors import Conflict, NotFound
 
 def plan(command: cmd.Command, context: Context) -> Asking[Plan]:
     """Decide a command; the answers to what it yields make it a pure function."""
-    decided = yield from _authorized(command, context)
+    decided = yield from _authorized(_cleaned(command), context)
     return (yield from continued(decided, context))
+
+
+def _cleaned(command: cmd.Command) -> cmd.Command:
+    """A command without texts that have no words."""
+    match command:
+        case cmd.CreateTask() | cmd.CreateSubtask() | cmd.UpdateTask():
+            return without_blanks(command)
+        case cmd.Delegate(subtasks=subtasks):
+            return replace(command, subtasks=tuple(without_blanks(subtask) for subtask in subtasks))
+        case _:
+            return command
 
 
 def _authorized(command: cmd.Command, context: Context) -> Asking[Plan]:

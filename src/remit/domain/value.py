@@ -404,6 +404,8 @@ class Task:
     vouched: bool = False
     terms_version: int = 1
     """One more with each change of instructions, acceptance or outputs."""
+    has_instructions: bool = False
+    """Whether instructions that read like the title were given, so that the title does not stand for them."""
     title_outdated: bool = False
     """Whether the title stood for the instructions, which have changed since."""
     awaited: bool = False

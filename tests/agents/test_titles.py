@@ -1,0 +1,207 @@
+"""A title stands for the instructions where none were given, and a blank description counts as not given."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.domain.message import Request, Response
+from remit.domain.value import Task
+from tests.agents.stage import Gate, Stage, calls, says, stage
+from tests.agents.test_interruption import reached
+
+OLD, NEW = "Count the lines", "Count the words"
+MODIFIED = f"[Task Update: Instructions Modified]\n{NEW}"
+
+
+def current(request: Request) -> str:
+    """What a request shows as in force: its system prompt and the task block at its end."""
+    return f"{request.system}\n{request.messages[-1].text}"
+
+
+async def renamed(at: Stage, gate: Gate, **fields: Any) -> Task:
+    """A task that a person renames while its agent works; its end."""
+    task_id = await at.create(**{"title": OLD, "instructions": None, **fields})
+    await reached(gate)
+    await at.call("update_task", task_id=task_id, title=NEW)
+    gate.open.set()
+    return await at.team.ended(task_id)
+
+
+def looking(gate: Gate) -> Any:
+    """The model looks around once, which takes until the gate is open."""
+    answers: list[Any] = [None, says("Done.")]
+    return lambda _: answers.pop(0) or gate.then(calls(("LS", {"path": "."})))
+
+
+async def test_a_new_title_that_stands_for_the_instructions_reaches_the_agent(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, looking(gate)) as at:
+        task = await renamed(at, gate)
+        assert (task.title, task.instructions, task.description) == (NEW, NEW, NEW)
+        first, second = at.script.asked
+        assert first.messages[0].text == OLD
+        assert second.messages[-2].text == MODIFIED
+        assert f"# Task\n{NEW}\n" in second.system
+        assert f"\nInstructions: {NEW}\n" in second.messages[-1].text
+        assert OLD not in current(second)
+        (update,) = (await at.call("list_updates", task_id=task.id))["updates"]
+        assert (update["type"], update["content"], update["status"]) == ("instructions", NEW, "delivered")
+
+
+async def test_a_title_can_change_twice(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, looking(gate)) as at:
+        task_id = await at.create(title=OLD, instructions=None)
+        await reached(gate)
+        await at.call("update_task", task_id=task_id, title="Count the letters")
+        await at.call("update_task", task_id=task_id, title=NEW)
+        gate.open.set()
+        task = await at.team.ended(task_id)
+        assert (task.instructions, task.description) == (NEW, NEW)
+        assert at.script.asked[1].messages[-2].text.endswith(MODIFIED)
+        assert "letters" not in current(at.script.asked[1])
+
+
+async def test_a_new_title_leaves_instructions_alone_that_were_given(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, looking(gate)) as at:
+        task = await renamed(at, gate, instructions=OLD)
+        assert (task.title, task.instructions) == (NEW, OLD)
+        assert (await at.call("list_updates", task_id=task.id))["updates"] == []
+        assert f"\nInstructions: {OLD}\n" in at.script.asked[1].messages[-1].text
+
+
+async def test_a_new_title_leaves_instructions_alone_that_were_given_later(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, looking(gate)) as at:
+        task_id = await at.create(title=OLD, instructions=None)
+        await reached(gate)
+        for change in ({"instructions": "Count twice"}, {"title": "Count twice"}, {"title": NEW}):
+            await at.call("update_task", task_id=task_id, **change)
+        gate.open.set()
+        task = await at.team.ended(task_id)
+        assert (task.title, task.instructions) == (NEW, "Count twice")
+        assert len((await at.call("list_updates", task_id=task_id))["updates"]) == 1
+
+
+async def test_a_title_that_changes_before_the_first_request_is_part_of_it(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [says("Done.")], workers=0) as at:
+        task_id = await at.create(title=OLD, instructions=None)
+        await at.call("update_task", task_id=task_id, title=NEW)
+        await at.hire()
+        await at.team.ended(task_id)
+        (first,) = at.script.asked
+        assert [message.text for message in first.messages[:-1]] == [NEW]
+        assert OLD not in current(first)
+
+
+def part(name: str, fields: dict[str, Any], gate: Gate) -> Any:
+    """A lead gives out one part, whose model stands at the gate."""
+    answers: list[Any] = [None, says("Done.")]
+
+    def rule(request: Request) -> Any:
+        if request.agent == "build":
+            is_first = len(request.messages) == 2
+            return calls((name, fields)) if is_first else says("Done.")
+        return answers.pop(0) or gate.then(calls(("LS", {"path": "."})))
+
+    return rule
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "is_title_only"),
+    [
+        ("create_subtask_explore", {"title": OLD}, True),
+        ("create_subtask", {"task_id": "1", "title": OLD, "owner": "explore", "wait": "block"}, True),
+        ("create_subtask_explore", {"title": OLD, "intent": OLD}, False),
+        ("task", {"objective": OLD, "subagent_type": "explore"}, False),
+        ("Task", {"description": OLD, "prompt": OLD, "subagent_type": "explore"}, False),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+async def test_a_delegation_gives_instructions_unless_it_has_only_a_title(
+    any_url: str, tmp_path: Path, name: str, fields: dict[str, Any], is_title_only: bool
+) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, part(name, fields, gate)) as at:
+        await at.create(owner="build")
+        await reached(gate)
+        await at.call("update_task", task_id="2", title=NEW)
+        gate.open.set()
+        await at.team.ended("1")
+        child = await at.team.task("2")
+        assert (child.title, child.instructions) == (NEW, NEW if is_title_only else OLD)
+        last = [request for request in at.script.asked if request.agent == "explore"][-1]
+        assert (MODIFIED in [message.text for message in last.messages]) is is_title_only
+
+
+async def test_a_session_is_told_a_new_title_as_new_instructions(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [], workers=0) as at:
+        task_id = await at.create(title="Count", instructions=None, session_id="s1")
+        await at.call("update_task", task_id=task_id, title=OLD)
+        first = (await at.call("pre_request", session_id="s1"))["context"]
+        assert first.startswith(f"[Task Assignment: {OLD}]\nInstructions: {OLD}\n")
+        assert "[Task Update" not in first
+        await at.call("update_task", task_id=task_id, title=NEW)
+        assert (await at.call("pre_request", session_id="s1"))["context"] == MODIFIED
+
+
+async def test_a_task_done_again_keeps_what_its_title_stands_for(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [], workers=0) as at:
+        for instructions in (None, OLD):
+            task_id = await at.create(title=OLD, instructions=instructions)
+            await at.call("cancel_task", task_id=task_id)
+            again = (await at.call("rerun_task", task_id=task_id))["task_id"]
+            await at.call("update_task", task_id=again, title=NEW)
+            assert (await at.team.task(again)).instructions == (instructions or NEW)
+
+
+# A blank description.
+
+BLANK = ["", " \n\t"]
+
+
+@pytest.mark.parametrize("blank", BLANK, ids=repr)
+@pytest.mark.parametrize("instructions", [None, "Count with wc."])
+async def test_a_blank_description_counts_as_not_given(any_url: str, tmp_path: Path, blank: str, instructions: str | None) -> None:
+    async with stage(any_url, tmp_path, [says("Done.")]) as at:
+        task = await at.run(title=OLD, instructions=instructions, description=blank)
+        expected = instructions or OLD
+        assert (task.instructions, task.description) == (expected, expected)
+        (request,) = at.script.asked
+        assert f"\n\n# Task\n{OLD}\n\n# Who" in request.system
+        assert request.messages[0].text == expected
+
+
+@pytest.mark.parametrize("blank", BLANK, ids=repr)
+async def test_a_blank_new_description_changes_nothing(any_url: str, tmp_path: Path, blank: str) -> None:
+    async with stage(any_url, tmp_path, [says("Done.")], workers=0) as at:
+        task_id = await at.create(title=OLD, description="The report needs it.")
+        version = (await at.team.task(task_id)).version
+        await at.call("update_task", task_id=task_id, description=blank)
+        task = await at.team.task(task_id)
+        assert (task.description, task.version) == ("The report needs it.", version)
+        await at.hire()
+        await at.team.ended(task_id)
+        assert "\n\n# Task\nThe report needs it.\n\n# Who" in at.script.asked[0].system
+
+
+@pytest.mark.parametrize("blank", BLANK, ids=repr)
+@pytest.mark.parametrize("name", ["task", "Task", "task_parallel"])
+async def test_a_delegation_with_a_blank_description(any_url: str, tmp_path: Path, name: str, blank: str) -> None:
+    text = "prompt" if name == "Task" else "objective"
+    work = {"description": blank, text: "Look around.", "subagent_type": "explore"}
+    fields = {"tasks": [work]} if name == "task_parallel" else work
+
+    def rule(request: Request) -> Response:
+        if request.agent == "explore" or len(request.messages) > 2:
+            return says("Done.")
+        return calls((name, fields))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        await at.run(owner="build")
+        (request,) = [request for request in at.script.asked if request.agent == "explore"]
+        assert "\n\n# Task\nLook around.\n\n# Who" in request.system
+        made = await at.call("task", objective="Look again.", description=blank, subagent_type="explore", wait=False)
+        assert (await at.team.task(made["data"]["task_id"])).title == "Look again."
