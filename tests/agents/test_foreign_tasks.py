@@ -19,7 +19,7 @@ WORK = {OWN: OK, BELOW: OK, CREATED: OK, FOREIGN: REFUSED, ANCESTOR: REFUSED}
 TERMS = {OWN: REFUSED, BELOW: OK, CREATED: REFUSED, FOREIGN: REFUSED, ANCESTOR: REFUSED}
 FOR_ITSELF = {OWN: OK, BELOW: REFUSED, CREATED: REFUSED, FOREIGN: REFUSED, ANCESTOR: REFUSED}
 FOR_OTHERS = WORK | {OWN: REFUSED}
-"""A message to itself would be read as a change of its own instructions."""
+"""A message to itself would be read as a change of its own instructions; its giver sets its owner and priority."""
 
 OPERATIONS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("update_steps", {"steps": ["New"]}, WORK),
@@ -29,7 +29,10 @@ OPERATIONS: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("cancel_task", {}, WORK),
     ("send_message", {"message": "Hello."}, FOR_OTHERS),
     ("add_resource", {"type": "url", "value": "https://example.org/"}, WORK),
-    ("update_task", {"title": "Another title"}, WORK),
+    ("update_task", {"title": "Another title"}, TERMS),
+    ("update_task", {"labels": ["seen"]}, WORK),
+    ("update_task", {"priority": 0}, FOR_OTHERS),
+    ("update_task", {"owner": "explore"}, FOR_OTHERS),
     ("update_task", {"metadata": {"seen": 3}}, WORK),
     ("update_task", {"metadata": {"context": "Something else."}}, TERMS),
     ("update_task", {"instructions": "Something else."}, TERMS),

@@ -94,7 +94,7 @@ async def test_no_agent_loosens_what_its_own_work_is_held_to(any_url: str, tmp_p
         assert ([item.text for item in task.acceptance], task.limits.max_turns) == (["It is good"], 9)
         refused = [part for request in at.script.asked[1:] for message in request.messages for part in message.parts if type(part) is ToolResult]
         assert {part.is_error for part in refused if part.name == "update_task"} == {True}
-        own, above = "they are the terms that its work is held to", "Task 1 is not yours to change"
+        own, above = "only the giver of a task can", "Task 1 is not yours to change"
         texts_of = [part.text for part in refused if part.name == "update_task"]
         assert all(own in text or above in text for text in texts_of)
         assert any(own in text for text in texts_of)

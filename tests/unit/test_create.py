@@ -96,7 +96,7 @@ def test_a_task_of_a_person_without_owner_is_pending_but_not_ready() -> None:
 def test_the_creator_is_kept_whoever_acts_later() -> None:
     world = World()
     task_id = world.add(actor=BOB)
-    assert world.do(cmd.UpdateTask(task_id=task_id, title="Other"), BUILD).created_by == BOB
+    assert world.do(cmd.UpdateTask(task_id=task_id, labels=("seen",)), BUILD).created_by == BOB
 
 
 # Guides and resources.

@@ -17,6 +17,9 @@ TERMS: list[dict[str, Any]] = [
     {"limits": Limits(max_turns=10_000)},
     {"title": "Another", "instructions": "Less."},
     {"metadata": {"context": "Do less."}},
+    {"title": "Another"},
+    {"owner": "plan"},
+    {"priority": 0},
 ]
 
 
@@ -24,11 +27,11 @@ TERMS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("inside", [True, False])
 def test_an_agent_cannot_change_the_terms_of_its_own_task(change: dict[str, Any], inside: bool) -> None:
     world = World()
-    world.add(acceptance=(cmd.NewCriterion(text="Short"),), outputs=(Output(name="report"),))
+    world.add(instructions="Make it green", acceptance=(cmd.NewCriterion(text="Short"),), outputs=(Output(name="report"),))
     world.start("1")
     command = cmd.UpdateTask(task_id="1", **change)
     before = world.tasks["1"]
-    with pytest.raises(Forbidden, match="of its own task 1: they are the terms that its work is held to"):
+    with pytest.raises(Forbidden, match="of its own task 1: only the giver of a task can"):
         world.by_run(command) if inside else world.do(command, BUILD)
     assert world.tasks["1"] == before
 
@@ -75,3 +78,27 @@ def test_an_agent_may_change_other_metadata_of_its_own_task() -> None:
     kept = {"context": "Look in src.", "seen": 3}
     world.by_run(cmd.UpdateTask(task_id="1", metadata=kept))
     assert world.tasks["1"].metadata == kept
+
+
+@pytest.mark.parametrize("change", [{"title": "Fix the build"}, {"owner": "Build"}, {"priority": 2}, {"description": " "}], ids="+".join)
+def test_an_agent_may_repeat_what_its_own_task_has(change: dict[str, Any]) -> None:
+    world = World()
+    world.add()
+    world.start("1")
+    assert world.by_run(cmd.UpdateTask(task_id="1", **change)) == world.tasks["1"]
+
+
+def test_a_run_renames_a_task_that_it_created_unless_the_title_stands_for_the_instructions() -> None:
+    world = World()
+    world.add()
+    run = world.start("1").run
+    assert run is not None
+    for instructions in ("Look around", None):
+        created = cmd.CreateTask(title="Look", instructions=instructions, owner="plan")
+        beside = world.do(created, BUILD, run.id).id
+        rename = cmd.UpdateTask(task_id=beside, title="Look again")
+        if instructions is None:
+            with pytest.raises(Forbidden, match="cannot change the title of task 3, which is not below"):
+                world.do(rename, BUILD, run.id)
+        else:
+            assert world.do(rename, BUILD, run.id).title == "Look again"

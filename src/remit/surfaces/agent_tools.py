@@ -104,7 +104,7 @@ class CatalogTools:
             self._must_be_spawnable(name, arguments, activation)
             if name == "task_output":
                 return ToolOutcome(await self._output(arguments, caller))
-            given = await self._within(arguments, activation) if name == "create_task" else arguments
+            given = self._within(arguments, activation) if name == "create_task" else arguments
             answer = short_answer(OPERATIONS[name], given, await call(self._core, name, given, caller))
             if name == "create_task":
                 answer = {**answer, **await self._not_granted(answer, arguments)}
@@ -132,11 +132,13 @@ class CatalogTools:
         return dumps(found if arguments.get("format") else lean(found))
 
     def _must_be_spawnable(self, name: str, arguments: Mapping[str, Any], activation: Any) -> None:
-        """Refuse a subtask for an agent that this agent cannot give work to."""
+        """Refuse work for an agent that this agent cannot give work to, whether it is new or handed over."""
         agent = self._core.agents.get(activation.task.owner or "")
-        if name == "create_subtask" and agent is not None and agent.spawnable is not None:
+        is_given = name == "create_subtask" or (name in ("create_task", "update_task") and bool(arguments.get("owner")))
+        if is_given and agent is not None and agent.spawnable is not None:
             found = self._core.agents.find(str(arguments.get("owner")))
-            if found is None or found.id not in agent.spawnable:
+            is_itself = name == "create_task" and found is not None and found.id == agent.id
+            if not is_itself and (found is None or found.id not in agent.spawnable):
                 raise invalid("owner", f"is {arguments.get('owner')!r}, who cannot be given work here", f"one of {', '.join(agent.spawnable)}")
 
     async def _not_granted(self, answer: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
@@ -145,18 +147,8 @@ class CatalogTools:
         told = self._core.agents.not_granted(made, parse(CreateTask, dict(arguments)).tools, "your own task")
         return {"notice": told} if told else {}
 
-    async def _has_budget(self, task: Task) -> bool:
-        """True if the tokens or the money of a task, or of one above it, are limited."""
-        while task.limits.max_tokens is None and task.limits.max_cost is None:
-            if task.parent_id is None:
-                return False
-            task = await self._core.service.load(task.parent_id)
-        return True
-
-    async def _within(self, arguments: Mapping[str, Any], activation: Any) -> dict[str, Any]:
-        """A task that an agent makes beside its own: whoever gets it, it has no tool and no money that its maker has not."""
-        if await self._has_budget(activation.task):
-            raise Forbidden("A task beside yours would be outside the budget that yours has.", hint="Use create_subtask.")
+    def _within(self, arguments: Mapping[str, Any], activation: Any) -> dict[str, Any]:
+        """A task that an agent makes beside its own: whoever gets it, it has no tool that its maker has not."""
         asked = parse(CreateTask, dict(arguments))
         owner = self._core.agents.find(asked.owner or activation.task.owner)
         mine = self._core.agents.grant(activation.task.owner, activation.task.tools)
