@@ -125,6 +125,16 @@ class Conversation:
         answers = [item.message for item in self.said if item.message.role == "assistant"]
         return answers[-1].text if answers and not _calls(answers[-1]) else ""
 
+    @property
+    def knows_how_to_call(self) -> bool:
+        """True if the agent was told how to call tools and has not called one since."""
+        for item in reversed(self.said):
+            if _calls(item.message):
+                return False
+            if item.message.role == "user" and brief.says_how_to_call(item.message.text):
+                return True
+        return False
+
     def open_calls(self) -> list[tuple[str, ToolCall]]:
         """Calls of the last answer that have no result yet, each with the key it is kept under."""
         if not self.said or self.said[-1].message.role != "assistant":

@@ -32,7 +32,7 @@ from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
 from remit.domain.value import FailCause, FailReason, Task, ToolCount, Tools, Usage, plain_id
 from remit.domain.wire import dumps, instant
-from remit.domain.written import written_call
+from remit.domain.written import Written, written_call
 from remit.errors import Forbidden, RemitError
 from remit.ports import Chosen, Clock, Equipment, EventStore, Models, OperationTools, Surroundings, ToolHost
 
@@ -332,9 +332,10 @@ class Stretch:
             news = updates
         if news:
             parts.append(brief.news(news))
-        if not parts and self._talk.finished:
-            written = self._written(self._talk.last_answer)
-            parts.append(brief.HOW_TO_CALL.format(tool=written) if written else brief.work_prompt(self._plan_tool))
+        if written := self._not_explained():
+            parts.append(brief.how_to_call(written.tool))
+        elif not parts and self._talk.finished:
+            parts.append(brief.work_prompt(self._plan_tool))
         if not parts:
             return False
         said = self._talk.next(user("\n\n".join(parts)), self._activation.run_id, self._runner.now())
@@ -408,7 +409,7 @@ class Stretch:
         elif response.calls or response.stop == "length" or not (response.text.strip() or self._talk.silent):
             await self._keep()  # who was cut off, or said nothing, is told to go on
         elif written := self._written(response.text):
-            await self._not_called(written)
+            await self._not_called(written, response.text)
         elif not response.text.strip():
             if not await self._end_as_before():
                 await self._failed(ModelFailed("bad_response", "it said nothing, and nothing again when told to go on"))
@@ -417,16 +418,26 @@ class Stretch:
         self._talk.keep(said)
         return None
 
-    def _written(self, text: str) -> str:
-        """The tool that a text calls instead of the model: such a text is no answer."""
-        return written_call(text, [tool.name for tool in self._tools])
+    def _written(self, text: str) -> Written | None:
+        """The call that a text makes instead of the model; None if the text is an answer."""
+        asked = f"{self._task.instructions}\n{self._task.description}"
+        return written_call(text, [tool.name for tool in self._tools], asked)
 
-    async def _not_called(self, tool: str) -> None:
-        """Go on after a call that was written as text: the agent is told how to call, once."""
-        if self._written(self._talk.last_answer):
-            await self._failed(ModelFailed("tool_calls_as_text", NO_TOOL_CALLS.format(tool=tool)))
-        else:
+    def _not_explained(self) -> Written | None:
+        """The call in the last message, if the agent was not told yet how to call tools."""
+        if not self._talk.finished or self._talk.knows_how_to_call:
+            return None
+        return self._written(self._talk.last_answer)
+
+    async def _not_called(self, written: Written, text: str) -> None:
+        """Explain once how to call a tool; the second time, accept an answer and fail the rest."""
+        if not self._talk.knows_how_to_call:
             await self._keep()
+        elif written.has_prose:
+            await self._finish(text)
+        else:
+            message = NO_TOOL_CALLS.format(tool=written.tool)
+            await self._failed(ModelFailed("tool_calls_as_text", message))
 
     async def _finish(self, final_message: str) -> None:
         """End the run with a final message, unless its task has something to say to that."""

@@ -47,10 +47,23 @@ def work_prompt(tool: PlanTool) -> str:
     return WORK.format(plan=plan, mark=mark)
 
 
-HOW_TO_CALL = """\
-Your last message holds a call of {tool} as text. Text calls no tool, and nothing was done. Call {tool} again with the tool calls of \
-your interface, not in the text of a message. If you meant the text as your answer, give the answer in words."""
-"""What an agent is told whose model writes a tool call as text."""
+_OR_ANSWER = """\
+If the message is your answer, send it again: say in words what it answers, and put every call \
+that it only shows into a code block."""
+_HOW_TO_CALL = """\
+Your last message holds a call of {tool} as text. Text calls no tool, and nothing was done. \
+Call {tool} again with the tool calls of your interface, not in the text of a message. """
+
+
+def how_to_call(tool: str) -> str:
+    """What an agent is told whose model writes a call of a tool as text; it ends a message."""
+    return _HOW_TO_CALL.format(tool=tool) + _OR_ANSWER
+
+
+def says_how_to_call(message: str) -> bool:
+    """True for a message that ends by telling an agent how to call a tool."""
+    return message.endswith(_OR_ANSWER)
+
 
 LAST_TURN = """\
 [Last turn]

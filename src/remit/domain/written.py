@@ -1,52 +1,49 @@
 """Tool calls that a model wrote as text instead of making them.
 
-Every pattern here takes linear time: the text is a model's, which may repeat itself for megabytes.
+A message is suspected of being a call if all of this is true:
+
+- It names a tool that this agent can call, in one of the forms of `written_forms`.
+- Nothing follows the call but further calls, the marks that close them, or an invented result.
+- The call is not quoted: in inline code, quotation marks, a quotation or a code block. A message
+  that is nothing but one code block quotes nothing, and neither does a block that the agent
+  announces ("Let me read the file first.").
+- A call without a mark (JSON, Python) stands alone, is announced, or follows a few words that do
+  not introduce an example, which ends with a colon.
+- The instructions do not ask for JSON with the same keys.
+
+A suspected agent gets one more turn that says how to call a tool, and how to send the text again
+if it was the answer. If the next final message is suspected too, it is accepted if it has words
+beside the call that do not announce it. So an honest answer costs one turn at worst, and a model
+that writes nothing but calls never completes its task.
+
+Everything here takes linear time: a model may repeat itself for megabytes.
 """
 
-import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
+
+from remit.domain.written_forms import (
+    MARK,
+    Call,
+    after,
+    json_calls,
+    marked_call,
+    object_keys,
+    python_calls,
+    starts_json,
+)
 
 MAX_LEAD = 300
 """How many characters may stand before a call without a mark: more is an answer that quotes one."""
 MAX_ANNOUNCED = 1_500
-"""How many they may be if they are prose that ends by saying what the agent does next."""
-UNNAMED = "a tool"
-"""What a call is named that ends before its name does."""
+"""How many they may be if they are prose that ends by announcing what the agent does next."""
 MAX_STARTS = 3
-"""How many places are looked at where a call without a mark may begin."""
+"""How many places are tried where a call without a mark may begin."""
+MIN_WORDS = 5
+"""How many words beside a call make a message an answer."""
 
-_MARKED = re.compile(
-    r"""(?mx)
-    ^[ \t]*+
-    (?: <tool_call>\s*+ (?P<hermes> (?=\{) )
-      | \[TOOL_CALLS\]\s*+ (?P<mistral> (?=[\[{]) )
-      | \[TOOL_CALLS\]\s*+ (?P<devstral>[\w-]{1,128}) (?:\[ARGS\])? \s*+ \{
-      | <\|python_(?:tag|start)\|>\s*+ (?P<llama> (?=[\[{\w]) )
-      | <function=(?P<function>[\w-]{1,128})> (?= \s*+ (?:<parameter|</function>|\Z) )
-      | (?:<(?:\w{1,9}:)?function_calls>\s*+)?
-        <(?:\w{1,9}:)?invoke\s+name="(?P<invoke>[\w-]{1,128})">
-        (?= \s*+ (?:<(?:\w{1,9}:)?parameter|</|\Z) )
-    )
-    """,
-)
-_TOKENS = re.compile(
-    r"""(?mx)
-    ^[ \t]*+
-    (?: <tool_call>\s*+ (?P<glm>[\w-]{1,128}) \s*+ <arg_key>
-      | (?:<\|tool_calls_section_begin\|>\s*+)? <\|tool_call_begin\|>
-        \s*+ (?:functions\.)? (?P<kimi>[\w-]{1,128}) (?::\d{1,9})?
-        \s*+ <\|tool_call_argument_begin\|>
-      | (?:<\|start\|>assistant)? <\|channel\|> [^<\n]{0,40}?
-        \bto=functions\.(?P<harmony>[\w-]{1,128})
-      | <\uff5ctool▁calls?▁begin\uff5c> [^{\n]{0,60}? (?:function<\uff5ctool▁sep\uff5c>)?
-        (?P<deepseek>[\w-]{1,128}) (?:<\uff5ctool▁sep\uff5c>|\s*+```json)
-    )
-    """
-)
-"""Calls between the special tokens of GLM, Kimi, gpt-oss and DeepSeek, which answers do not use."""
 _UNMARKED = re.compile(
     r"""(?mx)
     ^ (?: ```(?P<fence>json|tool_call|tool_code|python|py|) [ \t]*+ \n \s*+ )?
@@ -56,235 +53,203 @@ _UNMARKED = re.compile(
     """
 )
 """Where a call without a mark may begin, alone or in a fence."""
-_PYTHONIC = re.compile(
-    r"""(?x)
-    (?P<print>print\()? (?:(?:default_api|functions|tools)\.)? (?P<name>[A-Za-z_][\w-]{0,127})
-    (?:\.call)? (?= \( \s*+ (?: (?P<keyword>\w++\s*+=[^=]) | (?P<empty>\)) | (?P<cut>\w*+\Z) )? )
-    """
-)
-_HEAD = re.compile(
-    r"""(?x)
-    [\[\s]*+ \{ \s*+
-    (?: "type" \s*+ : \s*+ "function" \s*+ , \s*+ "function" \s*+ : \s*+ \{ \s*+ )?
-    "(?:name|tool|function)" \s*+ : \s*+ "(?:functions\.)?(?P<name>[\w-]{1,128})"
-    (?P<arguments> \s*+ , \s*+ "(?:arguments|parameters|args|input)" \s*+ : )?
-    """
-)
-"""How a call in JSON begins."""
-_BEFORE_NAME = re.compile(r'\s*+\{\s*+(?:"[a-z]{0,8}(?:"\s*+:?\s*+(?:"[\w.-]{0,128})?)?)?\Z')
-"""A call in JSON that ends before its name does."""
-_BRACKETS = re.compile(
-    r"""(?xs)
-    (?P<open>[(\[{]) | (?P<close>[)\]}])
-    | \""" (?:[^"\\]|\\.|"(?!""))*+ (?:\""")?
-    | " [^"\\]*+ (?:\\.[^"\\]*+)*+ "?
-    | ' [^'\\]*+ (?:\\.[^'\\]*+)*+ '?
-    """
-)
-_CLOSING = re.compile(
-    r"[ \t\r\n;,]*+(?:</?(?:\w{1,9}:)?"
-    r"(?:tool_call|function|parameter|invoke|tool_use|function_calls)[^<>]{0,80}(?:>|\Z)"
-    r"|<\|[^|]{1,30}(?:\|>|\Z)|</?\w{0,20}\Z)?+"
-)
+_CALL_FENCES = ("tool_call", "tool_code")
+"""Fences that are marks themselves: they quote nothing."""
 _ANNOUNCED = re.compile(
-    r"\b(?:I['\u2019]ll|I will|I['\u2019]m going to|I am going to|I need to|I should|I have to"
-    r"|I want to|[Ll]et me|[Ll]et['\u2019]s|[Ll]et us|LET ME)\b"
+    r"\b(?:I['\u2019]ll|I will|I['\u2019]m \w+ing|I am \w+ing|I need to|I should|I have to"
+    r"|I want to|I must|I can now|[Ll]et me(?! know)|[Ll]et['\u2019]s|[Ll]et us|LET ME"
+    r"|[Ii]ch (?:werde|lese|rufe|muss|will|schaue|suche)|[Ll]ass mich"
+    r"|[Jj]e vais|[Jj]e dois|[Vv]oy a|[Vv]ou|[Dd]ebo)\b"
+    r"|^\W{0,5}(?:(?:Now|First|Next|Then),? )?"
+    r"(?:Calling|Reading|Checking|Using|Running|Searching|Listing|Looking|Opening|Fetching)\b"
+    r"|\u6211\u6765|\u6211\u5c06|\u6211\u9700\u8981|\u6211\u4f1a|\u8ba9\u6211|\u8b93\u6211"
 )
-"""How a model says what it does next."""
+"""How a model says what it does next, in the languages that agents are mostly run in."""
 _REPORT = re.compile(r"(?m)^[ \t]*+(?:#|\||[-*+] |\d{1,3}[.)] |```)")
 """What prose that leads to a call does not hold: headings, tables, lists and code."""
-_ARGUMENTS = frozenset({"arguments", "parameters", "args", "input"})
-_BESIDE = frozenset({"name", "type", "id", "function", "tool"})
-_decode = json.JSONDecoder(strict=False).raw_decode
-
-
-class _Call(NamedTuple):
-    """The name of a call, and where in the text it ends; a call that is cut off has no end."""
-
-    name: str
-    end: int | None
-
-
-def written_call(text: str, offered: Collection[str]) -> str:
-    """The tool that a text calls at its end, if it is one of those offered; else nothing.
-
-    An answer that quotes a call in the middle, inside a code block or in a long text is an answer.
+_SENTENCE = re.compile(r"(?:[^\n.!?:\u3002\uff01\uff1f]|[.!?:](?!\s|\Z))++")
+_WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|\w++")
+_THOUGHT = re.compile(r"(?m)^[ \t]*+(?:\*\*)?Thought:[^\n]*+")
+_RESULT = re.compile(
+    r"""(?x)
+    \s*+ (?: (?:\*\*)?Observation:
+      | <(?:tool_response|tool_result|function_results?|tool_output)\b
+    )
     """
-    text = text.rstrip()
-    found = _between_tokens(text) or _marked(text) or _unmarked(text, offered)
-    return found if found in offered or found == UNNAMED else ""
+)
+"""How a result begins that a model has invented after its own call."""
+_QUOTES = ('"', "'", "\u201c", "\u2018", "\u201e", "\u00ab")
+_THINK, _THINK_END = "<think>", "</think>"
 
 
-def _outside_fences(pattern: re.Pattern[str], text: str, end: int) -> Iterator[re.Match[str]]:
-    """The matches that do not stand in a code block."""
+class Written(NamedTuple):
+    """A call as text: the tool, and True if other words make the message an answer if repeated."""
+
+    tool: str
+    has_prose: bool
+
+
+def written_call(text: str, offered: Collection[str], instructions: str = "") -> Written | None:
+    """The call that a text makes instead of its model; None if the text is an answer."""
+    text = _without_thoughts(text).strip()
+    known = frozenset(offered)
+    block = _only_block(text)
+    found = _marked(block or text, known)
+    return found or _unmarked(text, known, instructions)
+
+
+def _without_thoughts(text: str) -> str:
+    """A text after the thoughts at its start, where a gateway has left them in it."""
+    is_thought = text.lstrip().startswith(_THINK)
+    return text.partition(_THINK_END)[2] if is_thought and _THINK_END in text else text
+
+
+def _only_block(text: str) -> str:
+    """What is in the code block that is the whole text; empty if it is not one block."""
+    if not text.startswith("```"):
+        return ""
+    inside = text.partition("\n")[2].rstrip().removesuffix("```").rstrip()
+    return "" if "\n```" in inside else inside
+
+
+class _Quotation:
+    """Tells whether places in a text are quoted; it is asked about them in their order."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._seen = self._line = self._ticks = 0
+        self._is_fenced = False
+
+    def holds(self, position: int) -> bool:
+        """True in a code block, inline code, a quoted line, and after a quotation mark."""
+        passed = self._text[self._seen : position]
+        self._is_fenced ^= bool(passed.count("```") % 2)
+        _, line_break, tail = passed.rpartition("\n")
+        if line_break:
+            self._line, self._ticks = position - len(tail), 0
+        self._ticks += tail.replace("```", "").count("`")
+        self._seen = position
+        is_quoted_line = self._text[self._line : self._line + 20].lstrip().startswith(">")
+        is_quoted = position > 0 and self._text[position - 1] in _QUOTES
+        return self._is_fenced or self._ticks % 2 == 1 or is_quoted_line or is_quoted
+
+    def skip(self, position: int) -> None:
+        """Leave out a call, whose own quotation marks do not count."""
+        line_break = self._text.rfind("\n", self._seen, position)
+        if line_break >= 0:
+            self._line, self._ticks = line_break + 1, 0
+        self._seen = position
+
+
+def _marked(text: str, offered: frozenset[str]) -> Written | None:
+    """The calls with marks that end a text, or that are followed by an invented result."""
+    quotation = _Quotation(text)
+    beside: list[str] = []
+    tool, seen, position = "", 0, 0
+    while mark := MARK.search(text, position):
+        position = max(mark.end(), mark.start() + 1)
+        if quotation.holds(mark.start()):
+            continue
+        call = marked_call(text, mark, offered)
+        if call.name:
+            between = text[seen : mark.start()]
+            beside.append(between)
+            tool = tool if tool and not between.strip() else call.name
+        if call.end is None:  # the text ends within this bracket, and so do all marks that follow
+            return Written(tool, _has_prose(beside)) if call.name else None
+        position = max(position, call.end)
+        if not call.name:
+            continue
+        position = seen = after(text, position)
+        quotation.skip(position)
+        if _RESULT.match(text, position):
+            return Written(tool, _has_prose([*beside, _after_result(text, position)]))
+    is_last = bool(tool) and not text[seen:].strip()
+    return Written(tool, _has_prose(beside)) if is_last else None
+
+
+def _after_result(text: str, position: int) -> str:
+    """The last line after results that a model has invented; empty if it calls again."""
+    has_calls = MARK.search(text, position) is not None
+    return "" if has_calls else text[position:].rpartition("\n")[2]
+
+
+def _unmarked(text: str, offered: frozenset[str], instructions: str) -> Written | None:
+    for match in islice(_starts(text), MAX_STARTS):
+        start, lead = match.start("call"), text[: match.start()]
+        is_led = _leads(lead, is_quoted=_is_quoted(text, match))
+        if not is_led or _is_closed_early(text, match):
+            continue
+        call = _called(text, match, lead, offered)
+        is_end = call.end is None or text[call.end :] in ("", "```")
+        if call.name not in offered or not is_end:
+            continue
+        is_asked = starts_json(text, start) and _asks_for(instructions, object_keys(text, start))
+        return None if is_asked else Written(call.name, _has_prose([lead]))
+    return None
+
+
+def _starts(text: str) -> Iterator[re.Match[str]]:
+    """Where a call without a mark may begin, outside of code blocks that begin before."""
     seen = fences = 0
-    for match in pattern.finditer(text, 0, end):
+    for match in _UNMARKED.finditer(text, 0, MAX_ANNOUNCED + 200):
         fences += text.count("```", seen, match.start())
         seen = match.start()
         if fences % 2 == 0:
             yield match
 
 
-def _between_tokens(text: str) -> str:
-    match = next(_outside_fences(_TOKENS, text, len(text)), None)
-    return next(str(name) for name in match.groups() if name) if match else ""
+def _is_quoted(text: str, match: re.Match[str]) -> bool:
+    """True for a code block that is closed and does not say that it is a call."""
+    fence = match["fence"]
+    is_code = fence is not None and fence not in _CALL_FENCES
+    return is_code and text.find("```", match.start("call")) >= 0
 
 
-def _marked(text: str) -> str:
-    match = next(_outside_fences(_MARKED, text, len(text)), None)
-    if match is None:
-        return ""
-    if match["devstral"]:
-        return str(match["devstral"])
-    if match["function"]:
-        return match["function"] if _is_last(text, match.end(), "</function>") else ""
-    if match["invoke"]:
-        return match["invoke"] if _is_last(text, match.end(), "</") else ""
-    if _BEFORE_NAME.match(text, match.end()):
-        return UNNAMED
-    if match["llama"] is not None and text[match.end()] != "{":
-        return _python_calls(text, match.end(), None)
-    return _json_calls(text, match.end(), is_marked=True)
-
-
-def _is_last(text: str, start: int, closing: str) -> bool:
-    """True if a call in tags ends the text, or if the text ends inside of it."""
-    return text.endswith(">") or text.find(closing, start) < 0
-
-
-def _unmarked(text: str, offered: Collection[str]) -> str:
-    starts = _outside_fences(_UNMARKED, text, MAX_ANNOUNCED + 200)
-    for match in islice(starts, MAX_STARTS):
-        if not _leads(text[: match.start()]):
-            return ""
-        found = _called(text, match, offered)
-        if found:
-            return found
-    return ""
-
-
-def _leads(lead: str) -> bool:
-    """True if what stands before a call is short, or is prose that announces it."""
-    if len(lead) <= MAX_LEAD:
-        return True
-    last = lead.rstrip().rpartition("\n\n")[2]
-    return len(lead) <= MAX_ANNOUNCED and bool(_ANNOUNCED.search(last)) and not _REPORT.search(lead)
-
-
-def _called(text: str, match: re.Match[str], offered: Collection[str]) -> str:
-    start, fence = match.start("call"), match["fence"]
-    if fence is not None and _is_closed_early(text, start):
-        return ""
-    if _starts_json(text, start):
-        return "" if fence in ("python", "py") else _json_calls(text, start, is_marked=False)
-    is_alone = not text[: match.start()].strip() or fence == "tool_code"
-    known = frozenset(offered)
-    return _python_calls(text, start, known, is_alone=is_alone, is_code=fence == "tool_code")
-
-
-def _is_closed_early(text: str, start: int) -> bool:
+def _is_closed_early(text: str, match: re.Match[str]) -> bool:
     """True if something follows the code block in which a call begins."""
-    closing = text.find("\n```", start)
+    closing = text.find("\n```", match.start("call")) if match["fence"] is not None else -1
     return closing >= 0 and closing + 4 < len(text)
 
 
-def _starts_json(text: str, start: int) -> bool:
-    return text[start : start + 80].lstrip("[ \t\r\n").startswith("{")
+def _leads(lead: str, *, is_quoted: bool) -> bool:
+    """True if what stands before a call can lead to it: it announces it, or does not explain it."""
+    if not lead.strip():
+        return True
+    is_short = len(lead) <= MAX_LEAD
+    is_prose = len(lead) <= MAX_ANNOUNCED and not _REPORT.search(lead)
+    if (is_short or is_prose) and _is_announced(lead):
+        return True
+    return is_short and not is_quoted and not lead.rstrip().endswith((":", "\uff1a"))
 
 
-def _json_calls(text: str, start: int, *, is_marked: bool) -> str:
-    """The name of the first of the calls in JSON that end a text."""
-    first, position = "", start
-    while text.startswith(("{", "["), position):
-        call = _json_call(text, position, is_marked=is_marked)
-        first = first or call.name
-        if not call.name:
-            return ""
-        if call.end is None:
-            return first
-        position = _after(text, call.end)
-    return first if _is_over(text, position) else ""
+def _is_announced(lead: str) -> bool:
+    return bool(_ANNOUNCED.search(lead.rstrip().rpartition("\n\n")[2]))
 
 
-def _json_call(text: str, start: int, *, is_marked: bool) -> _Call:
-    try:
-        value, end = _decode(text, start)
-    except (ValueError, RecursionError):
-        return _broken_call(text, start, is_marked=is_marked)
-    names = [_name(item) for item in _items(value)]
-    return _Call(names[0] if names and all(names) else "", end)
+def _called(text: str, match: re.Match[str], lead: str, offered: frozenset[str]) -> Call:
+    start, fence = match.start("call"), match["fence"]
+    if starts_json(text, start):
+        is_code = fence in ("python", "py")
+        return Call("", start) if is_code else json_calls(text, start, is_marked=False)
+    is_code = fence == "tool_code"
+    may_be_positional = is_code or not lead.strip() or _is_announced(lead)
+    return python_calls(text, start, offered, may_be_positional=may_be_positional, is_code=is_code)
 
 
-def _broken_call(text: str, start: int, *, is_marked: bool) -> _Call:
-    """A call that is not JSON: the text ends within it, or a mark says that it is one."""
-    head, end = _HEAD.match(text, start), _end_of(text, start)
-    is_call = is_marked or (end is None and head is not None and bool(head["arguments"]))
-    return _Call(str(head["name"]) if head and is_call else "", end)
+def _asks_for(instructions: str, keys: frozenset[str]) -> bool:
+    """True if instructions ask for JSON with these keys."""
+    words = frozenset(_WORD.findall(instructions))
+    return bool(keys) and keys <= words and "json" in instructions.lower()
 
 
-def _end_of(text: str, start: int) -> int | None:
-    """Where the bracket that opens here is closed; None if the text ends before."""
-    depth = 0
-    for token in _BRACKETS.finditer(text, start):
-        depth += bool(token["open"]) - bool(token["close"])
-        if depth == 0:
-            return token.end()
-    return None
+def _has_prose(pieces: Collection[str]) -> bool:
+    """True if a text has words that are not code, thoughts or an announcement."""
+    return sum(_words(piece) for piece in pieces) >= MIN_WORDS
 
 
-def _python_calls(
-    text: str,
-    start: int,
-    offered: Collection[str] | None,
-    *,
-    is_alone: bool = True,
-    is_code: bool = False,
-) -> str:
-    """The name of the first of the calls in the form of Python that end a text."""
-    is_list = text.startswith("[", start)
-    position = _after(text, start + is_list)
-    first = ""
-    while match := _PYTHONIC.match(text, position):
-        has_arguments = match["keyword"] or match["cut"] is not None or is_code
-        is_call = has_arguments or (is_alone and match["empty"])
-        if not is_call or (offered is not None and match["name"] not in offered):
-            return ""
-        first = first or match["name"]
-        end = _end_of(text, match.start("print") if match["print"] else match.end())
-        if end is None:
-            return first
-        position = _after(text, end)
-    closed = position + (is_list and text.startswith("]", position))
-    return first if _is_over(text, _after(text, closed)) else ""
-
-
-def _after(text: str, position: int) -> int:
-    """Where something other than the marks that close a call and what separates calls begins."""
-    while (match := _CLOSING.match(text, position)) and match.end() > position:
-        position = match.end()
-    return position
-
-
-def _is_over(text: str, position: int) -> bool:
-    """True if nothing but the end of a code block follows."""
-    return text[position : position + 3] in ("", "```") and len(text) - position <= 3
-
-
-def _items(value: Any) -> Iterator[Any]:
-    if isinstance(value, list):
-        yield from value
-    else:
-        yield value
-
-
-def _name(item: Any) -> str:
-    """The name of the tool that an object calls: it has a name, arguments, and nothing else."""
-    if not isinstance(item, Mapping):
-        return ""
-    call = cast("Mapping[str, Any]", item)
-    if isinstance(call.get("function"), Mapping) and call.keys() <= _BESIDE:
-        return _name(call["function"])
-    name = call.get("name") or call.get("tool") or call.get("function")
-    given = [call[key] for key in call.keys() & _ARGUMENTS]
-    is_call = len(given) == 1 and isinstance(given[0], Mapping | str) and call.keys() <= _BESIDE | _ARGUMENTS
-    return name.removeprefix("functions.") if isinstance(name, str) and is_call else ""
+def _words(piece: str) -> int:
+    prose = " ".join(_THOUGHT.sub("", piece).split("```")[::2])
+    sentences = [found[0] for found in _SENTENCE.finditer(prose)]
+    said = [sentence for sentence in sentences if not _ANNOUNCED.search(sentence.strip())]
+    return sum(1 for sentence in said for _ in _WORD.finditer(sentence))
