@@ -97,6 +97,8 @@ HOSTILE = [
     "\n\t",
     "=",
     "```\n{\n",
+    "\n```\n",
+    "\n```\n```json\n",
     f"{CALL}\n",
     f"{TAGGED} and ",
     f"{TAGGED}\n<tool_response>\n",

@@ -29,6 +29,9 @@ JSON_CALLS = [
     f"{CALL}; {CALL}",
     f"```json\n{CALL}\n```",
     f"```\n[{CALL}]\n```",
+    f"```json\n{CALL}\n```\n\n```json\n{CALL}\n```",
+    f"Let me read both files.\n```json\n{CALL}\n```\n```json\n{CALL}\n```",
+    f"{CALL}\r\n{CALL}\r\n",
     f"Let me read the file first.\n```json\n{CALL}\n```\n",
     f"Ich lese nun die Datei.\n\n{CALL}",
     '{"function": "Read", "parameters": {"file_path": "a.txt"}}',
@@ -160,6 +163,8 @@ CUT_CALLS = [
 WRITTEN = [*JSON_CALLS, *PYTHONIC_CALLS, *MARKED_CALLS, *REACT_CALLS, *CUT_CALLS]
 
 QUOTED = [
+    f"Two calls are needed:\n```json\n{CALL}\n```\n```json\n{CALL}\n```",
+    f"```json\n{CALL}\n```\n```console\n$ cat a.txt\nhello\n```",
     f"To read a file, send this:\n\n{CALL}",
     f"To read a file, send this:\n\n```json\n{CALL}\n```",
     f"Use this call to read it.\n```json\n{CALL}\n```",

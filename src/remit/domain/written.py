@@ -53,6 +53,13 @@ _UNMARKED = re.compile(
     """
 )
 """Where a call without a mark may begin, alone or in a fence."""
+_BETWEEN_BLOCKS = re.compile(
+    r"""(?x)
+    \n ``` [ \t]*+ \r?\n \s*+
+    ``` (?:json|tool_call|tool_code|python|py|) [ \t]*+ \r?\n
+    """
+)
+"""The end of a code block and the start of the next one: several calls may have a block each."""
 _CALL_FENCES = ("tool_call", "tool_code")
 """Fences that are marks themselves: they quote nothing."""
 _ANNOUNCED = re.compile(
@@ -91,7 +98,7 @@ class Written(NamedTuple):
 
 def written_call(text: str, offered: Collection[str], instructions: str = "") -> Written | None:
     """The call that a text makes instead of its model; None if the text is an answer."""
-    text = _without_thoughts(text).strip()
+    text = _BETWEEN_BLOCKS.sub("\n", _without_thoughts(text).strip())
     known = frozenset(offered)
     block = _only_block(text)
     found = _marked(block or text, known)
