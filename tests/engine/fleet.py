@@ -79,7 +79,7 @@ class Fleet:
 
     async def jobs(self) -> list[str]:
         """The keys of all jobs but the tick."""
-        return [row[1] for row in await self.core.store.select("jobs", {"limit": 100_000}) if row[1] != "tick"]
+        return [row[1] for row in await self.core.store.select("jobs", {"limit": 100_000}) if not row[1].startswith("tick")]
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from remit import config
 from remit.adapters.clock import SystemClock
 from remit.app.activation import Activation
 from remit.app.scheduler import LOOK_SECONDS, SYSTEM, Scheduler
-from remit.app.service import Held
+from remit.app.service import Held, Service
 from remit.bootstrap.worker import options_of
 from remit.domain import command as cmd
 from remit.domain.due import TICK, Job
@@ -245,6 +245,45 @@ async def test_slots_that_nobody_was_there_for_are_made_up_for_by_one_tick(any_u
             while not [at for _, at, worker in await team.core.store.select("queued", {"names": [TICK]}) if worker is None and at > instant(now)]:
                 await bell.wait()
     assert fired == [missed]
+
+
+async def test_a_worker_that_saw_no_tick_does_not_put_a_slot_that_has_fired_since(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, may_write = asyncio.Event(), asyncio.Event()
+    fired: list[str | None] = []
+    tick = Scheduler.tick
+
+    async def record(self: Scheduler, lease: Lease, slot: str | None, stopping: asyncio.Event) -> None:
+        fired.append(slot)
+        await tick(self, lease, slot, stopping)
+
+    monkeypatch.setattr(Scheduler, "tick", record)
+    async with fleet(any_url) as team:
+        late: Any = SlowWriter(team.core.service, looked, may_write)
+        slow = Scheduler(team.core.store, late, fast(team).core.clock, "* * * * *", 1.0)
+        writing = asyncio.create_task(slow.ensure())
+        async with asyncio.timeout(patient(20)), team.core.store.watch("jobs") as bell:
+            await looked.wait()
+            await team.hire(cron="* * * * *")
+            while len(fired) < 2:
+                await bell.wait()
+            may_write.set()
+            await writing
+            seen = len(fired)
+            while len(fired) < seen + 2:
+                await bell.wait()
+    assert fired == sorted(set(fired), key=str)
+
+
+class SlowWriter:
+    """A service whose writes wait: its caller decides by what it saw long before."""
+
+    def __init__(self, service: Service, looked: asyncio.Event, may_write: asyncio.Event) -> None:
+        self._service, self._looked, self._may_write = service, looked, may_write
+
+    async def put(self, *jobs: Job) -> None:
+        self._looked.set()
+        await self._may_write.wait()
+        await self._service.put(*jobs)
 
 
 async def test_an_update_wakes_a_task_that_waits_for_its_turn(any_url: str) -> None:

@@ -425,7 +425,7 @@ def limits_hold(history: History) -> Iterator[str]:
 
 def queue_is_empty(history: History) -> Iterator[str]:
     """When all is over only the tick is left."""
-    yield from (f"job {row['key']} of {row['worker']} is left" for row in history.raw.job if row["key"] != "tick")
+    yield from (f"job {row['key']} of {row['worker']} is left" for row in history.raw.job if not row["key"].startswith("tick"))
 
 
 def bad_ends_are_counted(history: History) -> Iterator[str]:

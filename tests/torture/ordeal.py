@@ -343,7 +343,7 @@ class Ordeal:
 
 
 PROGRESS = f"""SELECT (SELECT COUNT(*) FROM task WHERE archived_at IS NOT NULL), (SELECT COUNT(*) FROM event),
-    (SELECT COUNT(*) FROM job WHERE key <> 'tick'),
+    (SELECT COUNT(*) FROM job WHERE key NOT LIKE 'tick%'),
     (SELECT COUNT(*) FROM interaction WHERE status = 'open' AND question NOT LIKE '{checker.SILENCE}%')"""
 CONNECTIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'remit' AND datname = current_database() ORDER BY pid"
 

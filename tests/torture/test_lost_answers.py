@@ -91,7 +91,7 @@ class Caller:
                 questions = await self._core.store.select("interactions", asked)
                 for row in questions:
                     await self.do("Respond", {"interaction_id": row[0], "answer": "So be it"})
-                jobs = [row[1] for row in await self._core.store.select("jobs", {"limit": 1000}) if row[1] != "tick"]
+                jobs = [row[1] for row in await self._core.store.select("jobs", {"limit": 1000}) if not row[1].startswith("tick")]
                 if not jobs and not questions:
                     return
                 await bell.wait()

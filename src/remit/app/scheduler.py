@@ -7,7 +7,7 @@ from datetime import datetime
 from remit.app.attendance import is_attended, never_dead
 from remit.app.service import Held, Service
 from remit.domain import command as cmd
-from remit.domain.due import TICK, Job, can_run
+from remit.domain.due import NEXT_TICK, TICK, Job, can_run
 from remit.domain.series import cron_of
 from remit.domain.wire import instant
 from remit.errors import Conflict, Corrupt, NotFound, StaleRun, UnknownEvent
@@ -26,11 +26,28 @@ class Scheduler:
         self._store, self._service, self._clock, self._cron, self._lease_seconds = store, service, clock, cron, lease_seconds
 
     async def ensure(self) -> None:
-        """See that there is a tick to come, and none later than the calendar now says; one that was missed is left as it is."""
+        """Request that the next tick is planned if none is queued, or only one later than the calendar says.
+
+        Workers look at the same time, and what they saw may be outdated when they write. So they only put a job, which one
+        worker of the fleet does at a time: a slot that has fired is not put again.
+        """
+        if await self._missing_tick() is not None:
+            await self._service.put(Job(key=NEXT_TICK))
+
+    async def plan_next(self, lease: Lease) -> None:
+        """Put the next tick into the queue if it is still missing; a tick that was missed is left as it is."""
+        missing = await self._missing_tick()
+        if missing is None:
+            await self._service.acknowledge(lease)
+        else:
+            await self._service.put(missing, done=lease)
+
+    async def _missing_tick(self) -> Job | None:
+        """The tick that should be queued and is not; None if a tick is queued in time, or under way."""
         there = await self._store.select("queued", {"names": [TICK]})
         coming = self._tick_after(self._clock.now())  # after the look: a slot that passed meanwhile may have fired
-        if not there or all(at is not None and at > (coming.at or "") and worker is None for _, at, worker in there):
-            await self._service.put(coming)
+        is_queued = any(at is None or at <= (coming.at or "") or worker is not None for _, at, worker in there)
+        return None if is_queued else coming
 
     async def tick(self, lease: Lease, slot: str | None, stopping: asyncio.Event) -> None:
         """Give every task that waits for the scheduler its turn, one after the other; then there is the next tick.

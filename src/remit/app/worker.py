@@ -12,7 +12,7 @@ from remit.app.scheduler import Scheduler
 from remit.app.service import Held, Service
 from remit.app.task_log import TaskLog
 from remit.domain import command as cmd
-from remit.domain.due import CHECK, CRON, LIMIT, RELEASE, RUN, TELL, TICK, TIMER
+from remit.domain.due import CHECK, CRON, LIMIT, NEXT_TICK, RELEASE, RUN, TELL, TICK, TIMER
 from remit.domain.model import storable
 from remit.domain.value import State, Task
 from remit.domain.wire import instant
@@ -129,6 +129,8 @@ class Worker:
             return await self._activate(held)
         if key == TICK:
             return await self._scheduler.tick(held.lease, at, self.stopping)
+        if key == NEXT_TICK:
+            return await self._scheduler.plan_next(held.lease)
         if key.startswith(CRON):
             return await self._scheduler.tick_one(key.removeprefix(CRON), held.lease)
         if key.startswith(LIMIT):

@@ -16,6 +16,8 @@ SIGNALS = "signals"
 """The queue of jobs that are no runs; it needs no slot."""
 AGENT = "agent/"
 RUN, TELL, RELEASE, CHECK, TIMER, LIMIT, CRON, TICK = "run/", "tell/", "release/", "check/", "timer/", "limit/", "cron/", "tick"
+NEXT_TICK = "tick/next"
+"""The job that plans a tick where none is queued."""
 MAX_DELAY_SECONDS = 60.0
 REPORT_SHARE, REPORT_LEAST_SECONDS, REPORT_MOST_SECONDS = 0.1, 1.0, 30.0
 
