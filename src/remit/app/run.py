@@ -30,7 +30,7 @@ from remit.domain.model import CAUSES, NO_TOOL_CALLS, UNBILLED, ModelFailed, exc
 from remit.domain.policy import MAX_TURNS, effort_of, max_attempts, must_come_to_something, needs_writing
 from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
-from remit.domain.value import FailCause, FailReason, Task, ToolCount, Tools, Usage, plain_id
+from remit.domain.value import FailCause, FailReason, Task, ToolCount, Usage, plain_id
 from remit.domain.wire import dumps, instant
 from remit.domain.written import written_call
 from remit.errors import Forbidden, RemitError
@@ -84,8 +84,7 @@ class AgentRunner:
             must_come_to_something(task, offered, tools.known, self._agents.usable(agent.id, tools.known))
         except RemitError as refused:
             return await _reject(activation, str(refused))
-        own = frozenset(self._agents.grant(agent.id, Tools()))
-        if chosen.offline and (needs := needs_writing(task, granted, own)):
+        if chosen.offline and (needs := needs_writing(task, granted)):
             return await _fail(activation, _without_model(task, needs), cause="model_unconfigured")
         stretch = Stretch(self, activation, agent, chosen, talk, offered, tools)
         try:

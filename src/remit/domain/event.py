@@ -579,11 +579,11 @@ Event = (
 )
 """What can stand in a task's stream."""
 
-LANGUAGE = 2
+LANGUAGE = 3
 """How much of the language of events this version knows: one more for each change of it (`tests/golden/language.json`)."""
 
 SINCE: dict[type[Any], int] = {
-    TaskCreated: 2,
+    TaskCreated: 3,
     TaskAwaited: 2,
     AgentReminded: 2,
     RunLost: 2,
