@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, Literal, NamedTuple
 
-from remit.app.activation import Activation, CallRecord, ToolFailed
+from remit.app.activation import Activation, CallRecord, CallStatus, ToolDenied, ToolFailed
 from remit.app.agents import Agent, AgentRegistry, role_prompt
 from remit.app.cache import vouched
 from remit.app.conversation import Conversation, Said
@@ -660,7 +660,7 @@ class Stretch:
             outcome = await self._do(call)
             self._counts[call.name] -= outcome.denied
             if outcome.is_error:
-                raise ToolFailed(outcome.text)
+                raise (ToolDenied if outcome.denied else ToolFailed)(outcome.text)
             return outcome.text
 
         self._talk.calls[key] = await self._activation.call(key, call.name, call.arguments, action, repeatable=False)
@@ -706,7 +706,7 @@ class Stretch:
 
     def _done(self, key: str, call: ToolCall, outcome: ToolOutcome) -> CallRecord:
         begun = self._activation.begun(key, call.name, call.arguments, repeatable=True)
-        return self._activation.ended(begun, "failed" if outcome.is_error else "done", kept(outcome.text, outcome.media))
+        return self._activation.ended(begun, _status(outcome), kept(outcome.text, outcome.media))
 
     async def _record(self, records: Sequence[CallRecord]) -> None:
         if records:
@@ -741,6 +741,12 @@ class Stretch:
     def _spent(self) -> Usage:
         spent, self._usage = self._usage, Usage()
         return spent
+
+
+def _status(outcome: ToolOutcome) -> CallStatus:
+    if outcome.denied:
+        return "denied"
+    return "failed" if outcome.is_error else "done"
 
 
 def _less(left: float | None, limit: float | None, used: float) -> Any:
