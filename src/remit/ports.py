@@ -388,7 +388,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "calls": (("id",), BESIDE["call"].columns),
     "call": (("id", "call"), BESIDE["call"].columns),
     "messages": (("id", "after", "limit"), BESIDE["message"].columns),
-    "pulse": (("ids",), ("id", "version", "number")),
+    "pulse": (("ids",), ("id", "version", "number", "denied")),
     "streams": (("after_id", "limit"), ("stream",)),
     "events_of": (("streams",), Stored._fields),
     **{f"rows_{name}": (("names" if name == "guide" else "ids",), table.columns) for name, table in TABLES.items()},

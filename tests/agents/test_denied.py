@@ -1,10 +1,17 @@
 """A call that is not allowed is no use of a tool, and says what can be called."""
 
+import asyncio
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 from remit.app.agents import Agent
+from remit.bootstrap.api import Remit
+from remit.catalog import Caller
 from remit.domain.message import Request, Response, ToolResult
-from tests.agents.stage import calls, says, stage
+from tests.agents.stage import Gate, calls, says, stage
+from tests.engine.fleet import ANN
+from tests.patience import patient
 
 LEAD = Agent(id="lead", description="Leads.", tools=("Read", "Task"), spawnable=("explore",))
 WRITER = Agent(id="writer", description="Writes.", tools=("Read", "Bash"))
@@ -38,6 +45,35 @@ async def test_denied_calls_are_not_counted(any_url: str, tmp_path: Path) -> Non
         assert [result.is_error for result in found] == [False, True, True, True, True, True]
         assert {count.tool: count.count for count in task.tool_summary} == {"Read": 2}
         assert not (tmp_path / "new.txt").exists()
+
+
+async def test_progress_and_result_count_the_same_calls(any_url: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("one\n")
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        if found_in(request):
+            return gate.then(says("Done."))
+        return calls(
+            ("Read", {"file_path": "notes.txt"}),
+            ("Read", {"file_path": "missing.txt"}),
+            ("Write", {"file_path": "new.txt", "content": "x"}),
+            ("cancel_task", {"task_id": "1"}),
+        )
+
+    async with asyncio.timeout(patient(20)), stage(any_url, tmp_path, rule, agents=[LEAD]) as at:
+        await at.create(owner=None)
+        at.team.core.progress_seconds = 0.1
+        remit = Remit(at.team.core, Caller(actor=ANN))
+        counts: list[int] = []
+        async with aclosing(remit.stream("task", objective="Go", subagent_type="lead")) as items:
+            async for item in items:
+                counts += [item["tool_calls"]] if "tool_calls" in item else []
+                if counts and counts[-1] == 2 and len(at.script.asked) == 2:
+                    gate.open.set()
+                if item["type"] == "end":
+                    assert item["answer"]["stats"]["tool_calls"] == 2
+        assert counts[-1] == 2, counts
 
 
 async def test_an_unknown_tool_is_answered_with_all_that_can_be_called(any_url: str, tmp_path: Path) -> None:

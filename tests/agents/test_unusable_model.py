@@ -135,11 +135,41 @@ def _write_config(text: str) -> None:
     config.write_text(text)
 
 
-async def test_a_call_that_names_the_default_tools_grants_them(workspace: Path, durable_url: str) -> None:
+DEFAULTS = ["Read", "Grep", "LS", "Glob", "Edit", "Write"]
+"""The tools of `general` under this config."""
+LISTS = [DEFAULTS, [*DEFAULTS, "Task"], ["Task", *DEFAULTS], ["Task", "Edit"], ["Edit", "TodoWrite"]]
+
+
+@pytest.mark.parametrize("allowed", LISTS)
+async def test_a_call_that_names_the_default_tools_grants_them(workspace: Path, durable_url: str, allowed: list[str]) -> None:
     _write_config(WRITERS)
-    allowed = ["Read", "Grep", "LS", "Glob", "Edit", "Write"]
     found, _, events = await delegated(workspace, durable_url, tools={"allow": allowed})
     _must_lack_a_model(found, events)
+
+
+@pytest.mark.parametrize("allowed", LISTS)
+async def test_every_way_to_create_a_task_with_a_writing_tool_fails_without_a_model(workspace: Path, durable_url: str, allowed: list[str]) -> None:
+    _write_config(WRITERS)
+    grant: dict[str, Any] = {"tools": {"allow": allowed}}
+    async with Remit.open(workspace, database_url=durable_url) as remit:
+        parent = (await remit.create_task(title="Hold it", tools={"allow": [*DEFAULTS, "TodoWrite", "Task"]}))["task_id"]
+        created = (await remit.create_task(title="Mend it", owner="general", **grant))["task_id"]
+        part = (await remit.create_subtask(task_id=parent, title="Mend it", owner="general", **grant))["task_id"]
+        several = await remit.task_parallel([{"objective": "Mend it", **grant}])
+        ends = [await remit.task_output(task_id=task_id, wait_seconds=60) for task_id in (created, part)]
+    for found in (*several["results"], *ends):
+        error = found["error"]
+        assert (error["code"], error["details"]) == ("UNAVAILABLE", {"cause": "model_unconfigured"}), found
+
+
+@pytest.mark.parametrize("held", [["Read", "Grep", "Edit"], [*DEFAULTS, "Task"]])
+async def test_a_subtask_that_inherits_writing_tools_still_searches(workspace: Path, durable_url: str, held: list[str]) -> None:
+    _write_config(WRITERS)
+    async with Remit.open(workspace, database_url=durable_url) as remit:
+        parent = (await remit.create_task(title="Hold it", tools={"allow": held}))["task_id"]
+        part = (await remit.create_subtask(task_id=parent, title="Find apples", owner="general"))["task_id"]
+        found = await remit.task_output(task_id=part, wait_seconds=60)
+    assert found["data"]["status"] == "completed", found["error"]
 
 
 @pytest.mark.parametrize(

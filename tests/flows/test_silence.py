@@ -1,12 +1,14 @@
 """A call that waits is never silent for long, on every transport and on both stores, also while other tasks ring the store."""
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import asyncpg
 import pytest
 from mcp import Client, StdioServerParameters
@@ -23,7 +25,7 @@ from tests.crash.process import environment
 from tests.engine.fleet import ANN
 from tests.patience import patient
 from tests.postgres import PostgresForTests
-from tests.surfaces.http import TOKEN, Site, site
+from tests.surfaces.http import BEARER, TOKEN, Site, site
 from tests.surfaces.test_mcp import MODES, served
 from tests.surfaces.test_sse import Block, listening
 
@@ -377,3 +379,117 @@ async def test_a_late_refusal_is_an_item_of_the_stream(durable_url: str, tmp_pat
 async def _streamed(at: Play, heard: Heard) -> None:
     async with listening(at.site, "/api/delegate", body={"objective": WORK}) as blocks:
         await _listened(blocks, heard)
+
+
+# Plain JSON answers over REST: line breaks while nothing is ready.
+
+
+Target = Callable[[Play], Any]
+
+
+async def _plain_one(_: Play) -> tuple[str, str, Any]:
+    return "POST", "/api/delegate", {"objective": WORK}
+
+
+async def _plain_parallel(_: Play) -> tuple[str, str, Any]:
+    return "POST", "/api/delegate/parallel", {"tasks": [WORK]}
+
+
+async def _plain_launch(_: Play) -> tuple[str, str, Any]:
+    return "POST", "/api/delegate/launch", {"prompt": WORK, "description": WORK, "subagent_type": "general"}
+
+
+async def _plain_result(at: Play) -> tuple[str, str, Any]:
+    task = (await at.call("task", objective=WORK, wait=False))["data"]["task_id"]
+    return "GET", f"/api/tasks/{task}/result?wait=60", None
+
+
+async def _plain_subtask(at: Play) -> tuple[str, str, Any]:
+    parent = await at.create(owner=None)
+    body = {"title": WORK, "owner": "general", "wait": "block"}
+    return "POST", f"/api/tasks/{parent}/subtasks", body
+
+
+@asynccontextmanager
+async def asked(at: Play, target: Target) -> AsyncIterator[aiohttp.ClientResponse]:
+    """A plain request, from when its answer begins."""
+    method, path, body = await target(at)
+    async with aiohttp.ClientSession(headers=BEARER) as session, session.request(method, at.site.url + path, json=body) as response:
+        yield response
+
+
+async def _line_breaks(response: aiohttp.ClientResponse, count: int) -> None:
+    assert await response.content.readexactly(count) == b"\n" * count
+
+
+PLAIN: list[Target] = [_plain_one, _plain_parallel, _plain_launch, _plain_result, _plain_subtask]
+
+
+@pytest.mark.parametrize("target", PLAIN)
+async def test_a_plain_answer_sends_line_breaks_until_it_is_ready(target: Target, durable_url: str, tmp_path: Path) -> None:
+    async with play(durable_url, tmp_path) as at, asked(at, target) as response:
+        assert (response.status, response.content_type) == (200, "application/json")
+        await reached(at.gate)
+        await _line_breaks(response, REPEATS)
+        at.gate.open.set()
+        answer = await response.json()
+    assert "Slow." in str(answer)
+    assert "error" not in answer or answer["error"] is None
+
+
+@pytest.mark.parametrize("target", PLAIN)
+async def test_a_plain_answer_in_time_is_sent_whole(target: Target, durable_url: str, tmp_path: Path) -> None:
+    async with play(durable_url, tmp_path) as at:
+        at.site.core.progress_seconds = patient(20)
+        at.gate.open.set()
+        async with asked(at, target) as response:
+            body = await response.read()
+    assert response.headers["Content-Length"] == str(len(body))
+    assert body.startswith(b"{")
+
+
+async def test_a_plain_refusal_in_time_keeps_its_status(durable_url: str, tmp_path: Path) -> None:
+    async def unknown(_: Play) -> tuple[str, str, Any]:
+        return "POST", "/api/delegate", {"objective": WORK, "subagent_type": "nobody"}
+
+    async with play(durable_url, tmp_path) as at:
+        at.site.core.progress_seconds = patient(20)
+        async with asked(at, unknown) as response:
+            answer = await response.json()
+    assert (response.status, answer["error"]["code"]) == (422, "INVALID_PARAM")
+    assert "Content-Length" in response.headers
+
+
+@pytest.mark.parametrize("target", [_plain_one, _plain_result])
+async def test_an_error_after_the_headers_is_an_envelope_in_the_body(target: Target, durable_url: str, tmp_path: Path) -> None:
+    async with play(durable_url, tmp_path) as at, asked(at, target) as response:
+        await reached(at.gate)
+        await _line_breaks(response, 1)
+        at.site.halt()
+        answer = await response.json()
+        at.gate.open.set()
+    assert response.status == 200
+    assert (answer["error"]["code"], answer["error"]["details"]["task_id"]) == ("UNAVAILABLE", "1")
+
+
+async def test_a_plain_refusal_after_a_silence_is_an_envelope_in_the_body(durable_url: str, tmp_path: Path) -> None:
+    async with play(durable_url, tmp_path, workers=0) as at:
+        async with slow(durable_url):
+            asking = asked(at, _plain_one)
+            response = await asking.__aenter__()
+            await _line_breaks(response, 1)
+        answer = json.loads(await response.read())
+        await asking.__aexit__(None, None, None)
+    assert (answer["status"], answer["error"]["code"]) == ("error", "UNAVAILABLE")
+
+
+@pytest.mark.parametrize("target", [_plain_one, _plain_result])
+async def test_disconnecting_from_a_plain_answer_cancels_nothing(target: Target, durable_url: str, tmp_path: Path) -> None:
+    async with play(durable_url, tmp_path) as at:
+        async with asked(at, target) as response:
+            await reached(at.gate)
+            await _line_breaks(response, 1)
+            response.close()
+        at.gate.open.set()
+        found = await at.call("task_output", task_id="1", wait_seconds=60)
+    assert (found["data"]["status"], found["data"]["result"]) == ("completed", "Slow.")

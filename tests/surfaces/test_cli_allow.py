@@ -97,9 +97,24 @@ def test_run_says_why_nobody_gets_bash_here(tmp_path: Path) -> None:
     assert allowed.out.startswith("No model is configured: it needs Bash,"), "the sandbox is not what is missing now"
 
 
-@pytest.mark.parametrize(("tools", "code", "told"), [("Edit", 1, "No model is configured"), ("Grep", 0, "No language model was used")])
-def test_a_tool_that_writes_needs_a_model_also_where_edits_are_allowed(tmp_path: Path, tools: str, code: int, told: str) -> None:
-    shell = Shell(tmp_path)
+NO_MODEL, SEARCHED = "No model is configured", "No language model was used"
+
+
+@pytest.mark.parametrize(
+    ("tools", "code", "told"),
+    [
+        ("Edit", 1, NO_MODEL),
+        ("Edit,Task", 1, NO_MODEL),
+        ("Task,edit", 1, NO_MODEL),
+        ("Write,Edit,Bash,Task", 1, NO_MODEL),
+        ("MultiEdit", 1, NO_MODEL),
+        ("Grep", 0, SEARCHED),
+        ("Task", 0, SEARCHED),
+        ("Read,Task", 0, SEARCHED),
+    ],
+)
+def test_a_tool_that_writes_needs_a_model_also_where_edits_are_allowed(tmp_path: Path, durable_url: str, tools: str, code: int, told: str) -> None:
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
     assert shell.remit("init", "--allow-edits").code == 0
     said = shell.remit("run", "Mend the typo", "--allow", tools)
     assert (said.code, told in said.out + said.err) == (code, True), said

@@ -177,7 +177,7 @@ def test_a_clock_moves_before_anything_has_started() -> None:
 
 
 def test_piped_output_repeats_now_and_then_how_things_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.surfaces.cli.progress._REPEAT_SECONDS", 0.05)
+    monkeypatch.setattr("remit.surfaces.cli.progress.REPEAT_SECONDS", 0.05)
     with redirect_stderr(io.StringIO()) as err, Progress(lambda: False) as progress:
         progress.take(item(1, "task_started"))
         _until(lambda: err.getvalue().count("▸ #1 Work 1 · general · running · Grep") >= 3)
@@ -190,7 +190,7 @@ def test_piped_output_repeats_now_and_then_how_things_stand(monkeypatch: pytest.
 
 
 def test_a_store_that_does_not_answer_keeps_no_line_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.surfaces.cli.progress._REPEAT_SECONDS", 0.05)
+    monkeypatch.setattr("remit.surfaces.cli.progress.REPEAT_SECONDS", 0.05)
     monkeypatch.setattr("remit.surfaces.cli.progress._SILENCE_SECONDS", 0.1)
     answered, asked = Event(), Event()
 

@@ -13,7 +13,7 @@ from remit.codec import EVENTS, GENESIS, event_of, opened, seal, task_of
 from remit.domain import event as ev
 from remit.domain.evolve import evolve
 from remit.domain.record import MISSING, fields, is_record, replace
-from remit.domain.value import Task
+from remit.domain.value import Task, Tools
 from remit.domain.wire import dumps, plain
 from remit.errors import UnknownEvent
 from tests.unit.given import CREATED, ENDED, LIVE, NOW, created, given
@@ -146,6 +146,11 @@ def test_a_task_needs_a_reader_of_the_newest_language_that_it_has_heard(monkeypa
 
 def test_a_task_can_begin_in_a_newer_language() -> None:
     assert given(created(awaited=True)).language == 2
+
+
+def test_a_grant_that_tells_what_was_named_is_of_the_third_language() -> None:
+    assert given(created(tools=Tools(allow=("Edit",), named=()))).language == 3
+    assert given(created(tools=Tools(allow=("Edit",)))).language == 1
 
 
 def test_an_event_that_uses_no_added_field_is_of_the_first_language() -> None:

@@ -403,7 +403,9 @@ class MemoryEventStore:
 
     def _pulse(self, params: Mapping[str, Any]) -> list[Record]:
         last = {record["task_id"]: record["number"] for record in self._records("message")}
-        return [record | {"number": last.get(record["id"], 0)} for record in self._records("task") if record["id"] in params["ids"]]
+        denied = Counter(record["task_id"] for record in self._records("call") if record["status"] == "denied")
+        found = [record for record in self._records("task") if record["id"] in params["ids"]]
+        return [record | {"number": last.get(record["id"], 0), "denied": denied[record["id"]]} for record in found]
 
     def _notifications(self, params: Mapping[str, Any]) -> list[Record]:
         told = sorted(self._records("notification"), key=lambda record: (record["at"], record["notification_id"]))

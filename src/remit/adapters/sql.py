@@ -148,7 +148,8 @@ SELECT: Mapping[str, str] = {
     "calls": f"SELECT {', '.join(BESIDE['call'].columns)} FROM call WHERE task_id = :id ORDER BY started_at, call_id",
     "call": f"SELECT {', '.join(BESIDE['call'].columns)} FROM call WHERE task_id = :id AND call_id = :call",
     "messages": f"SELECT {', '.join(BESIDE['message'].columns)} FROM message WHERE task_id = :id AND number > :after ORDER BY number LIMIT :limit",
-    "pulse": """SELECT t.id, t.version, COALESCE((SELECT MAX(number) FROM message m WHERE m.task_id = t.id), 0)
+    "pulse": """SELECT t.id, t.version, COALESCE((SELECT MAX(number) FROM message m WHERE m.task_id = t.id), 0),
+        (SELECT COUNT(*) FROM call c WHERE c.task_id = t.id AND c.status = 'denied')
         FROM task t WHERE t.id IN [ids] ORDER BY t.id""",
     "streams": "SELECT DISTINCT stream FROM event WHERE stream > :after_id ORDER BY stream LIMIT :limit",
     "events_of": f"SELECT {EVENT} FROM event WHERE stream IN [streams] ORDER BY stream, version",

@@ -16,7 +16,7 @@ from remit.domain.wire import dumps, instant
 from remit.errors import StaleRun, Unacknowledged, Unavailable
 from remit.ports import Clock, Debit, EventStore
 
-CallStatus = Literal["started", "done", "failed", "unknown"]
+CallStatus = Literal["started", "done", "failed", "denied", "unknown"]
 
 
 @record
@@ -42,6 +42,10 @@ class CallRecord:
 
 class ToolFailed(Exception):
     """A tool said that it failed, in words for whoever called it."""
+
+
+class ToolDenied(ToolFailed):
+    """The call was not allowed, so it does not count as a use of the tool."""
 
 
 async def _nothing() -> None:
@@ -125,15 +129,16 @@ class Activation:
             return await self._ended(known, "unknown", None)
         begun = self.begun(call_id, tool, arguments, repeatable=repeatable)
         await self._service.keep(self.held, self.run_id, [begun.row()])
+        status: CallStatus = "done"
         try:
-            result, status = await action(), "done"
+            result = await action()
         except (StaleRun, Unavailable, Unacknowledged):
             raise
         except ToolFailed as failed:
-            result, status = str(failed), "failed"
+            result, status = str(failed), "denied" if isinstance(failed, ToolDenied) else "failed"
         except Exception as error:  # noqa: BLE001 - whatever a tool does becomes data
             result, status = f"{type(error).__name__}: {error}", "failed"
-        return await self._ended(begun, "done" if status == "done" else "failed", result)
+        return await self._ended(begun, status, result)
 
     async def known_call(self, call_id: str) -> CallRecord | None:
         """What is recorded of a call."""

@@ -55,7 +55,7 @@ class Summary(NamedTuple):
 async def last_models(store: EventStore, task_ids: Sequence[str]) -> dict[str, str]:
     """The models that really answered last, by task; none for a task that no model has worked on."""
     found: dict[str, str] = {}
-    for task_id, _, number in await store.select("pulse", {"ids": [int(task_id) for task_id in task_ids]}):
+    for task_id, _, number, _ in await store.select("pulse", {"ids": [int(task_id) for task_id in task_ids]}):
         recent = await _models_after(store, task_id, max(0, number - RECENT))
         models = recent or (await _models_after(store, task_id, 0) if number > RECENT else [])
         if models:
@@ -235,7 +235,7 @@ class Conversation:
         if record is None or record.status in ("started", "unknown"):
             return ToolResult(call.call_id, call.name, brief.UNKNOWN, is_error=True)
         text, media = _told(record)
-        return ToolResult(call.call_id, call.name, text, record.status == "failed", media)
+        return ToolResult(call.call_id, call.name, text, record.status in ("failed", "denied"), media)
 
 
 def _told(record: CallRecord) -> tuple[str, Media | None]:

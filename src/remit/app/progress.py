@@ -121,6 +121,8 @@ class _Seen:
         self.tokens: int = 0
         self.cost: float = 0.0
         self.calls: int = 0
+        self.denied: int = 0
+        """Calls that were not allowed: they are not uses of a tool, neither here nor in a result."""
         self.tool: str | None = None
         self.told: Item | None = None
 
@@ -191,10 +193,11 @@ class _Sight:
     async def _moved(self, task_ids: Iterable[str]) -> list[Task]:
         """Those of some tasks to which something has happened; what was said meanwhile is taken in."""
         moved: list[int] = []
-        for task_id, version, number in await self._core.store.select("pulse", {"ids": [int(task_id) for task_id in task_ids]}):
+        for task_id, version, number, denied in await self._core.store.select("pulse", {"ids": [int(task_id) for task_id in task_ids]}):
             seen = self._seen[str(task_id)]
-            if (version, number) != (seen.version, seen.number):
+            if (version, number, denied) != (seen.version, seen.number, seen.denied):
                 moved.append(task_id)
+            seen.denied = denied
             if number > seen.number:
                 for row in await self._core.store.select("messages", {"id": task_id, "after": seen.number, "limit": EVERYTHING}):
                     seen.hear(row[1], row[4], row[-1])
@@ -263,7 +266,7 @@ class _Sight:
             "owner": task.owner,
             "state": task.state.value,
             "tool": seen.tool,
-            "tool_calls": max(task.usage.tool_calls, seen.calls),
+            "tool_calls": max(task.usage.tool_calls, seen.calls - seen.denied),
             "tokens": max(task.usage.input_tokens + task.usage.output_tokens, seen.tokens),
             "cost": max(task.usage.cost, seen.cost),
             "questions": [_question(item) for item in task.questions],

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from typing import Any, Literal, NamedTuple
 
-from remit.app.activation import Activation, CallRecord, ToolFailed
+from remit.app.activation import Activation, CallRecord, CallStatus, ToolDenied, ToolFailed
 from remit.app.agents import Agent, AgentRegistry, role_prompt
 from remit.app.cache import vouched
 from remit.app.conversation import Conversation, Said
@@ -30,7 +30,7 @@ from remit.domain.model import CAUSES, NO_TOOL_CALLS, UNBILLED, ModelFailed, exc
 from remit.domain.policy import MAX_TURNS, effort_of, max_attempts, must_come_to_something, needs_writing
 from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
-from remit.domain.value import FailCause, FailReason, Task, ToolCount, Tools, Usage, plain_id
+from remit.domain.value import FailCause, FailReason, Task, ToolCount, Usage, plain_id
 from remit.domain.wire import dumps, instant
 from remit.domain.written import Written, written_call
 from remit.errors import Forbidden, RemitError
@@ -84,8 +84,7 @@ class AgentRunner:
             must_come_to_something(task, offered, tools.known, self._agents.usable(agent.id, tools.known))
         except RemitError as refused:
             return await _reject(activation, str(refused))
-        own = frozenset(self._agents.grant(agent.id, Tools()))
-        if chosen.offline and (needs := needs_writing(task, granted, own)):
+        if chosen.offline and (needs := needs_writing(task, granted)):
             return await _fail(activation, _without_model(task, needs), cause="model_unconfigured")
         stretch = Stretch(self, activation, agent, chosen, talk, offered, tools)
         try:
@@ -672,7 +671,7 @@ class Stretch:
             outcome = await self._do(call)
             self._counts[call.name] -= outcome.denied
             if outcome.is_error:
-                raise ToolFailed(outcome.text)
+                raise (ToolDenied if outcome.denied else ToolFailed)(outcome.text)
             return outcome.text
 
         self._talk.calls[key] = await self._activation.call(key, call.name, call.arguments, action, repeatable=False)
@@ -718,7 +717,7 @@ class Stretch:
 
     def _done(self, key: str, call: ToolCall, outcome: ToolOutcome) -> CallRecord:
         begun = self._activation.begun(key, call.name, call.arguments, repeatable=True)
-        return self._activation.ended(begun, "failed" if outcome.is_error else "done", kept(outcome.text, outcome.media))
+        return self._activation.ended(begun, _status(outcome), kept(outcome.text, outcome.media))
 
     async def _record(self, records: Sequence[CallRecord]) -> None:
         if records:
@@ -753,6 +752,12 @@ class Stretch:
     def _spent(self) -> Usage:
         spent, self._usage = self._usage, Usage()
         return spent
+
+
+def _status(outcome: ToolOutcome) -> CallStatus:
+    if outcome.denied:
+        return "denied"
+    return "failed" if outcome.is_error else "done"
 
 
 def _less(left: float | None, limit: float | None, used: float) -> Any:

@@ -9,7 +9,7 @@ from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.check import known
 from remit.domain.output import usable
-from remit.domain.policy import agent_of, max_children, max_depth, must_own, narrowed
+from remit.domain.policy import agent_of, listed, max_children, max_depth, must_own, narrowed
 from remit.domain.record import record, replace
 from remit.domain.value import Criterion, Limits, Resource, Step, Task
 from remit.errors import Conflict, LimitExceeded, invalid
@@ -114,7 +114,7 @@ def within(asked: Limits, parent: Limits) -> Limits:
 
 def within_reach(command: cmd.CreateSubtask, mine: tuple[str, ...], parent: Task, theirs: tuple[str, ...] | None) -> tuple[cmd.CreateSubtask, Task]:
     """A subtask's tools are its agent's own, or what is asked, and never more than its parent really has."""
-    return replace(command, tools=replace(command.tools, allow=mine)), replace(parent, tools=replace(parent.tools, allow=theirs))
+    return replace(command, tools=listed(command.tools, mine)), replace(parent, tools=replace(parent.tools, allow=theirs))
 
 
 def must_take_subtask(parent: Task, command: cmd.CreateSubtask, actor: str) -> None:

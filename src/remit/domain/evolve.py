@@ -261,6 +261,8 @@ def _language(event: ev.Event | ev.GuideCreated | ev.KeyClaimed) -> int:
     added = ev.ADDED.get(kind)
     if added is None:
         return ev.SINCE.get(kind, 1)
+    if isinstance(event, ev.TaskCreated) and event.tools.named is not None:
+        return 3  # a field of a field, which ADDED cannot name
     defaults = fields(kind)
     return max((language for name, language in added.items() if getattr(event, name) != defaults[name]), default=1)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from remit.domain.agent import WRITING, Agent
+from remit.domain.record import replace
 from remit.domain.value import Effort, Limits, Output, State, Task, Tools
 from remit.errors import Conflict, Forbidden, invalid
 
@@ -58,7 +59,17 @@ def narrowed(asked: Tools, parent: Tools) -> Tools:
     allow = asked.allow
     if parent.allow is not None:
         allow = tuple(tool for tool in (parent.allow if allow is None else allow) if tool in parent.allow)
-    return Tools(allow=allow, deny=tuple(dict.fromkeys((*parent.deny, *asked.deny))), offer=asked.offer)
+    return Tools(allow=allow, deny=tuple(dict.fromkeys((*parent.deny, *asked.deny))), offer=asked.offer, named=asked.named)
+
+
+def listed(asked: Tools, tools: tuple[str, ...]) -> Tools:
+    """A grant with the list of tools that it comes to.
+
+    If the call has no list of its own, writing tools in this one are recorded as defaults.
+    """
+    is_default = asked.allow is None and asked.named is None
+    hides_defaults = is_default and not frozenset(tools).isdisjoint(WRITING)
+    return replace(asked, allow=tools, named=() if hides_defaults else asked.named)
 
 
 def must_come_to_something(task: Task, offered: frozenset[str], known: Sequence[str], usable: Sequence[str]) -> None:
@@ -81,17 +92,14 @@ def must_come_to_something(task: Task, offered: frozenset[str], known: Sequence[
     )
 
 
-def needs_writing(task: Task, granted: frozenset[str], own: frozenset[str]) -> str:
-    """What a task was given in order to write: tools that its call grants, and required files. Empty if it only reads.
+def needs_writing(task: Task, granted: frozenset[str]) -> str:
+    """What a task was given in order to write: tools that its call names, and required files. Empty if it only reads.
 
-    Tools that an agent has by itself say nothing about the task: a list with all of them adds only the others.
-    A list of exactly these was named by the call, unless it comes from the grant of a parent.
+    Writing tools that its agent has by default do not count.
     """
-    named = frozenset(task.tools.allow or ())
-    is_inherited = task.parent_id is not None or task.creator_task_id is not None
-    adds_others = named > own or (named == own and is_inherited)
-    counted = named - own if adds_others else named
-    tools = [tool for tool in WRITING if tool in counted and tool in granted]
+    grant = task.tools
+    named = grant.named if grant.named is not None else grant.allow or ()
+    tools = [tool for tool in WRITING if tool in named and tool in granted]
     files = [f"the file {output.name}" for output in task.outputs if output.required and output.kind == "file"]
     return ", ".join([*tools, *files])
 

@@ -176,6 +176,8 @@ class Tools:
     deny: Annotated[tuple[ToolName, ...], Items(256)] = ()
     offer: Annotated[tuple[ToolName, ...], Items(256)] | None = None
     """Which of them its own model is shown; the others it can only pass on. Without a list, all."""
+    named: Annotated[tuple[ToolName, ...], Items(256)] | None = None
+    """Which of them the call itself asks for; the others are defaults of its agent. Without a list, all."""
 
     def permits(self, tool: str) -> bool:
         """True if this grant, by itself, does not stand in the way of a tool."""

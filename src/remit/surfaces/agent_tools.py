@@ -24,6 +24,8 @@ from remit.domain.delegation import (
 )
 from remit.domain.envelope import in_part, lean
 from remit.domain.offer import MOST_AGENTS, roster, subtask_tool
+from remit.domain.policy import listed
+from remit.domain.record import replace
 from remit.domain.schema import Schema, model_schema
 from remit.domain.shape import parse
 from remit.domain.todos import plan_of
@@ -153,7 +155,8 @@ class CatalogTools:
         owner = self._core.agents.find(asked.owner or activation.task.owner)
         mine = self._core.agents.grant(activation.task.owner, activation.task.tools)
         theirs = self._core.agents.grant(owner.id, asked.tools) if owner else ()
-        return {**arguments, "tools": {"allow": [tool for tool in theirs if tool in mine]}}
+        grant = listed(asked.tools, tuple(tool for tool in theirs if tool in mine))
+        return {**arguments, "tools": plain(replace(grant, deny=(), offer=None))}
 
 
 TODO_WRITE = ToolSpec(

@@ -200,6 +200,8 @@ def _add_progress(operation: dict[str, Any]) -> None:
         " `waiting` while there is no task yet, `result` (index, task_id, result, about) for each piece of work as it"
         " settles, `error` if the wait breaks, and last `end`, whose answer is what the plain call returns. What is refused is answered"
         " as ever. Who stops listening ends the wait and nothing else."
+        "\n\nA plain answer that is not ready after some seconds begins with status 200 and sends line breaks before its JSON. An error"
+        " that comes after that is in the body, in the one error shape."
     )
     names = ["waiting", "task_started", "task_progress", "task_updated", "result", "error", "end"]
     shown = example(SHAPES["progress"]) | {"type": "task_started"}

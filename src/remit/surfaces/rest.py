@@ -22,6 +22,7 @@ from remit.domain.schema import field_schema
 from remit.domain.shape import describe
 from remit.domain.wire import dumps
 from remit.errors import Internal, InvalidParam, NotFound, RemitError, Unavailable, invalid
+from remit.surfaces.late_answer import answer_in_time
 from remit.surfaces.openapi import IN_QUERY, SHORTER, document
 from remit.surfaces.sse import HEARTBEAT, EventStream, attended, followed, position
 
@@ -52,7 +53,8 @@ def rest_routes(core: Core, caller: Caller, *, stopping: asyncio.Event | None = 
     """A route for each operation that everyone is offered, and those that only HTTP has."""
     streams = _Streams(core, caller, stopping or asyncio.Event(), heartbeat)
     calls = {operation.name: _Call(core, caller, operation) for operation in _with_route()}
-    waiting = {name: streams.or_else(call, streams.progress(call)) for name, call in calls.items() if FOR_EVERYONE[name].stream is not None}
+    waits = {name: call for name, call in calls.items() if FOR_EVERYONE[name].stream is not None}
+    waiting = {name: streams.or_else(call.in_time, streams.progress(call)) for name, call in waits.items()}
     handlers: dict[str, Handler] = {**calls, **waiting, "get_events": streams.or_else(calls["get_events"], streams.one_task)}
     return [
         *(_route(operation.path, handlers[operation.name], operation.method, operation.name) for operation in _with_route()),
@@ -83,20 +85,25 @@ class _Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             answer = await self._handler(Request(scope, receive))
-        except RemitError as error:
-            _log_failure(scope, error)
-            answer = _failure(error)
-        except Exception:
-            log.exception("Request failed", extra={"fields": _request_fields(scope, Internal.status)})
-            answer = _failure(Internal("Something went wrong inside remit.", hint="The server's log says more."))
+        except Exception as error:  # noqa: BLE001 - every error is answered in the one error shape
+            answer = _failed(scope, error)
         await answer(scope, receive, send)
+
+
+def _failed(scope: Scope, error: Exception) -> Response:
+    """The answer to a request that failed; the log says more where the caller is not at fault."""
+    if isinstance(error, RemitError):
+        _log_failure(scope, error)
+        return _failure(error)
+    log.error("Request failed", exc_info=error, extra={"fields": _request_fields(scope, Internal.status)})
+    return _failure(Internal("Something went wrong inside remit.", hint="The server's log says more."))
 
 
 def _log_failure(scope: Scope, error: RemitError) -> None:
     """Log a request that failed through no fault of its caller."""
     fields = _request_fields(scope, error.status) | {"code": error.code}
     if error.status == Internal.status:
-        log.exception("Request failed: %s", error.message, extra={"fields": fields})
+        log.error("Request failed: %s", error.message, exc_info=error, extra={"fields": fields})
     elif error.status > Internal.status:
         log.warning("Request failed: %s", error.message, extra={"fields": fields})
 
@@ -118,6 +125,10 @@ class _Call:
 
     async def __call__(self, request: Request) -> Response:
         return _json(await call(self._core, self.name, await self.fields(request), self._caller))
+
+    async def in_time(self, request: Request) -> ASGIApp:
+        """The same for an operation that may wait: its answer begins after a first silence, ready or not."""
+        return await answer_in_time(self(request), self._core.progress_seconds, _failed)
 
     async def fields(self, request: Request) -> dict[str, Any]:
         """What was sent: in the path, and in the query or the body; what cannot be read is refused as the operation refuses."""

@@ -359,8 +359,7 @@ def _names(session: Session, kind: str) -> list[str]:
 def watch(session: Session, fields: dict[str, Any]) -> Iterator[Result]:
     """Events as they happen; of one task, from its latest ones to its end, or to that of the task that takes its place."""
     if "task_id" not in fields:
-        for page in session.host.follow(None, fields.get("after")):
-            yield from page
+        yield from _watch_all(session, fields.get("after"))
         return
     task_id, after = fields["task_id"], fields.get("after")
     while task_id is not None:
@@ -370,17 +369,47 @@ def watch(session: Session, fields: dict[str, Any]) -> Iterator[Result]:
         task_id, after = successor, None
 
 
+def _watch_all(session: Session, after: str | None) -> Iterator[Result]:
+    from remit.surfaces.cli.reminder import Reminder
+
+    with Reminder("Still watching all tasks") as reminder:
+        for page in session.host.follow(None, after):
+            for event in page:
+                reminder.hear()
+                yield event
+
+
 def _watch_one(session: Session, task_id: str, after: str | None) -> Generator[Result, None, str | None]:
     """The events of a task up to its end; returns the id of the task that takes its place, if one does."""
+    from remit.surfaces.cli.reminder import Reminder
+
     task = session.call("get_task", task_id=task_id)
     successor: str | None = None
-    for event in _events_of(session, task, after):
-        yield event
-        if event["type"] == "TaskSuperseded":
-            successor = event["data"]["by"]
-        if event["type"] in _ENDS:
-            break
+    with Reminder(_short(task), lambda: _standing(session, task_id)) as reminder:
+        for event in _events_of(session, task, after):
+            reminder.hear()
+            yield event
+            if event["type"] == "TaskSuperseded":
+                successor = event["data"]["by"]
+            if event["type"] in _ENDS:
+                break
     return successor
+
+
+def _standing(session: Session, task_id: str) -> str:
+    """What a task is doing or waiting for, in a line."""
+    from datetime import UTC, datetime
+
+    task = session.call("get_task", task_id=task_id)
+    said = outlook(task, session.unattended, datetime.now(UTC))
+    return f"{_short(task)} · {said}" if said else _short(task)
+
+
+def _short(task: Result) -> str:
+    from remit.surfaces.cli.progress import MARKS
+
+    parts = (f"#{task['id']} {task['title']}", task["owner"], task["state"])
+    return f"{MARKS.get(task['state'], '·')} {' · '.join(part for part in parts if part)}"
 
 
 def left_watching(session: Session, fields: dict[str, Any]) -> None:

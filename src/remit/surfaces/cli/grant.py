@@ -35,7 +35,9 @@ def added(field: str, default: str | None = None, *, anywhere: bool = False) -> 
         if _says_nothing(names, found["tools"]):
             others = {key: value for key, value in fields["tools"].items() if key != "allow"}
             return fields | {"tools": others}
-        return fields | {"tools": fields["tools"] | {"allow": list(dict.fromkeys([*found["tools"], *names]))}}
+        allow = list(dict.fromkeys([*found["tools"], *names]))
+        named = {"named": names} if _adds_writing(names, found["tools"]) else {}
+        return fields | {"tools": fields["tools"] | {"allow": allow, **named}}
 
     return prepare
 
@@ -49,6 +51,13 @@ def _says_nothing(names: list[str], own: list[str]) -> bool:
 
     writing = {*WRITING} & {*own}
     return bool(writing) and {*names} <= {*own} - writing
+
+
+def _adds_writing(names: list[str], own: list[str]) -> bool:
+    """True if the whole list has a writing tool that only the agent's defaults bring in."""
+    from remit.domain.agent import WRITING
+
+    return not {*WRITING}.isdisjoint({*own} - {*names})
 
 
 def _meant(name: str) -> str:

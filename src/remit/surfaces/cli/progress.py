@@ -16,7 +16,7 @@ from remit.surfaces.cli.outlook import ENDED, named, typed_answer
 from remit.surfaces.display import cut, display_line, width, wrap
 from remit.surfaces.headline import headline
 
-_MARKS = {"running": "▸", "waiting": "…", "done": "✓", "failed": "✗", "canceled": "-"}
+MARKS = {"running": "▸", "waiting": "…", "done": "✓", "failed": "✗", "canceled": "-"}
 _MARKED = ((), ("state",), ("state", "owner"), ("state", "owner", "waits_for"))
 _UNMARKED = ((), ("owner",), ("owner", "waits_for"))
 """What is hidden, step by step, where a line has no room; a mark tells the state as well."""
@@ -24,7 +24,7 @@ _TITLE_CELLS = 12
 _QUESTION_LINES = 6
 _LISTED_TASKS = 5
 _BLINK_SECONDS, _SILENCE_SECONDS, _LAST_LOOK_SECONDS, _HANDOVER_SECONDS = 0.1, 5.0, 1.0, 1.0
-_REPEAT_SECONDS = 7.0
+REPEAT_SECONDS = 7.0
 """After how long without a line a command whose output is piped says again how things stand.
 
 It promises a line every 10 seconds; the rest is for a busy machine."""
@@ -71,7 +71,7 @@ class Node:
         """What is known of it, in a line; where there is not enough room, title, state and agent give way before the figures do."""
         seconds = time.monotonic() - self._since if self._took is None else self._took
         title, line = display_line(self.item["title"]), ""
-        for hidden in _MARKED if self.item["state"] in _MARKS else _UNMARKED:
+        for hidden in _MARKED if self.item["state"] in MARKS else _UNMARKED:
             line = self._line(title, seconds, hidden)
             over = 0 if cells is None else max(width(line) - cells, 0)
             line = self._line(cut(title, max(width(title) - over, _TITLE_CELLS)), seconds, hidden)
@@ -82,7 +82,7 @@ class Node:
     def _line(self, title: str, seconds: float, hidden: tuple[str, ...]) -> str:
         item: dict[str, Any] = {**self.item, "title": title, "questions": []}
         item["seconds"] += time.monotonic() - self._taken_at
-        mark = _MARKS.get(item["state"], "·")
+        mark = MARKS.get(item["state"], "·")
         parts = (*hidden, "seconds", *(["waits_for"] if self.item["questions"] else []))
         return f"{mark} {headline(item, parts)} · {seconds:.1f} s"
 
@@ -277,7 +277,7 @@ class Progress:
                 self._hand_over()
             elif time.monotonic() - self._heard_at >= _SILENCE_SECONDS:
                 self._look_aside()
-            if not self._live and time.monotonic() - self._said_at >= _REPEAT_SECONDS:
+            if not self._live and time.monotonic() - self._said_at >= REPEAT_SECONDS:
                 with self._lock:
                     lines = self._standing()
                 self._say(*lines)
