@@ -124,6 +124,16 @@ class LiveOfSeries:
 
 
 @record
+class UnattendedSince:
+    """Since when the clock of each of these tasks has run without a live worker for its tree.
+
+    Tasks whose tree has a live worker are left out.
+    """
+
+    task_ids: tuple[str, ...]
+
+
+@record
 class Fresh:
     """Ids for a new task; asked for last, so that a refused request uses none up."""
 
@@ -149,6 +159,7 @@ Need = (
     | NextSlot
     | AtStart
     | LiveOfSeries
+    | UnattendedSince
     | Fresh
     | FreshMany
 )

@@ -112,7 +112,7 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
             gone = ev.RunLost(run_id=lost, last_seen_at=last_seen_at)
             return [gone, *_give_up(task, "lost", f"The worker {task.run.worker} is gone.")]
         case cmd.ExcludeDowntime(since=since, until=until):
-            return _exclude(task, since, min(until, now))
+            return exclude(task, since, min(until, now))
         case cmd.FireTimer(timer_id=timer_id):
             waited = task.wait is not None and any(item.kind == "timer" and item.ref == timer_id for item in task.wait.on)
             return [ev.TimerFired(ref=timer_id)] if waited else []
@@ -147,6 +147,15 @@ def wake(task: Task, cause: WakeCause) -> Events:
     if at is not State.WAITING or task.wait is None or task.wait.holds:
         return []
     return [ev.TimerFired(ref=task.wait.on[0].ref, cause=cause)]
+
+
+def exclude(task: Task, since: datetime, until: datetime) -> Events:
+    """What was excluded before is not excluded again; a task whose clock does not run has nothing to exclude."""
+    if task.clock_since is None or (task.run is None and task.state is not State.WAITING):
+        return []
+    if until <= task.clock_since:
+        return []
+    return [ev.DowntimeExcluded(since=max(since, task.clock_since), until=until)]
 
 
 def _live(task: Task) -> str:
@@ -298,15 +307,6 @@ def _give_up(task: Task, reason: FailReason, message: str, *, at_once: bool = Fa
     if at_once or task.attempts + 1 >= max_attempts(task.limits):
         return [ev.TaskFailed(reason=reason, message=message, cause=cause)]
     return []
-
-
-def _exclude(task: Task, since: datetime, until: datetime) -> Events:
-    """What was excluded before is not excluded again; a task whose clock does not run has nothing to exclude."""
-    if task.clock_since is None or (task.run is None and task.state is not State.WAITING):
-        return []
-    if until <= task.clock_since:
-        return []
-    return [ev.DowntimeExcluded(since=max(since, task.clock_since), until=until)]
 
 
 def _settle(task: Task, command: cmd.SettleSubtask) -> Events:
