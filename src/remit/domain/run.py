@@ -266,11 +266,15 @@ def _finish(task: Task, command: cmd.FinishRun, actor: str, now: datetime, files
 
 
 def _answer(task: Task, command: cmd.FinishRun) -> str:
-    """The result of a run: a short message after a reminder is added to the answer that came before it."""
-    before, last = task.final_message or "", command.final_message
-    if task.reminded and len(last) < len(before):
-        return f"{before}\n\n{last}"
-    return last
+    """The result of a run: a message after a reminder is added to the answer before it.
+
+    An answer that the message repeats, or that was claimed and refused, is not added.
+    """
+    before, last = task.final_message, command.final_message
+    if not task.reminded or not before or before == task.summary:
+        return last
+    repeated = " ".join(before.split()) in " ".join(last.split())
+    return last if repeated else f"{before}\n\n{last}"
 
 
 def _remind(task: Task, command: cmd.FinishRun, open_steps: tuple[int, ...]) -> ev.AgentReminded:
@@ -299,7 +303,8 @@ def _ask_person(task: Task, command: cmd.FinishRun, why: str) -> Events:
         question=question,
         asked_by=HOST,
     )
-    yielded = ev.RunYielded(run_id=_live(task), final_message=command.final_message, tool_summary=command.tool_summary)
+    answer = _answer(task, command)
+    yielded = ev.RunYielded(run_id=_live(task), final_message=answer, tool_summary=command.tool_summary)
     return [asked, yielded]
 
 
