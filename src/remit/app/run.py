@@ -39,6 +39,8 @@ from remit.ports import Chosen, Clock, Equipment, EventStore, Models, OperationT
 TOOL_SECONDS = 600.0
 IDLE = frozenset({"no_first_byte", "stalled", "timed_out"})
 """Failures of a model that mean that nothing came for too long."""
+CLAIMS = ("complete_task", "mark_task_complete")
+"""Operations that claim completion."""
 OFFLINE = "offline"
 LEAST_SECONDS = 0.1
 """Less time than this counts as none."""
@@ -695,7 +697,7 @@ class Stretch:
     async def _flush_before(self, call: ToolCall) -> bool:
         """True for a call that claims completion; what the run used must be told before it."""
         named = call.arguments.get("task_id")
-        if call.name != "complete_task" or (named is not None and plain_id(named) not in (self._task.id, self._task.uid)):
+        if call.name not in CLAIMS or (named is not None and plain_id(named) not in (self._task.id, self._task.uid)):
             return False
         run_id, tools = self._activation.run_id, self._summary()
         self._counts.clear()
