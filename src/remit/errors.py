@@ -104,6 +104,23 @@ class NotFound(RemitError):
     code, status, exit_code = "NOT_FOUND", 404, 3
 
 
+def no_task(ref: str, field: str = "task_id") -> NotFound:
+    """A NotFound about a task."""
+    return _missing("task", ref, field, "list_tasks and list_history show what there is.")
+
+
+def no_guide(guide_id: str) -> NotFound:
+    """A NotFound about a guide."""
+    return _missing("guide", guide_id, "guide_id", "list_guides shows what there is.")
+
+
+def _missing(what: str, ref: str, field: str, hint: str) -> NotFound:
+    """A NotFound whose hint agents are not told: they may not have the tools that it names."""
+    found = NotFound(f"There is no {what} {ref}.", hint=hint, details={field: ref})
+    found.for_agent = found.message
+    return found
+
+
 class Conflict(RemitError):
     """The request is well formed but does not fit the present state."""
 

@@ -366,6 +366,7 @@ QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "roots_needed": (("ids",), ("root_id",)),
     "roots_via": (("via",), ("root_id",)),
     "roots_due": (("now",), ("root_id",)),
+    "attended": (("ids",), ("root_id", "at")),
     "clocks": (("after", "limit"), ("id", "root_id", "at")),
     "clocks_of": (("ids",), ("id", "root_id", "at")),
     "ended": (("ids",), ("id", "state")),

@@ -9,6 +9,7 @@ import pytest
 from remit.app.agents import Agent
 from remit.domain import command as cmd
 from remit.domain.message import Request
+from remit.domain.model import ModelFailed
 from remit.domain.value import State
 from remit.errors import InvalidParam
 from tests.agents.stage import Gate, calls, results, says, stage, texts
@@ -77,6 +78,95 @@ async def test_the_answer_stands_if_the_agent_ticks_its_steps_and_then_says_noth
     async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
         found = await at.call("task", objective="Go")
         assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["context_overflow", "authentication", "rejected_request", "quota", "tool_calls_as_text"],
+)
+async def test_the_answer_stands_if_the_model_fails_at_the_reminder(durable_url: str, tmp_path: Path, kind: Any) -> None:
+    def rule(request: Request) -> Any:
+        if REMINDER in texts(request):
+            raise ModelFailed(kind, "no")
+        return planner(request)
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go")
+        assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
+        assert [step.done for step in (await at.team.task("1")).steps] == [False]
+
+
+@pytest.mark.parametrize("kind", ["overloaded", "refused", "stalled", "bad_response"])
+async def test_the_answer_stands_once_the_attempts_at_the_reminder_are_used_up(durable_url: str, tmp_path: Path, kind: Any) -> None:
+    asked = 0
+
+    def rule(request: Request) -> Any:
+        nonlocal asked
+        if REMINDER in texts(request):
+            asked += 1
+            raise ModelFailed(kind, "no")
+        return planner(request)
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go", limits={"max_attempts": 2})
+        assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
+        assert asked == (1 if kind == "bad_response" else 2)
+
+
+async def test_the_answer_stands_if_the_model_fails_after_it_marked_its_steps(durable_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Any:
+        if REMINDER not in texts(request):
+            return planner(request)
+        if "[x] 0. Look" in request.messages[-1].text:
+            raise ModelFailed("authentication", "no")
+        return calls(("update_step", {"index": 0, "done": True}))
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go")
+        assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
+
+
+async def test_an_answer_from_before_new_instructions_does_not_stand(durable_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        if "Something else." in texts(request):
+            raise ModelFailed("authentication", "no")
+        if REMINDER in texts(request):
+            return gate.then(calls(("update_step", {"index": 0, "done": True})))
+        return planner(request)
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        made = await at.call("task", objective="Go", wait=False)
+        task_id = made["data"]["task_id"]
+        await gate.reached.wait()
+        await at.call("update_task", task_id=task_id, instructions="Something else.")
+        gate.open.set()
+        task = await at.team.ended(task_id)
+        assert (task.state, task.reason, task.final_message) == (State.FAILED, "error", ANSWER)
+
+
+async def test_the_answer_stands_if_the_time_is_up_in_a_later_run(durable_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        if REMINDER not in texts(request):
+            return planner(request)
+        if not gate.reached.is_set():
+            return gate.then(says("Never."))
+        raise AssertionError("no turn is left")
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        made = await at.call("task", objective="Go", wait=False)
+        task_id = made["data"]["task_id"]
+        await gate.reached.wait()
+        await at.call("update_task", task_id=task_id, limits={"max_turns": 2})
+        run = (await at.team.task(task_id)).run
+        assert run is not None
+        lost = cmd.LoseRun(task_id=task_id, run_id=run.id)
+        await at.team.core.service.execute(lost, "system:engine")
+        task = await at.team.ended(task_id)
+        assert (task.state, task.summary, task.counts.runs) == (State.DONE, ANSWER, 2)
 
 
 async def test_the_answer_is_kept_over_a_wait_for_a_subtask(durable_url: str, tmp_path: Path) -> None:

@@ -1,14 +1,18 @@
 """A call that is not allowed is no use of a tool, and says what can be called."""
 
 import asyncio
+import re
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from remit.app.agents import Agent
 from remit.bootstrap.api import Remit
 from remit.catalog import Caller
 from remit.domain.message import Request, Response, ToolResult
+from remit.domain.value import State
 from tests.agents.stage import Gate, calls, says, stage
 from tests.engine.fleet import ANN
 from tests.patience import patient
@@ -94,3 +98,40 @@ async def test_a_command_that_no_sandbox_contains_is_not_counted(any_url: str, t
         task = await at.run(owner="writer")
         assert task.reason == "rejected"
         assert task.tool_summary == ()
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_mark_task_complete_completes_the_task_like_complete_task(any_url: str, tmp_path: Path, named: bool) -> None:
+    def rule(request: Request) -> Response:
+        own = {"task_id": "1"} if named else {}
+        return calls(("mark_task_complete", {"summary": "All done.", **own}))
+
+    async with stage(any_url, tmp_path, rule, agents=[LEAD]) as at:
+        task = await at.run(owner="lead", completion="explicit")
+        assert (task.state, task.summary, len(at.script.asked)) == (State.DONE, "All done.", 1)
+        assert "mark_task_complete" not in {tool.name for tool in at.script.asked[0].tools}
+        assert task.usage.requests == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("get_task", {"task_id": "99"}),
+        ("cancel_task", {"task_id": "99"}),
+        ("create_subtask", {"task_id": "99", "title": "Go", "owner": "explore"}),
+        ("task", {"objective": "Go", "subagent_type": "explore", "depends_on": ["99"]}),
+        ("task_output", {"task_id": "99"}),
+        ("get_guide", {"guide_id": "g99"}),
+    ],
+)
+async def test_an_unknown_id_is_refused_without_naming_tools_that_the_agent_lacks(
+    any_url: str, tmp_path: Path, call: tuple[str, dict[str, Any]]
+) -> None:
+    def rule(request: Request) -> Response:
+        return says("Done.") if found_in(request) else calls(call)
+
+    async with stage(any_url, tmp_path, rule, agents=[LEAD]) as at:
+        await at.run(owner="lead")
+        (said,) = found_in(at.script.asked[-1])
+        assert "99" in said.text
+        assert not {"list_tasks", "list_history", "list_guides"} & set(re.findall(r"\w+", said.text))

@@ -147,6 +147,25 @@ async def test_a_session_is_told_a_new_title_as_new_instructions(any_url: str, t
         assert (await at.call("pre_request", session_id="s1"))["context"] == MODIFIED
 
 
+@pytest.mark.parametrize("operation", ["rerun_task", "update_task"])
+async def test_a_successor_keeps_a_title_whose_instructions_have_changed(any_url: str, tmp_path: Path, operation: str) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, looking(gate)) as at:
+        task_id = await at.create(title=OLD, instructions=None)
+        await reached(gate)
+        await at.call("update_task", task_id=task_id, instructions=NEW)
+        if operation == "rerun_task":
+            await at.call("cancel_task", task_id=task_id)
+            made = await at.call("rerun_task", task_id=task_id)
+        else:
+            made = await at.call("update_task", task_id=task_id, owner="explore")
+        gate.open.set()
+        assert (made["task"]["title"], made["task"]["instructions"]) == (OLD, NEW)
+        successor = await at.team.ended(made["task"]["id"])
+        assert successor.title == OLD
+        assert OLD not in current(at.script.asked[-1]), "the agent reads the instructions in force alone"
+
+
 async def test_a_task_done_again_keeps_what_its_title_stands_for(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, [], workers=0) as at:
         for instructions in (None, OLD):

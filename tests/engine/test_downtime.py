@@ -74,17 +74,21 @@ async def _row(team: Fleet) -> WorkerRow:
     return WorkerRow("w", "host", 1, "0", "general", 8, team.core.now())
 
 
-async def blocked(team: Fleet) -> str:
+async def blocked(team: Fleet, wait: str = "block") -> str:
     """A task that waits for a subtask while its clock runs, and no worker."""
     boss = await team.create(limits={"timeout_seconds": LIMIT_SECONDS})
-    child = await team.do("CreateSubtask", task_id=boss, title="Part", owner="plan", wait="block")
+    child = await team.do("CreateSubtask", task_id=boss, title="Part", owner="plan", wait=wait)
     store = team.core.store
     (job,) = (await store.claim(Claim("w", GENERAL, 1, 0, 60.0))).jobs
     run = (await team.core.service.execute(_start(boss), "system:engine")).task
     assert run is not None
     assert run.run is not None
-    for kind, fields in (("AwaitSubtask", {"child_id": child, "call_id": "c1"}), ("YieldRun", {})):
-        await _as_run(team, run.run.id, kind, task_id=boss, **fields)
+    if wait == "block":
+        await _as_run(team, run.run.id, "AwaitSubtask", task_id=boss, child_id=child, call_id="c1")
+        await _as_run(team, run.run.id, "YieldRun", task_id=boss)
+    else:
+        await team.do("AwaitTask", task_id=boss)
+        await _as_run(team, run.run.id, "FinishRun", task_id=boss, final_message="It is under way.")
     await team.core.service.acknowledge(Lease(job.id, "w"))
     await store.beat(await _row(team), [])
     await store.leave("w")
@@ -153,6 +157,86 @@ async def test_time_in_which_a_worker_was_alive_counts(any_url: str) -> None:
         await before.hire(agents=("explore",))
         await before.hire(agents=("explore",))
         assert "DowntimeExcluded" not in await before.events(boss)
+
+
+# A command that ends a wait before any worker is back.
+
+
+@pytest.mark.parametrize(
+    ("wait", "kind", "fields"),
+    [
+        ("wake", "RunTask", {}),
+        ("wake", "SendMessage", {"message": "More."}),
+        ("wake", "UpdateTask", {"instructions": "Do something else."}),
+        ("wake", "PauseTask", {}),
+        ("block", "PauseTask", {}),
+        ("block", "UpdateTask", {"owner": "explore"}),
+        ("block", "CompleteTask", {}),
+        ("block", "FailTask", {"message": "Not needed."}),
+        ("block", "CancelTask", {}),
+    ],
+)
+async def test_a_command_that_ends_a_wait_does_not_count_downtime(any_url: str, wait: str, kind: str, fields: dict[str, Any]) -> None:
+    async with times(any_url) as (before, after):
+        boss = await blocked(before, wait)
+        await after.do(kind, task_id=boss, **fields)
+        task = await after.task(boss)
+        assert task.clock_since is None
+        assert task.duration < LIMIT_SECONDS
+        assert (await after.events(boss)).count("DowntimeExcluded") == 1
+
+
+@pytest.mark.parametrize("kind", ["CompleteTask", "CancelTask"])
+async def test_a_command_that_ends_a_lost_run_does_not_count_downtime(any_url: str, kind: str) -> None:
+    async with times(any_url) as (before, after):
+        task_id = await before.create(limits={"timeout_seconds": LIMIT_SECONDS})
+        store = before.core.store
+        (job,) = (await store.claim(Claim("dead", GENERAL, 1, 1, 60.0))).jobs
+        await before.do("StartRun", "system:engine", task_id=task_id, worker="dead")
+        await store.beat((await _row(before))._replace(worker="dead"), [job.id])
+        await store.leave("dead")
+        await after.do(kind, task_id=task_id)
+        task = await after.task(task_id)
+        assert (task.state.terminal, task.duration < LIMIT_SECONDS) == (True, True)
+
+
+async def test_a_paused_and_resumed_task_completes_after_downtime(any_url: str) -> None:
+    async with times(any_url) as (before, after):
+        boss = await blocked(before)
+        await after.do("PauseTask", task_id=boss)
+        await after.do("ResumeTask", task_id=boss)
+        child = (await after.task(boss)).children[0].id
+        await after.do("CompleteTask", task_id=child)
+        await after.hire(agents=("general",))
+        task = await after.ended(boss)
+        assert (task.state, task.duration < LIMIT_SECONDS) == (State.DONE, True)
+
+
+async def test_a_command_counts_the_time_in_which_a_worker_was_alive(any_url: str) -> None:
+    async with times(any_url) as (before, after):
+        boss = await blocked(before, "wake")
+        await before.core.store.beat(await _row(before), [])
+        row = (await _row(after))._replace(worker="other")
+        await after.core.store.beat(row, [])
+        await before.do("SendMessage", task_id=boss, message="More.")
+        assert "DowntimeExcluded" not in await before.events(boss)
+
+
+async def test_a_command_that_leaves_the_clock_running_excludes_nothing(any_url: str) -> None:
+    async with times(any_url) as (before, after):
+        boss = await blocked(before)
+        await after.do("SendMessage", task_id=boss, message="More.")
+        assert "DowntimeExcluded" not in await after.events(boss)
+        await after.hire(agents=("explore",))
+        assert (await after.events(boss)).count("DowntimeExcluded") == 1
+
+
+async def test_an_expected_version_holds_although_downtime_is_excluded(any_url: str) -> None:
+    async with times(any_url) as (before, after):
+        boss = await blocked(before, "wake")
+        version = (await after.task(boss)).version
+        await after.do("UpdateTask", task_id=boss, instructions="Do something else.", expected_version=version)
+        assert (await after.task(boss)).duration < LIMIT_SECONDS
 
 
 class Away(MemoryEventStore):

@@ -67,6 +67,25 @@ def test_task_run_fails_like_run_and_shows_why(tmp_path: Path, durable_url: str)
     assert "[Task failed: error] No model is configured" in shell.remit("task", "transcript", "2").out
 
 
+def test_a_failed_task_shows_the_answer_that_is_on_record(at: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    check = '{"text": "There is a report.", "check": {"file": "report.md"}}'
+    task_id = at.create("Work", "--owner", "general", "--accept", check)
+    at("task", "complete", task_id, "--summary", "The port is 8420.")
+    at.do("AbortTask", "system:test", task_id=task_id, reason="error", message="It went wrong.")
+    shown = "It went wrong.\nThe answer on record:\nThe port is 8420.\n"
+    assert at("task", "result", task_id).out == shown
+
+    def delegate(operation: str, _fields: Any, _stopping: Any, **_options: Any) -> Iterator[dict[str, Any]]:
+        one = at.host.call("task_output", {"task_id": task_id})
+        yield {"type": "end", "answer": {"results": [one]} if operation == "task_parallel" else one}
+
+    monkeypatch.setattr(at.host, "delegate", delegate)
+    assert at("run", "Work").out == shown
+    work = tmp_path / "work.json"
+    work.write_text('["Work"]')
+    assert at("parallel", str(work)).out.endswith("  The answer on record:\n  The port is 8420.\n")
+
+
 # What is said after a change.
 
 

@@ -260,12 +260,23 @@ async def test_a_delegation_that_depends_on_a_parked_task_gets_its_answer(durabl
         must_have_open_steps(await at.team.task(task_id))
 
 
-async def test_a_look_without_a_wait_changes_nothing(durable_url: str, tmp_path: Path) -> None:
-    async with stage(durable_url, tmp_path, plan_and_answer) as at:
+async def test_a_caller_that_polls_wakes_a_parked_task(durable_url: str, tmp_path: Path) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
         task_id = await parked(at)
-        before = await at.team.task(task_id)
         assert (await at.call("task_output", task_id=task_id))["data"]["status"] == "running"
-        assert await at.team.task(task_id) == before
+        await at.team.ended(task_id)
+        must_be_completed(await at.call("task_output", task_id=task_id))
+        assert (await at.team.events(task_id)).count("TaskAwaited") == 1
+
+
+async def test_only_the_first_poll_is_recorded(durable_url: str, tmp_path: Path) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at:
+        made = await at.call("create_task", title="Go", owner="general", status="draft")
+        for _ in range(3):
+            await at.call("task_output", task_id=made["task_id"])
+        assert await at.team.events(made["task_id"]) == ["TaskCreated", "TaskAwaited"]
+        await at.call("get_task", task_id=made["task_id"])
+        assert (await at.team.task(made["task_id"])).version == 2
 
 
 async def test_the_same_key_finds_a_task_that_was_made_without_waiting(durable_url: str, tmp_path: Path) -> None:

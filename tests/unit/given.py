@@ -283,6 +283,8 @@ def _answer(need: ask.Need, world: World) -> Any:
         case ask.LiveOfSeries(series_id=series_id):
             alive = [task for task in tasks.values() if series_id in (task.id, task.series_id) and not task.state.terminal]
             return alive[-1] if alive else None
+        case ask.UnattendedSince():
+            return {}
         case ask.Fresh():
             return _fresh(world)
         case ask.FreshMany(count=count):

@@ -6,11 +6,13 @@ import pytest
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
-from remit.domain.value import Dependency, Output, State, Task
+from remit.domain.evolve import foreseen
+from remit.domain.value import Criterion, Dependency, Output, State, Task
 from tests.unit.given import (
     ANN,
     CHILD,
     LIVE,
+    NOW,
     STARTED_RUN,
     Later,
     World,
@@ -128,20 +130,37 @@ def test_open_steps_are_named_once_and_stay_open() -> None:
     assert "- step 0: Look\n- step 1: Build" in update.content
     assert 'update_step with {"index": 0, "done": true}' in update.content
     done = by_run(task, DELIVER, finish("Second."))
-    assert (done.state, done.summary, [step.done for step in done.steps]) == (State.DONE, "Second.", [False, False])
+    assert (done.state, done.summary) == (State.DONE, "First.\n\nSecond.")
+    assert [step.done for step in done.steps] == [False, False]
 
 
 @pytest.mark.parametrize(
     ("first", "last", "result"),
     [
         ("Here is the whole report.", "Ticked.", "Here is the whole report.\n\nTicked."),
-        ("Done.", "Here is the whole report.", "Here is the whole report."),
+        (
+            "The port is 8420.",
+            "As I said, everything is done and nothing is left to do, so I end now.",
+            "The port is 8420.\n\nAs I said, everything is done and nothing is left to do, so I end now.",
+        ),
+        ("The port\nis 8420.", "Again: The port is 8420. All is done.", "Again: The port is 8420. All is done."),
+        ("The port is 8420.", "The port  is 8420.\n", "The port  is 8420.\n"),
     ],
 )
-def test_a_short_message_after_the_reminder_does_not_replace_the_answer(first: str, last: str, result: str) -> None:
+def test_a_message_after_the_reminder_does_not_replace_the_answer(first: str, last: str, result: str) -> None:
     task = by_run(running(steps=plan_of("Look"), awaited=True), cmd.FinishRun(task_id="1", final_message=first))
     task = by_run(by_run(task, DELIVER), cmd.FinishRun(task_id="1", final_message=last))
     assert (task.state, task.summary, task.final_message) == (State.DONE, result, result)
+
+
+def test_an_answer_that_was_refused_is_not_part_of_the_next_one() -> None:
+    criterion = Criterion(id="c1", text="There is a report.", check={"file": "report.md"})
+    task = running(steps=plan_of("Look"), awaited=True, acceptance=(criterion,))
+    claimed = by_run(task, *finish_twice("It is 41."))
+    assert (claimed.state, claimed.summary) == (State.VERIFYING, "It is 41.")
+    refused = foreseen(claimed, [ev.AcceptanceRejected(update_id="1-u2", gaps=("no report",))], ANN, NOW)
+    again = run_once(refused, DELIVER, finish("It is 42."))
+    assert again.final_message == "It is 42."
 
 
 def test_a_reminder_is_no_attempt_no_idle_run_and_no_round() -> None:

@@ -232,6 +232,7 @@ class MemoryEventStore:
             "roots_needed": self._roots_needed,
             "roots_via": lambda p: self._roots(r for r in self._records("task") if r["via"] == p["via"] and r["archived_at"] is None),
             "roots_due": self._roots_due,
+            "attended": lambda p: self._attended(p["ids"]),
             "clocks": lambda p: [r for r in self._clocks() if r["id"] > p["after"]][: p["limit"]],
             "clocks_of": lambda p: (r for r in self._clocks() if r["root_id"] in p["ids"]),
             "ended": lambda p: (r for r in self._records("task") if r["id"] in p["ids"] and r["archived_at"] is not None),
@@ -289,6 +290,11 @@ class MemoryEventStore:
                 open_ = other["archived_at"] is None or self._jobs.has(f"release/{other['id']}")
                 needed += [other] if open_ else []
         return self._roots(needed)
+
+    def _attended(self, roots: Sequence[int]) -> Iterator[Record]:
+        attendance = self._jobs.attendance
+        for root in sorted(set(roots) & attendance.keys()):
+            yield {"root_id": root, "at": attendance[root]}
 
     def _clocks(self) -> Iterator[Record]:
         attendance = self._jobs.attendance

@@ -107,6 +107,7 @@ SELECT: Mapping[str, str] = {
         AND (p.archived_at IS NULL OR EXISTS (SELECT 1 FROM job j WHERE j.key = 'release/' || p.id)) ORDER BY 1""",
     "roots_via": """SELECT DISTINCT root_id FROM task {task_live_via}
         WHERE via = :via AND via IS NOT NULL AND archived_at IS NULL ORDER BY root_id""",
+    "attended": "SELECT root_id, at FROM attendance WHERE root_id IN [ids] ORDER BY root_id",
     "clocks": """SELECT t.id, t.root_id, (SELECT MAX(a.at) FROM attendance a WHERE a.root_id IN (0, t.root_id)) FROM task t
         WHERE t.state = 'waiting' AND t.doc LIKE '%"clock_since"%' AND t.id > :after ORDER BY t.id LIMIT :limit""",
     "clocks_of": """SELECT t.id, t.root_id, (SELECT MAX(a.at) FROM attendance a WHERE a.root_id IN (0, t.root_id)) FROM task t {task_tree}

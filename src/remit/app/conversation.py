@@ -135,6 +135,13 @@ class Conversation:
                 return True
         return False
 
+    @property
+    def reminder(self) -> Said | None:
+        """The reminder of open steps, if the agent was told of no other update since."""
+        told = (item for item in reversed(self.said) if item.message.role == "user")
+        last = next((item for item in told if brief.tells_news(item.message.text)), None)
+        return last if last is not None and brief.only_reminds(last.message.text) else None
+
     def open_calls(self) -> list[tuple[str, ToolCall]]:
         """Calls of the last answer that have no result yet, each with the key it is kept under."""
         if not self.said or self.said[-1].message.role != "assistant":

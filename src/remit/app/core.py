@@ -52,8 +52,6 @@ class Core:
         self.clock, self.waits = clock, Waits()
         self.equipment: Callable[[], AbstractAsyncContextManager[Equipment]] | None = None
         """What agents would work with here, where that is known."""
-        self.lease_seconds = 10.0
-        """After how long a silence a worker is not called alive; each goes by the setting of its own process, as with limits."""
         self.progress_seconds = PROGRESS_SECONDS
         """How long a call that waits may be silent before it repeats how its tasks stand."""
         self.is_dead: IsDead = never_dead
@@ -66,6 +64,18 @@ class Core:
         """Starts a worker in this process if no other one is alive, where one stands by."""
         self.wanted: set[int] = set()
         """The roots of trees that this process created or waits for while its worker stands by."""
+
+    @property
+    def lease_seconds(self) -> float:
+        """After how long without a heartbeat a worker does not count as alive.
+
+        Each process goes by its own setting, as with limits.
+        """
+        return self.service.lease_seconds
+
+    @lease_seconds.setter
+    def lease_seconds(self, seconds: float) -> None:
+        self.service.lease_seconds = seconds
 
     async def do(self, command: Command, caller: Caller) -> Outcome:
         """Carry out a command; a tree that is created by it, or told to run, is worked on in this process."""

@@ -88,8 +88,8 @@ async def output(core: Core, request: ask.TaskOutput, caller: Caller, progress: 
     task = await last_successor(core, (await core.task(request.task_id))["id"])
     if not task.state.terminal and caller.run_id is None:
         await core.adopt([task.id])
-    if not task.state.terminal and request.wait_seconds:
         await begin_wait(core, task, caller)
+    if not task.state.terminal and request.wait_seconds:
         until = asyncio.get_running_loop().time() + request.wait_seconds
         async with aclosing(_waited(core, task.id, progress, until)) as items:
             async for item in items:

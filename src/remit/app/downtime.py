@@ -7,6 +7,7 @@ from typing import Any
 
 from remit.app.service import Service
 from remit.domain import command as cmd
+from remit.domain.downtime import unattended_since
 from remit.errors import Corrupt, NotFound, UnknownEvent
 from remit.ports import Clock, EventStore
 
@@ -44,9 +45,7 @@ class Downtime:
                     await self._stop_clock(str(task_id), attended, now)
 
     async def _stop_clock(self, task_id: str, attended: datetime | None, now: datetime) -> None:
-        began = (await self._service.load(task_id)).clock_since
-        if began is None:
-            return
-        since = began if attended is None else max(began, attended)
-        if now - since > self._lease:
+        task = await self._service.load(task_id)
+        since = unattended_since(task, attended, now, self._lease)
+        if since is not None:
             await self._service.execute(cmd.ExcludeDowntime(task_id=task_id, since=since, until=now), SYSTEM)

@@ -154,12 +154,12 @@ class Handover:
         try:
             question = parse(cmd.AskUser, {**call.arguments, "task_id": task_id, "call_id": key})
         except RemitError as refused:
-            return [(key, call, _error(str(refused)))]
+            return [(key, call, _error(refused.for_agent or str(refused)))]
         if key not in asked:
             try:
                 await self._activation.do(question)
             except (Forbidden, NotFound) as refused:  # another task than its own was named
-                return [(key, call, _error(str(refused)))]
+                return [(key, call, _error(refused.for_agent or str(refused)))]
         if blocking:
             return []
         return [(key, call, ToolOutcome("Asked. The answer comes as a message."))]
@@ -178,7 +178,7 @@ class Handover:
         except (StaleRun, Unavailable, Unacknowledged):
             raise
         except RemitError as refused:
-            return [(key, call, _error(str(refused)))]
+            return [(key, call, _error(refused.for_agent or str(refused)))]
         return [(key, call, await self._operations.call(call.name, {**call.arguments, "wait_seconds": 0}, self._activation))]
 
     async def _awaited(self, key: str, call: ToolCall, request: TaskOutput) -> bool:
@@ -272,7 +272,7 @@ class Handover:
             except (StaleRun, Unavailable, Unacknowledged):
                 raise
             except RemitError as error:
-                wanted.notes[place] = Note("refused", str(error), error.code)
+                wanted.notes[place] = Note("refused", error.for_agent or str(error), error.code)
         return wanted
 
     async def _sort(self, wanted: Wanted, place: int, cache: ResultCache) -> None:
@@ -388,7 +388,7 @@ class Handover:
                 except (StaleRun, Unavailable, Unacknowledged):
                     raise
                 except RemitError as error:
-                    wanted.notes[place] = Note("refused", str(error), error.code)
+                    wanted.notes[place] = Note("refused", error.for_agent or str(error), error.code)
             if not made:  # an item that was to share the work of one that was refused has to ask for itself
                 wanted = await self._wanted(wanted._replace(subtasks={}), cache)
         if not made:

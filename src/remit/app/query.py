@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from remit.app.view import CLOSED, LIVE, STATES, Start, event_view, held_by, interaction_view, summary_view, task_view, update_view
 from remit.domain.document import document_of
-from remit.errors import NotFound, invalid
+from remit.errors import invalid, no_guide, no_task
 
 T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
@@ -208,7 +208,7 @@ def get_guide(guide_id: str) -> Asking[dict[str, Any]]:
     """A guide with its text."""
     rows = yield "guide", {"names": [guide_id]}
     if not rows:
-        raise NotFound(f"There is no guide {guide_id}.", hint="list_guides shows what there is.", details={"guide_id": guide_id})
+        raise no_guide(guide_id)
     return dict(zip(("id", "title", "body", "created_by", "created_at"), rows[0], strict=True))
 
 
@@ -239,7 +239,7 @@ def _document(ref: str) -> Asking[tuple[int, dict[str, Any]]]:
     else:
         rows = [(row[0], row[3]) for row in (yield "tasks_by_uid", {"uids": [plain]})]
     if not rows:
-        raise NotFound(f"There is no task {ref}.", hint="list_tasks and list_history show what there is.", details={"task_id": str(ref)})
+        raise no_task(str(ref))
     return rows[0][0], document_of(rows[0][1], rows[0][0])
 
 

@@ -39,6 +39,8 @@ from remit.ports import Chosen, Clock, Equipment, EventStore, Models, OperationT
 TOOL_SECONDS = 600.0
 IDLE = frozenset({"no_first_byte", "stalled", "timed_out"})
 """Failures of a model that mean that nothing came for too long."""
+CLAIMS = ("complete_task", "mark_task_complete")
+"""Operations that claim completion."""
 OFFLINE = "offline"
 LEAST_SECONDS = 0.1
 """Less time than this counts as none."""
@@ -200,8 +202,6 @@ class Stretch:
         self._purse = Purse(activation, chosen)
         self._unkept: list[Change] = []
         """A message that is stored with the answer to it: until there is one, it can be made again."""
-        self._given = ""
-        """The final message before a reminder, while the model has not answered the reminder: it stands if no turn is left."""
 
     def _hands(self, talk: Conversation) -> Handover:
         runner = self._runner
@@ -344,8 +344,6 @@ class Stretch:
         if updates:
             ids = tuple(update.update_id for update in updates)
             await self._write(cmd.DeliverUpdates(task_id=self._task.id, turn=self._talk.turns + 1, update_ids=ids))
-            only_reminded = all(update.type == "steps" for update in updates)
-            self._given = (self._task.final_message or "") if only_reminded else ""
         self._talk.keep(said)
         return True
 
@@ -399,10 +397,7 @@ class Stretch:
         except ModelFailed as failed:
             if failed.kind == "context_overflow":
                 return await self._overflowed(failed)
-            if failed.kind == "bad_response" and await self._end_as_before():
-                return None
             return await self._failed(failed)
-        self._given = ""
         if response.stop == "refusal":
             await self._failed(ModelFailed("rejected_request", f"it refused to answer: {excerpt(response.text)}"))
         elif response.calls or response.stop == "length" or not (response.text.strip() or self._talk.silent):
@@ -452,24 +447,44 @@ class Stretch:
         await self._write(command)
 
     async def _end_as_before(self) -> bool:
-        """True if the run could end with the final message that came before the reminder, because the model has nothing to add to it."""
-        before = self._task.final_message if self._task.reminded else None
-        if before:
-            await self._finish(before)
-        return bool(before) and self._activation.over
+        """True if the run could end with the final message before the reminder.
+
+        The model has nothing to add to it.
+        """
+        return await self._end_with(self._task.final_message if self._task.reminded else None)
 
     async def _end_as_given(self) -> bool:
-        """True if the run could end with the final message that it gave before a reminder, because no turn is left to answer that."""
-        given, self._given = self._given, ""
-        if given:
-            await self._finish(given)
-        return bool(given) and self._activation.over
+        """True if the run could end with the final message before the reminder.
+
+        No turn is left to answer the reminder.
+        """
+        is_answered = not self._talk.said or self._talk.said[-1] is not self._talk.reminder
+        return False if is_answered else await self._end_as_before()
+
+    async def _end_despite(self, failed: ModelFailed) -> bool:
+        """True if the run could end with the final message before the reminder.
+
+        The model failed for good before it had completed its answer to the reminder.
+        """
+        last_attempt = self._task.attempts + 1 >= max_attempts(self._task.limits)
+        says_nothing = failed.kind == "bad_response"
+        is_final = failed.permanent or failed.lasting or last_attempt or says_nothing
+        if not is_final or self._talk.reminder is None:
+            return False
+        return await self._end_as_before()
+
+    async def _end_with(self, answer: str | None) -> bool:
+        if answer:
+            await self._finish(answer)
+        return bool(answer) and self._activation.over
 
     async def _overflowed(self, overflow: ModelFailed) -> None:
         """Make the conversation shorter, so that the model is asked again; end the task if that is impossible."""
         mark = self._talk.next_mark()
         if mark is not None:
             return await self._compact(mark)
+        if await self._end_despite(overflow):
+            return None
         error = explain(overflow, self._chosen.shown, self._chosen.origin)
         error += _report_of(await self._report_without_history())
         failed = cmd.FailRun(
@@ -584,6 +599,8 @@ class Stretch:
         return None
 
     async def _failed(self, failed: ModelFailed) -> None:
+        if await self._end_despite(failed):
+            return None
         error = explain(failed, self._chosen.shown, self._chosen.origin)
         if failed.kind == "circuit_open":
             return await self._turned_away(failed, error)
@@ -679,7 +696,7 @@ class Stretch:
     async def _flush_before(self, call: ToolCall) -> bool:
         """True for a call that claims completion; what the run used must be told before it."""
         named = call.arguments.get("task_id")
-        if call.name != "complete_task" or (named is not None and plain_id(named) not in (self._task.id, self._task.uid)):
+        if call.name not in CLAIMS or (named is not None and plain_id(named) not in (self._task.id, self._task.uid)):
             return False
         run_id, tools = self._activation.run_id, self._summary()
         self._counts.clear()

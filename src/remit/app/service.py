@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, assert_never, cast
 
 from remit.codec import GENESIS, opened, seal, task_of
@@ -14,6 +14,7 @@ from remit.domain import need as ask
 from remit.domain.create import NewIds
 from remit.domain.decide import Context
 from remit.domain.depend import met
+from remit.domain.downtime import unattended_since
 from remit.domain.due import CRON, LIMIT, RUN, Job, backoff, can_run, changes_run, earliest, ends_at, others, run_job, silenced, waits_for_slot
 from remit.domain.evolve import evolve
 from remit.domain.output import Files, Sought
@@ -35,6 +36,8 @@ RECENT = 256
 """How many tasks are remembered as they were last written or read here; a row whose hash is the same need not be taken apart again."""
 AT_ONCE = 100
 """How many tasks are read at once of which little is kept."""
+EVERYTHING = 0
+"""Stands for the root of every tree where workers that serve all of them are recorded."""
 RESENDS = 6
 """How often a commit whose answer got lost is sent again,"""
 RESEND_SECONDS = 10.0
@@ -95,6 +98,8 @@ class Service:
         self._store, self._clock, self._agents, self._files = store, clock, agents, files
         self._actors: set[str] = set()
         self._recent: dict[str, Loaded] = {}
+        self.lease_seconds = 10.0
+        """After how long without a heartbeat a worker does not count as alive."""
         self.observer: Observer | None = None
         """Told of every commit that is made under a job which this process holds."""
 
@@ -341,6 +346,8 @@ class Service:
                 return self._clock.next_slot(cron, after)
             case ask.AtStart(task_id=task_id):
                 return await self._at_start(task_id)
+            case ask.UnattendedSince(task_ids=ids):
+                return await self._unattended_since(ids, seen)
             case ask.LiveOfSeries(series_id=series_id):
                 return await self._live_of_series(series_id, seen)
             case ask.Fresh():
@@ -387,6 +394,20 @@ class Service:
         # Text that users wrote can match the pattern too.
         live = [task for task in found.values() if task and recurs(task)]
         return next((task for task in live if series_of(task) == series_id), None)
+
+    async def _unattended_since(self, task_ids: Sequence[str], seen: dict[str, Loaded]) -> dict[str, datetime]:
+        tasks = [seen[task_id].task for task_id in task_ids]
+        roots = {int(task.root_id) for task in tasks}
+        rows = await self._store.select("attended", {"ids": [EVERYTHING, *sorted(roots)]})
+        attended = {root: datetime.fromisoformat(at) for root, at in rows}
+        now, lease = self._clock.now(), timedelta(seconds=self.lease_seconds)
+        found: dict[str, datetime] = {}
+        for task in tasks:
+            known = [attended[root] for root in (EVERYTHING, int(task.root_id)) if root in attended]
+            since = unattended_since(task, max(known, default=None), now, lease)
+            if since is not None:
+                found[task.id] = since
+        return found
 
     async def _ends(self, ids: Sequence[str]) -> dict[str, ask.End]:
         found: dict[str, ask.End] = {}

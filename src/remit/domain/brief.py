@@ -204,6 +204,18 @@ def news(updates: Iterable[Update]) -> str:
     return "\n\n".join(f"{_HEADINGS[update.type]}\n{_said_in(update)}" for update in updates)
 
 
+def tells_news(message: str) -> bool:
+    """True for a message that tells an agent of updates."""
+    return message.startswith(tuple(f"{heading}\n" for heading in _HEADINGS.values()))
+
+
+def only_reminds(message: str) -> bool:
+    """True for a message that reminds an agent of what it left open and tells no other news."""
+    others = [heading for kind, heading in _HEADINGS.items() if kind != "steps"]
+    has_others = any(f"\n\n{heading}\n" in message for heading in others)
+    return message.startswith(f"{_HEADINGS['steps']}\n") and not has_others
+
+
 def subtask_ended(report: str) -> str:
     """What an agent is told of a subtask that ended."""
     return f"{SUBTASK_ENDED}\n{report}"

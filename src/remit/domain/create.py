@@ -141,7 +141,7 @@ def successor(task: Task, ids: NewIds, owner: str | None, parent: Task | None) -
         id=ids.id,
         uid=ids.uid,
         thread_id=ids.thread_id,
-        title=current_title(task),
+        title=task.title,
         description=task.description,
         instructions=task.instructions,
         acceptance=tuple(replace(item, status="unchecked", evidence=None, by=None) for item in task.acceptance),
@@ -172,6 +172,7 @@ def successor(task: Task, ids: NewIds, owner: str | None, parent: Task | None) -
         creator_task_id=task.creator_task_id,
         via=task.via,
         has_instructions=task.has_instructions,
+        title_outdated=task.title_outdated,
     )
 
 

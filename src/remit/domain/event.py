@@ -79,6 +79,8 @@ class TaskCreated:
     """Who created it, where that is not the actor: the creator of a series created all its tasks."""
     has_instructions: bool = False
     """Whether instructions or a description were given that read like the title; without any, the title stands for them."""
+    title_outdated: bool = False
+    """Whether the title stood for instructions that changed before this successor was created."""
 
 
 @record
@@ -604,7 +606,16 @@ SINCE: dict[type[Any], int] = {
 """The events that came, or got another shape, after language 1, each with the language that it belongs to now."""
 
 ADDED: dict[type[Any], dict[str, int]] = {
-    TaskCreated: {"awaited": 2, "creator_task_id": 2, "via": 2, "effort": 2, "series_id": 2, "created_by": 2, "has_instructions": 3},
+    TaskCreated: {
+        "awaited": 2,
+        "creator_task_id": 2,
+        "via": 2,
+        "effort": 2,
+        "series_id": 2,
+        "created_by": 2,
+        "has_instructions": 3,
+        "title_outdated": 3,
+    },
     UserInteractionRequested: {"allow_other": 2, "asked_by": 2},
     RunLost: {"last_seen_at": 2},
     TaskFailed: {"cause": 2},

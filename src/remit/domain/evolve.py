@@ -114,6 +114,7 @@ def _created(event: ev.TaskCreated, entry: ev.Entry) -> Task:
         creator_task_id=event.creator_task_id,
         via=event.via,
         has_instructions=event.has_instructions,
+        title_outdated=event.title_outdated,
         counts=Counts(criteria=len(event.acceptance)),
     )
 

@@ -14,7 +14,7 @@ from remit.domain.decide import Events
 from remit.domain.output import Sought
 from remit.domain.record import record
 from remit.domain.value import State, Task, Tools
-from remit.errors import InvalidParam, NotFound
+from remit.errors import InvalidParam, no_task
 
 
 @record
@@ -124,6 +124,16 @@ class LiveOfSeries:
 
 
 @record
+class UnattendedSince:
+    """Since when the clock of each of these tasks has run without a live worker for its tree.
+
+    Tasks whose tree has a live worker are left out.
+    """
+
+    task_ids: tuple[str, ...]
+
+
+@record
 class Fresh:
     """Ids for a new task; asked for last, so that a refused request uses none up."""
 
@@ -149,6 +159,7 @@ Need = (
     | NextSlot
     | AtStart
     | LiveOfSeries
+    | UnattendedSince
     | Fresh
     | FreshMany
 )
@@ -189,7 +200,7 @@ def the_task(ref: str, field: str = "task_id") -> Asking[Task]:
     """The task that an id means, or the refusal that names the field it came in."""
     found = (yield Load(refs=(ref,)))[ref]
     if found is None:
-        raise NotFound(f"There is no task {ref}.", hint="list_tasks and list_history show what there is.", details={field: ref})
+        raise no_task(ref, field)
     return cast("Task", found)
 
 

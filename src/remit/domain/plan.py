@@ -13,6 +13,7 @@ from remit.domain.counting import in_seconds
 from remit.domain.create import within, without_blanks
 from remit.domain.decide import Context, TaskCommand, decide, fold
 from remit.domain.depend import await_prerequisites, blocked_by, dependencies, early, must_be_ready, release
+from remit.domain.downtime import without_downtime
 from remit.domain.due import ends_at
 from remit.domain.grow import create, create_guide, delegate, hand_off, must_be_guides, rerun, the_agent
 from remit.domain.need import Answer, Asking, Changes, End, EndedChildren, Ends, Load, Plan, SeenFiles, below, planned, the_task
@@ -28,7 +29,8 @@ from remit.errors import Conflict, NotFound
 def plan(command: cmd.Command, context: Context) -> Asking[Plan]:
     """Decide a command; the answers to what it yields make it a pure function."""
     decided = yield from _authorized(_cleaned(command), context)
-    return (yield from continued(decided, context))
+    decided = yield from continued(decided, context)
+    return (yield from without_downtime(decided, context))
 
 
 def _cleaned(command: cmd.Command) -> cmd.Command:

@@ -112,7 +112,7 @@ def decide_run(task: Task, command: RunCommand, actor: str, now: datetime, run_i
             gone = ev.RunLost(run_id=lost, last_seen_at=last_seen_at)
             return [gone, *_give_up(task, "lost", f"The worker {task.run.worker} is gone.")]
         case cmd.ExcludeDowntime(since=since, until=until):
-            return _exclude(task, since, min(until, now))
+            return exclude(task, since, min(until, now))
         case cmd.FireTimer(timer_id=timer_id):
             waited = task.wait is not None and any(item.kind == "timer" and item.ref == timer_id for item in task.wait.on)
             return [ev.TimerFired(ref=timer_id)] if waited else []
@@ -147,6 +147,15 @@ def wake(task: Task, cause: WakeCause) -> Events:
     if at is not State.WAITING or task.wait is None or task.wait.holds:
         return []
     return [ev.TimerFired(ref=task.wait.on[0].ref, cause=cause)]
+
+
+def exclude(task: Task, since: datetime, until: datetime) -> Events:
+    """What was excluded before is not excluded again; a task whose clock does not run has nothing to exclude."""
+    if task.clock_since is None or (task.run is None and task.state is not State.WAITING):
+        return []
+    if until <= task.clock_since:
+        return []
+    return [ev.DowntimeExcluded(since=max(since, task.clock_since), until=until)]
 
 
 def _live(task: Task) -> str:
@@ -257,11 +266,15 @@ def _finish(task: Task, command: cmd.FinishRun, actor: str, now: datetime, files
 
 
 def _answer(task: Task, command: cmd.FinishRun) -> str:
-    """The result of a run: a short message after a reminder is added to the answer that came before it."""
-    before, last = task.final_message or "", command.final_message
-    if task.reminded and len(last) < len(before):
-        return f"{before}\n\n{last}"
-    return last
+    """The result of a run: a message after a reminder is added to the answer before it.
+
+    An answer that the message repeats, or that was claimed and refused, is not added.
+    """
+    before, last = task.final_message, command.final_message
+    if not task.reminded or not before or before == task.summary:
+        return last
+    repeated = " ".join(before.split()) in " ".join(last.split())
+    return last if repeated else f"{before}\n\n{last}"
 
 
 def _remind(task: Task, command: cmd.FinishRun, open_steps: tuple[int, ...]) -> ev.AgentReminded:
@@ -290,7 +303,8 @@ def _ask_person(task: Task, command: cmd.FinishRun, why: str) -> Events:
         question=question,
         asked_by=HOST,
     )
-    yielded = ev.RunYielded(run_id=_live(task), final_message=command.final_message, tool_summary=command.tool_summary)
+    answer = _answer(task, command)
+    yielded = ev.RunYielded(run_id=_live(task), final_message=answer, tool_summary=command.tool_summary)
     return [asked, yielded]
 
 
@@ -298,15 +312,6 @@ def _give_up(task: Task, reason: FailReason, message: str, *, at_once: bool = Fa
     if at_once or task.attempts + 1 >= max_attempts(task.limits):
         return [ev.TaskFailed(reason=reason, message=message, cause=cause)]
     return []
-
-
-def _exclude(task: Task, since: datetime, until: datetime) -> Events:
-    """What was excluded before is not excluded again; a task whose clock does not run has nothing to exclude."""
-    if task.clock_since is None or (task.run is None and task.state is not State.WAITING):
-        return []
-    if until <= task.clock_since:
-        return []
-    return [ev.DowntimeExcluded(since=max(since, task.clock_since), until=until)]
 
 
 def _settle(task: Task, command: cmd.SettleSubtask) -> Events:

@@ -34,7 +34,7 @@ from remit.domain.value import Task
 from remit.domain.wire import dumps, plain
 from remit.errors import Forbidden, RemitError, StaleRun, Unacknowledged, Unavailable, invalid
 
-OWN_BY_DEFAULT = ("update_steps", "update_step", "complete_task")
+OWN_BY_DEFAULT = ("update_steps", "update_step", "complete_task", "mark_task_complete")
 """Operations that act on the agent's own task unless another task is named."""
 OWN_ALONE = ("ask_user", "notify_user")
 """Operations that act on the agent's own task alone."""
@@ -47,7 +47,7 @@ FOR_CHILDREN = (
     "create_subtask",
     "list_agents",
 )
-NOT_FOR_AGENTS = ("task", "task_parallel", "Task", "cancel_all", "pre_request", "respond", "waive_criterion", "mark_task_complete")
+NOT_FOR_AGENTS = ("task", "task_parallel", "Task", "cancel_all", "pre_request", "respond", "waive_criterion")
 HIDDEN = frozenset({"call_id", "channel", "format", "idempotency_key", "parent_session", "session_id"})
 """Fields that mean nothing to a running agent."""
 SELDOM: Mapping[str, frozenset[str]] = {

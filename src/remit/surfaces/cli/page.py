@@ -1,9 +1,11 @@
 """Answers that read like a page: a task, a guide, an agent, the inbox, the doctor's findings."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from remit.domain.counting import counted, dollars, plain_number
+from remit.errors import RemitError
 from remit.surfaces.cli import show
 from remit.surfaces.cli.host import Result
 from remit.surfaces.cli.outlook import outlook, recurs, typed_answer
@@ -446,6 +448,7 @@ def delegated(answer: Result, screen: Screen) -> None:
         screen.note(f"#{data['task_id']} has not ended: it is {state}. Follow it with: remit task watch {data['task_id']}")
         return
     screen.put(text=data["result"] or answer.get("error", {}).get("message", ""))
+    _answer_on_record(data, screen)
     outputs: dict[str, Any] = data.get("outputs") or {}
     for name, value in outputs.items():
         screen.put(Ink(f"{name} ", "dim"), text=_value(value))
@@ -469,6 +472,16 @@ def delegated_all(answer: Result, screen: Screen) -> None:
         who = data.get("subagent_type") or data.get("agent_type")
         screen.put(Ink(f"[{number}] ", "bold"), f"#{data['task_id']} {who}: {data['status']}" if data["task_id"] else "refused")
         screen.put(text=data["result"] or (error if isinstance(error, str) else error.get("message", "")), indent=2)
+        _answer_on_record(data, screen, indent=2)
+
+
+def _answer_on_record(data: Result, screen: Screen, indent: int = 0) -> None:
+    """The answer that a task gave before it failed, if it is stored."""
+    if data["status"] not in ("failed", "timeout") or not data["task_id"]:
+        return
+    with suppress(RemitError):  # the result is printed, even if the store goes away
+        task = screen.ask("get_task", task_id=data["task_id"])
+        show.answer_on_record(task, screen, indent)
 
 
 def canceled_all(answer: Result, screen: Screen) -> None:

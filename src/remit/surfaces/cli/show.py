@@ -263,6 +263,15 @@ def woken(answer: Result, screen: Screen) -> None:
     changed("Ready to run:" if task["state"] == "pending" else "Ran")(answer, screen)
     if told := task["failure_reason"] if task["state"] in ("failed", "canceled") else task["summary"] or task["final_message"]:
         screen.put(text=told)
+    if task["state"] == "failed":
+        answer_on_record(task, screen)
+
+
+def answer_on_record(task: dict[str, Any], screen: Screen, indent: int = 0) -> None:
+    """The answer that a failed task gave before it failed, if it gave one."""
+    if answer := task["summary"] or task["final_message"]:
+        screen.put("The answer on record:", indent=indent)
+        screen.put(text=answer, indent=indent)
 
 
 def _what_follows(answer: Result, task: dict[str, Any], screen: Screen) -> None:
