@@ -37,7 +37,8 @@ async def test_open_steps_hold_completion_until_they_are_done(any_url: str, tmp_
     async with stage(any_url, tmp_path, script) as at:
         task_id = await at.create()
         held = await at.waiting(task_id)
-        assert (held.final_message, [step.done for step in held.steps]) == ("Planned, and nothing is done yet.", [False, False])
+        assert held.final_message == "Planned.\n\nPlanned, and nothing is done yet."
+        assert [step.done for step in held.steps] == [False, False]
         await at.call("run_task", task_id=task_id)
         assert (await at.team.ended(task_id)).summary == "Both done."
         later = at.script.asked[3]
