@@ -62,6 +62,16 @@ class Place:
             self._sql(f"DROP DATABASE {self.name} WITH (FORCE)")
             self._sql(f"CREATE DATABASE {self.name} TEMPLATE {self.name}_copy")
 
+    def put_another_store(self) -> None:
+        """Put another store in the place of this one."""
+        if self.server is None:
+            for suffix in ("", "-wal", "-shm"):
+                self.file.with_name(f"remit.db{suffix}").unlink()
+        else:
+            self._sql(f"DROP DATABASE {self.name} WITH (FORCE)")
+            self._sql(f"CREATE DATABASE {self.name}")
+        self.create("Other")
+
     @property
     def name(self) -> str:
         return self.url.partition("?")[0].rpartition("/")[2]
@@ -220,6 +230,23 @@ def test_a_live_server_refuses_to_work_on_and_goes_on_once_it_is_accepted(place:
     assert titles(place.shell) == ["Fourth", "First"]
 
 
+def test_a_live_server_says_that_another_store_took_the_place_of_its_own(place: Place) -> None:
+    place.create("First")
+    with served(place.shell) as server:
+        assert asked(server, "/api/tasks", title="Second")[0] in (200, 201)
+        place.put_another_store()
+        until(lambda: "Another store" in str(asked(server, "/api/tasks")[1]))
+        for body in ({}, {"title": "Lost"}):
+            status, answer = asked(server, "/api/tasks", **body)
+            assert (status, answer["error"]["code"]) == (409, "CONFLICT")
+            assert "Another store was put " in answer["error"]["message"]
+            assert "estart this process to use it" in answer["error"]["message"]
+            assert "--accept-rollback" not in answer["error"]["message"]
+        said = place.shell.remit("doctor", "--accept-rollback")
+        assert (said.code, "nothing to accept" in said.err, "restart it" in said.err) == (4, True, True)
+    assert titles(place.shell) == ["Other"]
+
+
 def test_a_worker_stops_claiming_and_says_so_once(place: Place) -> None:
     place.create("First")
     place.keep_copy()
@@ -340,6 +367,26 @@ def test_a_copy_beside_the_log_of_a_killed_process_is_refused(
     assert lone.shell.remit("doctor", "--accept-rollback").code == 0
     assert lone.create("Fourth") == "4"
     assert titles(lone.shell) == ["Fourth", *left]
+    assert lone.shell.remit("doctor", "--verify").code == 0
+
+
+@pytest.mark.parametrize("overwrites", [False, True], ids=["replaced", "overwritten"])
+def test_a_live_server_goes_on_when_another_store_is_taken_away_again(overwrites: bool, lone: Place, tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    other = Place(tmp_path / "second", None)
+    other.create("Other")
+    kept = tmp_path / "kept.db"
+    with served(lone.shell, "--no-worker") as server:
+        assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
+        shutil.copyfile(lone.file, kept) if overwrites else lone.file.rename(kept)
+        shutil.copyfile(other.file, lone.file)
+        until(lambda: asked(server, "/api/tasks")[0] == 409)
+        message = asked(server, "/api/tasks")[1]["error"]["message"]
+        assert "Another store was put " in message
+        assert "Put the file back" in message
+        shutil.copyfile(kept, lone.file) if overwrites else kept.replace(lone.file)
+        until(lambda: asked(server, "/api/tasks")[0] == 200)
+    assert titles(lone.shell) == ["Third", "Second", "First"]
     assert lone.shell.remit("doctor", "--verify").code == 0
 
 
