@@ -237,7 +237,7 @@ async def test_opening_waits_for_a_silent_server_in_all_as_long_as_it_may(
     monkeypatch.setattr(opening, "OPEN_SECONDS", seconds)
     monkeypatch.setattr(opening, "ANSWER_SECONDS", 1.0)
     began = time.monotonic()
-    with pytest.raises(Unavailable, match="did not answer for .* seconds while it was being opened") as refused:
+    with pytest.raises(Unavailable, match=r"did not answer for .* seconds while it was being opened") as refused:
         await opened(silent_url)
     assert seconds <= time.monotonic() - began < patient(seconds + 2)
     assert (refused.value.exit_code, "/silent" in str(refused.value)) == (7, True)
