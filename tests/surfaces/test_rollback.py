@@ -18,6 +18,7 @@ import pytest
 from remit import Remit
 from remit.adapters.mark import marks_folder
 from remit.adapters.postgres import store as postgres_store
+from remit.adapters.sqlite import store as sqlite_store
 from remit.bootstrap import open_store
 from remit.errors import RolledBack
 from tests.crash.process import environment
@@ -222,7 +223,10 @@ def test_a_live_server_refuses_to_work_on_and_goes_on_once_it_is_accepted(place:
         status, answer = asked(server, "/api/tasks", title="Lost")
         assert (status, answer["error"]["code"]) == (409, "CONFLICT")
         until(lambda: asked(server, "/api/tasks")[0] == 409)
-        assert asked(server, "/readyz")[0] == 503
+        status, answer = asked(server, "/readyz")
+        assert (status, "--accept-rollback The" in answer["error"]["message"]) == (503, False), answer
+        examined = place.shell.remit("doctor")
+        assert "Start one with" not in examined.out + examined.err
         until(lambda: place.shell.remit("doctor", "--accept-rollback").code == 0)
         until(lambda: asked(server, "/readyz")[0] == 200)
         status, answer = asked(server, "/api/tasks", title="Fourth")
@@ -474,6 +478,28 @@ def test_the_newer_file_can_be_put_back_under_a_live_server(lone: Place, tmp_pat
         assert asked(server, "/api/tasks", title="Fourth")[0] in (200, 201)
     assert titles(lone.shell) == ["Fourth", "Third", "Second", "First"]
     assert lone.shell.remit("doctor", "--verify").code == 0
+
+
+async def test_reads_say_the_truth_until_a_file_that_was_put_back_is_opened(lone: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with desk(lone.url) as at:
+        await at.create("Third")
+        lone.file.rename(lone.copy)
+        with pytest.raises(RolledBack):
+            await at.create("Lost")
+        monkeypatch.setattr(sqlite_store, "REOPEN_SECONDS", 1000)
+        lone.copy.rename(lone.file)
+        with pytest.raises(RolledBack, match="is being opened again") as refused:
+            await at.store.tail()
+        assert "closed database" not in str(refused.value)
+        with pytest.raises(RolledBack, match="is being opened again"):
+            await at.store.workers()
+        monkeypatch.setattr(sqlite_store, "REOPEN_SECONDS", 0)
+        async with asyncio.timeout(patient(20)):
+            while True:
+                with suppress(RolledBack):
+                    await at.store.tail()
+                    break
+                await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("suffixes", [("-wal",), ("-shm",), ("-wal", "-shm")], ids=["log", "memory", "both"])

@@ -216,7 +216,7 @@ class SqliteEventStore:
     def _let_go(self) -> None:
         # The reader is still open and cannot write: so nobody checkpoints into a file that is gone, or deletes the log of another.
         self._writer.close()
-        self._reader.close()
+        self._reader.let_go()
 
     def can_write_now(self) -> bool:
         """True if no other process holds the lock for writes; for an opening, before anything is written."""
