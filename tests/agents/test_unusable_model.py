@@ -148,6 +148,12 @@ async def test_without_a_model_a_required_file_fails(workspace: Path, durable_ur
     assert "report" in found["error"]["message"]
 
 
+async def test_without_a_model_a_required_text_fails_and_says_how_to_set_one(workspace: Path, durable_url: str) -> None:
+    found, _, events = await delegated(workspace, durable_url, outputs=["report.md"])
+    _must_lack_a_model(found, events)
+    assert "No model is configured, and this task needs the output report.md" in found["error"]["message"]
+
+
 def _must_lack_a_model(found: dict[str, Any], events: list[str]) -> None:
     error = found["error"]
     assert (found["data"]["status"], error["code"], error["details"]) == ("failed", "UNAVAILABLE", {"cause": "model_unconfigured"})

@@ -133,6 +133,17 @@ def test_ids_and_positions_are_not_reused_after_several_rollbacks(place: Place) 
     assert as_numbers(after) > as_numbers(seen)
 
 
+def test_another_spelling_of_the_url_does_not_open_a_database_that_went_back(tmp_path: Path, postgres: PostgresForTests) -> None:
+    place = Place(tmp_path, postgres)
+    place.create("First")
+    place.keep_copy()
+    place.create("Second")
+    place.go_back()
+    for spelled in (f"{place.url}/", f"{place.url}/.", f"{place.url}&port=5432"):
+        said = Shell(tmp_path, REMIT_DATABASE_URL=spelled).remit("task", "list")
+        assert (said.code, "went back in time" in said.err) == (4, True), spelled
+
+
 async def newest_position(place: Place) -> str:
     async with open_store(place.url) as store:
         return (await store.feed("", 1000))[-1].position

@@ -82,7 +82,7 @@ def must_come_to_something(task: Task, offered: frozenset[str], known: Sequence[
 
 
 def needs_writing(task: Task, granted: frozenset[str], own: frozenset[str]) -> str:
-    """What a task was given in order to write: tools that its call grants, and required files. Empty if it only reads.
+    """What a task was given in order to write: tools that its call grants, and required outputs. Empty if it only reads.
 
     Tools that an agent has by itself say nothing about the task: a list with all of them adds only the others.
     A list of exactly these was named by the call, unless it comes from the grant of a parent.
@@ -92,8 +92,8 @@ def needs_writing(task: Task, granted: frozenset[str], own: frozenset[str]) -> s
     adds_others = named > own or (named == own and is_inherited)
     counted = named - own if adds_others else named
     tools = [tool for tool in WRITING if tool in counted and tool in granted]
-    files = [f"the file {output.name}" for output in task.outputs if output.required and output.kind == "file"]
-    return ", ".join([*tools, *files])
+    outputs = [f"the {'file' if output.kind == 'file' else 'output'} {output.name}" for output in task.outputs if output.required]
+    return ", ".join([*tools, *outputs])
 
 
 def max_depth(limits: Limits) -> int:
