@@ -503,7 +503,7 @@ async def test_reads_say_the_truth_until_a_file_that_was_put_back_is_opened(lone
             await at.store.tail()
         assert "closed database" not in str(refused.value)
         with pytest.raises(RolledBack, match="is being opened again"):
-            await at.store.workers()
+            await at.get("1")
         monkeypatch.setattr(sqlite_store, "REOPEN_SECONDS", 0)
         async with asyncio.timeout(patient(20)):
             while True:
