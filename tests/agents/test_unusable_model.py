@@ -72,6 +72,36 @@ async def test_a_refused_model_names_the_setting_and_the_endpoint_and_never_the_
     assert events.count("RunStarted") == 1
 
 
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
+@pytest.mark.parametrize(
+    "refused",
+    [
+        {"error": {"type": "invalid_request_error", "code": "invalid_api_key", "message": "Incorrect API key provided."}},
+        {"error": {"code": "invalid_api_key", "message": "The request was refused."}},
+        {"error": {"code": 400, "message": "API key not valid. Please pass a valid API key.", "status": "INVALID_ARGUMENT"}},
+        [{"error": {"code": 400, "message": "API key not valid. Please pass a valid API key.", "status": "INVALID_ARGUMENT"}}],
+        {"error": {"message": "Invalid API key"}},
+    ],
+    ids=["OpenAI", "code", "Gemini", "Gemini list", "words"],
+)
+async def test_a_wrong_key_that_is_answered_with_400_is_explained_like_401(
+    workspace: Path, durable_url: str, monkeypatch: pytest.MonkeyPatch, provider: str, refused: Any
+) -> None:
+    async with ModelServer("anthropic" if provider == "anthropic" else "openai").running() as server:
+        server.replies = [Status(400, refused)]
+        monkeypatch.setenv("LLM_MODEL_ID", f"{provider}:m")
+        by_library = provider == "ollama"
+        monkeypatch.setenv("OLLAMA_API_KEY" if by_library else "LLM_API_KEY", KEY)
+        monkeypatch.setenv("OLLAMA_BASE_URL" if by_library else "LLM_BASE_URL", f"{server.url}/v1")
+        found, _, events = await delegated(workspace, durable_url)
+        assert len(server.asked) == 1, "nothing is tried again"
+    error = found["error"]
+    assert (error["code"], error["details"]) == ("UNAVAILABLE", {"cause": "model_authentication"})
+    assert "did not accept the API key" in error["message"]
+    assert by_library or "The key comes from LLM_API_KEY; set a valid one there." in error["message"]
+    assert events.count("RunStarted") == 1
+
+
 async def test_a_key_from_a_config_file_is_named_by_its_place(workspace: Path, durable_url: str) -> None:
     async with ModelServer("openai").running() as server:
         server.replies = [Status(401, REFUSED)]
@@ -116,6 +146,12 @@ async def test_without_a_model_a_required_file_fails(workspace: Path, durable_ur
     found, _, events = await delegated(workspace, durable_url, outputs=[{"name": "report", "kind": "file"}])
     _must_lack_a_model(found, events)
     assert "report" in found["error"]["message"]
+
+
+async def test_without_a_model_a_required_text_fails_and_says_how_to_set_one(workspace: Path, durable_url: str) -> None:
+    found, _, events = await delegated(workspace, durable_url, outputs=["report.md"])
+    _must_lack_a_model(found, events)
+    assert "No model is configured, and this task needs the output report.md" in found["error"]["message"]
 
 
 def _must_lack_a_model(found: dict[str, Any], events: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ from remit.adapters.postgres.schema import MIGRATION_LOCK
 from remit.adapters.sqlite import driver
 from remit.app.verify import verify
 from remit.bootstrap import open_store
-from remit.errors import Busy
+from remit.errors import Busy, Unavailable
 from tests.crash.process import children
 from tests.patience import patient
 from tests.people import desk
@@ -217,3 +219,58 @@ async def unwritable(url: str, folder: Path) -> AsyncIterator[None]:
             yield
     finally:
         await connection.close()
+
+
+@pytest.fixture
+def silent_url() -> Iterator[str]:
+    """A server that accepts connections and never says a word, like a stopped PostgreSQL."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"postgresql://postgres@127.0.0.1:{server.getsockname()[1]}/silent"
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.5])
+async def test_opening_waits_for_a_silent_server_in_all_as_long_as_it_may(
+    seconds: float,
+    silent_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opening, "OPEN_SECONDS", seconds)
+    monkeypatch.setattr(opening, "ANSWER_SECONDS", 1.0)
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match=r"did not answer for .* seconds while it was being opened") as refused:
+        await opened(silent_url)
+    assert seconds <= time.monotonic() - began < patient(seconds + 2)
+    assert (refused.value.exit_code, "/silent" in str(refused.value)) == (7, True)
+
+
+async def test_processes_say_that_a_server_is_silent_and_wait_once(silent_url: str, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=silent_url)
+    commands = (["task", "list"], ["worker"], ["serve", "--port", "0"])
+    began = time.monotonic()
+    processes = [shell.started(*words) for words in commands]
+    texts = await asyncio.gather(*(asyncio.to_thread(_read_to_the_end, process) for process in processes))
+    seconds = time.monotonic() - began
+    for process, err in zip(processes, texts, strict=True):
+        assert process.returncode == 7, err
+        assert "Waiting for the store " in err.splitlines()[0]
+        assert err.splitlines()[0].endswith("/silent: its server does not answer.")
+        assert "did not answer for 30 seconds while it was being opened." in err
+    assert opening.OPEN_SECONDS - 1 < seconds < opening.OPEN_SECONDS + patient(10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize("words", [["task", "list"], ["worker"], ["run", "Look"]], ids=" ".join)
+async def test_a_process_that_waits_for_a_silent_server_can_be_ended(
+    words: list[str],
+    number: signal.Signals,
+    silent_url: str,
+    tmp_path: Path,
+) -> None:
+    process = Shell(tmp_path, REMIT_DATABASE_URL=silent_url).started(*words)
+    assert process.stderr is not None
+    while "Waiting for the store " not in (line := await asyncio.to_thread(process.stderr.readline)):
+        assert line.startswith("·"), line
+    began = time.monotonic()
+    process.send_signal(number)
+    await asyncio.to_thread(_read_to_the_end, process)
+    assert time.monotonic() - began < patient(4)

@@ -248,7 +248,7 @@ def test_ctrl_c_says_at_once_what_happens(command: str, tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         said = next(line for line in process.stderr if "Stopping" in line)
-        assert said.endswith("Stopping: 1 run is handed over. Ctrl-C again to quit now.\n")
+        assert said.endswith("Stopping: handing over 1 run. Ctrl-C again to quit now.\n")
         assert process.wait(patient(LIMIT_SECONDS)) == 0
 
 

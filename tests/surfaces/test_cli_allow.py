@@ -68,7 +68,7 @@ def test_run_adds_tools_in_a_folder_that_is_no_workspace_yet(tmp_path: Path) -> 
     (tmp_path / "kiln.py").write_text("def fire(kiln):\n    return 'hot'\n")
     at = Shell(tmp_path)
     said = at.remit("run", "Where is fire defined?", "--allow", "edit,write")
-    assert (said.code, said.out.startswith("No model is configured: it needs Write, Edit,")) == (1, True)
+    assert (said.code, said.out.startswith("No model is configured, and this task needs Write, Edit.")) == (1, True)
     assert '"tools": {"allow": ["LS", "Glob", "Grep", "Read", "TodoWrite", "Edit", "Write"]}' in at.remit("task", "show", "1", "--json").out
 
 
@@ -94,7 +94,7 @@ def test_run_says_why_nobody_gets_bash_here(tmp_path: Path) -> None:
     assert "Bash is refused: there is no sandbox for it on this machine (bubblewrap is not installed)" in refused.out + refused.err
     assert "allow_unsandboxed" in refused.out + refused.err
     allowed = Shell(tmp_path, PATH="", REMIT_ALLOW_UNSANDBOXED="true").remit("run", "List the files", "--allow", "bash")
-    assert allowed.out.startswith("No model is configured: it needs Bash,"), "the sandbox is not what is missing now"
+    assert allowed.out.startswith("No model is configured, and this task needs Bash."), "the sandbox is not what is missing now"
 
 
 NO_MODEL, SEARCHED = "No model is configured", "No language model was used"

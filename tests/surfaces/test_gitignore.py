@@ -10,7 +10,8 @@ from remit import Remit
 from remit.adapters.gitignore import HEADER, keep_gitignore
 from tests.surfaces.test_command import Shell, served
 
-LINES = ["remit.db*", "token"]
+OLD = HEADER + "remit.db*\ntoken\n"
+"""The file as earlier versions wrote it."""
 
 
 class Repository(Shell):
@@ -74,6 +75,41 @@ def test_agents_guides_templates_and_settings_can_be_committed(repository: Repos
     assert sorted(repository.git("ls-files", ".remit").split()) == sorted(wanted)
 
 
+@pytest.mark.parametrize("before", [None, OLD], ids=["new", "of an earlier version"])
+def test_guides_and_templates_may_be_named_like_the_database_and_the_token(repository: Repository, before: str | None) -> None:
+    folder = repository.folder / ".remit"
+    assert repository.remit("init").code == 0
+    if before is not None:
+        (folder / ".gitignore").write_text(before)
+    assert repository.remit("task", "create", "First").code == 0
+    wanted = [".remit/config.toml", ".remit/guides/remit.db-locked.md", ".remit/templates/token/one.md"]
+    for name in wanted[1:]:
+        (repository.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository.folder / name).write_text("text\n")
+    repository.git("add", "-A")
+    assert repository.git("ls-files", ".remit").split() == wanted
+
+
+@pytest.mark.parametrize("kind", ["symbolic link", "folder"])
+def test_a_file_that_git_cannot_read_is_reported_once_and_the_database_is_protected(repository: Repository, kind: str) -> None:
+    assert repository.remit("init").code == 0
+    file = repository.folder / ".remit" / ".gitignore"
+    file.unlink()
+    if kind == "folder":
+        file.mkdir()
+    else:
+        (repository.folder / "ignored").write_text("/remit.db*\n/token\n")
+        file.symlink_to("../ignored")
+    said = repository.remit("task", "create", "First")
+    assert said.code == 0
+    assert said.err.count(f"{file} is a {kind}, which git does not read.") == 1
+    assert "is a" not in repository.remit("task", "create", "Second").err
+    assert repository.remit("token", "show").code == 0
+    repository.git("add", "-A")
+    tracked = repository.git("ls-files", ".remit").split()
+    assert not [name for name in tracked if "remit.db" in name or "token" in name]
+
+
 @pytest.mark.parametrize("tracked", [True, False])
 def test_a_stash_with_the_file_of_a_user_can_be_applied(repository: Repository, tracked: bool) -> None:
     folder = repository.folder / ".remit"
@@ -84,7 +120,7 @@ def test_a_stash_with_the_file_of_a_user_can_be_applied(repository: Repository, 
         repository.git("commit", "--quiet", "-m", "Ignore my agent")
     assert repository.remit("task", "create", "First").code == 0
     added = (folder / ".gitignore").read_text()
-    assert added == "agents/mine.md\nremit.db*\ntoken\n"
+    assert added == "agents/mine.md\n/remit.db*\n/token\n"
     repository.git("stash", "-u")
     assert titles(repository) == ["First"]
     assert repository.remit("task", "create", "Second").code == 0
@@ -103,7 +139,7 @@ def test_lines_that_a_user_lost_are_added_again_without_a_stash(repository: Repo
     file.write_text("agents/mine.md\n")
     for _ in range(2):
         keep_gitignore(file.parent)
-        assert file.read_text() == "agents/mine.md\nremit.db*\ntoken\n"
+        assert file.read_text() == "agents/mine.md\n/remit.db*\n/token\n"
         file.write_text("agents/mine.md\n")
     exclude = (repository.folder / ".git" / "info" / "exclude").read_text()
     assert exclude.count("**/.remit/remit.db*\n**/.remit/token\n") == 1
@@ -126,7 +162,7 @@ def test_a_fresh_workspace_gets_its_file_beside_a_stash(repository: Repository) 
     repository.git("stash")
     assert repository.remit("init").code == 0
     file = repository.folder / ".remit" / ".gitignore"
-    assert file.read_text() == HEADER + "remit.db*\ntoken\n"
+    assert file.read_text() == HEADER + "/remit.db*\n/token\n"
 
 
 @pytest.mark.parametrize("words", [["task", "list"], ["task", "create", "Work"], ["doctor"], ["token", "show"]], ids=" ".join)
@@ -137,7 +173,7 @@ def test_every_command_makes_the_file_where_it_is_missing(words: list[str], tmp_
     file = tmp_path / ".remit" / ".gitignore"
     file.unlink()
     assert shell.remit(*words).code == 0
-    assert file.read_text() == HEADER + "remit.db*\ntoken\n"
+    assert file.read_text() == HEADER + "/remit.db*\n/token\n"
 
 
 async def test_the_library_makes_the_file(tmp_path: Path) -> None:
@@ -149,18 +185,23 @@ async def test_the_library_makes_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("", HEADER + "remit.db*\ntoken\n"),
-        ("agents/\n", "agents/\nremit.db*\ntoken\n"),
-        ("no end of line", "no end of line\nremit.db*\ntoken\n"),
-        ("token\r\n", "token\r\nremit.db*\n"),
+        ("", HEADER + "/remit.db*\n/token\n"),
+        ("agents/\n", "agents/\n/remit.db*\n/token\n"),
+        ("no end of line", "no end of line\n/remit.db*\n/token\n"),
+        ("token\r\n", "token\r\n/remit.db*\n"),
         ("/remit.db*\n/token\n", "/remit.db*\n/token\n"),
+        ("remit.db*\ntoken\n", "remit.db*\ntoken\n"),
+        ("mine\n" + OLD, "mine\n" + OLD),
+        (OLD, HEADER + "/remit.db*\n/token\n"),
+        (OLD + "mine\ntoken\n", HEADER + "/remit.db*\n/token\nmine\ntoken\n"),
+        (OLD + "!remit.db\n", HEADER + "/remit.db*\n/token\n!remit.db\n"),
         ("remit.db*\n!remit.db\ntoken\n", "remit.db*\n!remit.db\ntoken\n"),
-        ("!remit.db\n", "!remit.db\ntoken\n"),
+        ("!remit.db\n", "!remit.db\n/token\n"),
         ("!remit.db-wa*\n!token\n", "!remit.db-wa*\n!token\n"),
-        ("*\n!config.toml\n", "*\n!config.toml\nremit.db*\ntoken\n"),
-        ("  token\ntoken\t\n", "  token\ntoken\t\nremit.db*\ntoken\n"),
-        ("foo\x0ctoken\nremit.db*  \n", "foo\x0ctoken\nremit.db*  \ntoken\n"),
-        ("!*/\n!token/\n", "!*/\n!token/\nremit.db*\ntoken\n"),
+        ("*\n!config.toml\n", "*\n!config.toml\n/remit.db*\n/token\n"),
+        ("  token\ntoken\t\n", "  token\ntoken\t\n/remit.db*\n/token\n"),
+        ("foo\x0ctoken\nremit.db*  \n", "foo\x0ctoken\nremit.db*  \n/token\n"),
+        ("!*/\n!token/\n", "!*/\n!token/\n/remit.db*\n/token\n"),
     ],
 )
 def test_a_file_that_is_there_is_only_added_to(before: str, after: str, tmp_path: Path) -> None:

@@ -165,6 +165,21 @@ def test_a_task_that_is_canceled_elsewhere_is_logged(shell: Shell) -> None:
     assert (ended["outcome"], canceled["reason"]) == ("canceled", "user")
 
 
+def test_a_task_that_is_paused_during_a_run_and_resumed_is_logged(shell: Shell) -> None:
+    task = create(shell, ["sleep", 600], ["sleep", 600])
+    with logged(shell, "worker", "--log-format", "json") as log:
+        for count in (1, 2):
+            log.until(lambda text, count=count: text.count('"Run started"') == count)  # type: ignore[misc]
+            assert shell.remit("task", "pause", task).code == 0
+            log.until(lambda text, count=count: text.count('"Task paused"') == count)  # type: ignore[misc]
+            assert shell.remit("task", "resume", task).code == 0
+        log.until(lambda text: '"Task done"' in text)
+        again = ["Run ended", "Task paused", "Task resumed", "Run started"]
+        assert log.of(task) == ["Task started", "Run started", *again, *again, "Run ended", "Task done"]
+        paused = next(line for line in log.lines() if line["message"] == "Task paused")
+    assert paused["by"].startswith("user:")
+
+
 def test_a_lost_run_and_who_took_it_over_are_logged(shell: Shell) -> None:
     task = create(shell, ["sleep", 1.5], ["finish", "Done"])
     with logged(shell, "worker", name="first") as first:
@@ -292,6 +307,16 @@ def _sleeps(database: Path) -> bool:
     """Whether a script has begun to sleep: it writes nothing until the sleep ends."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         return connection.execute("SELECT 1 FROM call WHERE tool = 'sleep'").fetchone() is not None
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_process_that_is_stopped_while_it_starts_does_not_log_its_start_afterwards(shell: Shell, command: str) -> None:
+    shell.env["REMIT_RUNNER"] = "tests.surfaces.hasty:Hasty"
+    port = ["--port", "0"] if command == "serve" else []
+    with logged(shell, command, *port) as log:
+        log.process.wait(patient(20))
+        assert "started" not in log.text.partition("Stopping.")[2]
+        assert "Stopping." in log.text or command == "worker"
 
 
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:

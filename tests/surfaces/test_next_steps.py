@@ -184,3 +184,25 @@ def test_the_doctor_counts_the_runs_that_the_store_knows(place: Place) -> None:
 
     place.after(begin)
     assert [row["running"] for row in place.remit("doctor", "--json").json["workers"]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("create", "before", "hint"),
+    [
+        (["--draft", "--owner", "general"], [], "Start it with: remit task update 1 --status active"),
+        (["--owner", "general"], ["task", "pause", "1"], "Resume it with: remit task resume 1"),
+        ([], [], "Give it one with: remit task update 1 --owner AGENT"),
+    ],
+    ids=["draft", "paused", "ownerless"],
+)
+def test_a_task_that_cannot_run_now_names_the_command_that_helps(
+    create: list[str],
+    before: list[str],
+    hint: str,
+    place: Place,
+) -> None:
+    assert place.remit("task", "create", "Work", *create).code == 0
+    if before:
+        assert place.remit(*before).code == 0
+    said = place.remit("task", "run", "1")
+    assert (said.code, said.err.splitlines()[-1]) == (4, hint)

@@ -18,6 +18,7 @@ import pytest
 from remit import Remit
 from remit.adapters.mark import marks_folder
 from remit.adapters.postgres import store as postgres_store
+from remit.adapters.sqlite import store as sqlite_store
 from remit.bootstrap import open_store
 from remit.errors import RolledBack
 from tests.crash.process import environment
@@ -61,6 +62,16 @@ class Place:
         else:
             self._sql(f"DROP DATABASE {self.name} WITH (FORCE)")
             self._sql(f"CREATE DATABASE {self.name} TEMPLATE {self.name}_copy")
+
+    def put_another_store(self) -> None:
+        """Put another store in the place of this one."""
+        if self.server is None:
+            for suffix in ("", "-wal", "-shm"):
+                self.file.with_name(f"remit.db{suffix}").unlink()
+        else:
+            self._sql(f"DROP DATABASE {self.name} WITH (FORCE)")
+            self._sql(f"CREATE DATABASE {self.name}")
+        self.create("Other")
 
     @property
     def name(self) -> str:
@@ -120,6 +131,17 @@ def test_ids_and_positions_are_not_reused_after_several_rollbacks(place: Place) 
     assert int(place.create("Fifth")) > 4
     after = asyncio.run(newest_position(place))
     assert as_numbers(after) > as_numbers(seen)
+
+
+def test_another_spelling_of_the_url_does_not_open_a_database_that_went_back(tmp_path: Path, postgres: PostgresForTests) -> None:
+    place = Place(tmp_path, postgres)
+    place.create("First")
+    place.keep_copy()
+    place.create("Second")
+    place.go_back()
+    for spelled in (f"{place.url}/", f"{place.url}/.", f"{place.url}&port=5432"):
+        said = Shell(tmp_path, REMIT_DATABASE_URL=spelled).remit("task", "list")
+        assert (said.code, "went back in time" in said.err) == (4, True), spelled
 
 
 async def newest_position(place: Place) -> str:
@@ -212,12 +234,32 @@ def test_a_live_server_refuses_to_work_on_and_goes_on_once_it_is_accepted(place:
         status, answer = asked(server, "/api/tasks", title="Lost")
         assert (status, answer["error"]["code"]) == (409, "CONFLICT")
         until(lambda: asked(server, "/api/tasks")[0] == 409)
-        assert asked(server, "/readyz")[0] == 503
+        status, answer = asked(server, "/readyz")
+        assert (status, "--accept-rollback The" in answer["error"]["message"]) == (503, False), answer
+        examined = place.shell.remit("doctor")
+        assert "Start one with" not in examined.out + examined.err
         until(lambda: place.shell.remit("doctor", "--accept-rollback").code == 0)
         until(lambda: asked(server, "/readyz")[0] == 200)
         status, answer = asked(server, "/api/tasks", title="Fourth")
         assert (status in (200, 201), answer["task_id"]) == (True, "4")
     assert titles(place.shell) == ["Fourth", "First"]
+
+
+def test_a_live_server_says_that_another_store_took_the_place_of_its_own(place: Place) -> None:
+    place.create("First")
+    with served(place.shell) as server:
+        assert asked(server, "/api/tasks", title="Second")[0] in (200, 201)
+        place.put_another_store()
+        until(lambda: "Another store" in str(asked(server, "/api/tasks")[1]))
+        for body in ({}, {"title": "Lost"}):
+            status, answer = asked(server, "/api/tasks", **body)
+            assert (status, answer["error"]["code"]) == (409, "CONFLICT")
+            assert "Another store was put " in answer["error"]["message"]
+            assert "estart this process to use it" in answer["error"]["message"]
+            assert "--accept-rollback" not in answer["error"]["message"]
+        said = place.shell.remit("doctor", "--accept-rollback")
+        assert (said.code, "nothing to accept" in said.err, "restart it" in said.err) == (4, True, True)
+    assert titles(place.shell) == ["Other"]
 
 
 def test_a_worker_stops_claiming_and_says_so_once(place: Place) -> None:
@@ -343,6 +385,26 @@ def test_a_copy_beside_the_log_of_a_killed_process_is_refused(
     assert lone.shell.remit("doctor", "--verify").code == 0
 
 
+@pytest.mark.parametrize("overwrites", [False, True], ids=["replaced", "overwritten"])
+def test_a_live_server_goes_on_when_another_store_is_taken_away_again(overwrites: bool, lone: Place, tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    other = Place(tmp_path / "second", None)
+    other.create("Other")
+    kept = tmp_path / "kept.db"
+    with served(lone.shell, "--no-worker") as server:
+        assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
+        shutil.copyfile(lone.file, kept) if overwrites else lone.file.rename(kept)
+        shutil.copyfile(other.file, lone.file)
+        until(lambda: asked(server, "/api/tasks")[0] == 409)
+        message = asked(server, "/api/tasks")[1]["error"]["message"]
+        assert "Another store was put " in message
+        assert "Put the file back" in message
+        shutil.copyfile(kept, lone.file) if overwrites else kept.replace(lone.file)
+        until(lambda: asked(server, "/api/tasks")[0] == 200)
+    assert titles(lone.shell) == ["Third", "Second", "First"]
+    assert lone.shell.remit("doctor", "--verify").code == 0
+
+
 def marked(place: Place) -> int:
     """The highest task in the marks of a place."""
     found = [json.loads(path.read_text()) for path in marks_folder().rglob("*.json")]
@@ -427,6 +489,28 @@ def test_the_newer_file_can_be_put_back_under_a_live_server(lone: Place, tmp_pat
         assert asked(server, "/api/tasks", title="Fourth")[0] in (200, 201)
     assert titles(lone.shell) == ["Fourth", "Third", "Second", "First"]
     assert lone.shell.remit("doctor", "--verify").code == 0
+
+
+async def test_reads_say_the_truth_until_a_file_that_was_put_back_is_opened(lone: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with desk(lone.url) as at:
+        await at.create("Third")
+        lone.file.rename(lone.copy)
+        with pytest.raises(RolledBack):
+            await at.create("Lost")
+        monkeypatch.setattr(sqlite_store, "REOPEN_SECONDS", 1000)
+        lone.copy.rename(lone.file)
+        with pytest.raises(RolledBack, match="is being opened again") as refused:
+            await at.store.tail()
+        assert "closed database" not in str(refused.value)
+        with pytest.raises(RolledBack, match="is being opened again"):
+            await at.get("1")
+        monkeypatch.setattr(sqlite_store, "REOPEN_SECONDS", 0)
+        async with asyncio.timeout(patient(20)):
+            while True:
+                with suppress(RolledBack):
+                    await at.store.tail()
+                    break
+                await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("suffixes", [("-wal",), ("-shm",), ("-wal", "-shm")], ids=["log", "memory", "both"])

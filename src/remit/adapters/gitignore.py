@@ -1,24 +1,31 @@
 """The `.gitignore` of `.remit/`: keeps the database and the token out of the hands of git and of tools that are built on it."""
 
+import logging
 import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+log = logging.getLogger("remit.workspace")
+
 NAME = ".gitignore"
 PATTERNS: dict[str, tuple[str, ...]] = {
-    "remit.db*": ("remit.db", "remit.db-wal", "remit.db-shm", "remit.db-journal", "remit.db-wake"),
-    "token": ("token",),
+    "/remit.db*": ("remit.db", "remit.db-wal", "remit.db-shm", "remit.db-journal", "remit.db-wake"),
+    "/token": ("token",),
 }
-"""Each line that the file must have, and the names in `.remit/` that it is for."""
+"""Each line that the file must have, and the names in `.remit/` that it is for. Without the slash it would also hide guides and templates."""
 HEADER = """\
 # The database and the token of remit do not belong in git. Config, agents, guides and templates do.
 .gitignore
 """
 """How a file of our own begins. It ignores itself: `git stash -u` would take it away, and every command makes it again, so that
 `git stash pop` would find it in its way."""
-EXCLUDES = tuple(f"**/.remit/{line}" for line in PATTERNS)
+OWN = HEADER + "".join(f"{line}\n" for line in PATTERNS)
+"""How a file of our own begins in whole."""
+OLD_OWN = OWN.replace("\n/", "\n")
+"""How it began in earlier versions."""
+EXCLUDES = tuple(f"**/.remit{line}" for line in PATTERNS)
 """The same lines for `info/exclude` of a repository."""
 _MOST_BYTES = 1_000_000
 
@@ -29,11 +36,18 @@ def keep_gitignore(folder: Path) -> None:
     A folder that cannot be written, or is a link, is left alone. Lines that are added to a file of
     the user are also written to `info/exclude` of the repository. If a stash takes them away, they
     are not added again while there is a stash: `git stash pop` would refuse to change the file.
+    Where git does not read the file, because it is a link or a folder, only the repository excludes.
     """
     with suppress(OSError):
         if folder.is_symlink():
             return
+        if unread := _what_git_does_not_read(folder / NAME):
+            _exclude_instead(folder, unread)
+            return
         content = _read(folder / NAME)
+        if content.startswith(OLD_OWN.encode()):
+            _anchor_lines(folder / NAME)
+            content = _read(folder / NAME)
         if not _missing(content):
             return
         repository = _repository(folder)
@@ -43,6 +57,46 @@ def keep_gitignore(folder: Path) -> None:
             with suppress(OSError):  # a repository that cannot be written
                 _exclude(repository)
         _append(folder / NAME, _added_lines)
+
+
+def _what_git_does_not_read(path: Path) -> str:
+    """What stands in the place of the file and is not read by git; empty if it is a file or missing."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return ""
+    if stat.S_ISLNK(mode):
+        return "symbolic link"
+    return "folder" if stat.S_ISDIR(mode) else ""
+
+
+def _exclude_instead(folder: Path, unread: str) -> None:
+    """Have the repository ignore the database and the token, and warn when that changes something."""
+    repository = _repository(folder)
+    if repository is None or not _missing_excludes(_read(repository / "info" / "exclude")):
+        return
+    problem = f"{folder / NAME} is a {unread}, which git does not read."
+    try:
+        _exclude(repository)
+    except OSError:
+        log.warning("%s Replace it with a file: git can see the database and the token of remit.", problem)
+    else:
+        log.warning("%s The database and the token of remit are excluded in %s instead.", problem, repository / "info" / "exclude")
+
+
+def _anchor_lines(path: Path) -> None:
+    """Replace the lines of an earlier version at the start of a file of our own; lines of people stay."""
+    import fcntl
+
+    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        content = _content(handle)
+        if content.startswith(OLD_OWN.encode()):
+            # The new content is longer, so that all of the old one is overwritten.
+            os.pwrite(handle, OWN.encode() + content.removeprefix(OLD_OWN.encode()), 0)
+    finally:
+        os.close(handle)
 
 
 def _repository(folder: Path) -> Path | None:
@@ -129,7 +183,7 @@ def _missing(content: bytes) -> list[str]:
     there = {line.removeprefix("/") for line in lines}
     # A negation that ends in a slash is about folders alone, and a run-time folder is not worth showing the database for.
     negated = [line.removeprefix("!").removeprefix("/") for line in lines if line.startswith("!") and not line.endswith("/")]
-    return [line for line, names in PATTERNS.items() if line not in there and not _concerns(negated, names)]
+    return [line for line, names in PATTERNS.items() if line.removeprefix("/") not in there and not _concerns(negated, names)]
 
 
 def _concerns(patterns: list[str], names: tuple[str, ...]) -> bool:

@@ -791,8 +791,8 @@ async def _fail(activation: Activation, error: str, *, cause: FailCause | None =
 
 def _without_model(task: Task, needs: str) -> str:
     """Why the offline model does not take a task, and what to do."""
-    why = "This task asks for the offline model" if task.model == OFFLINE else "No model is configured"
-    return f"{why}: it needs {needs}, and the offline model only searches and reads. {HOW_TO_SET_A_MODEL}"
+    why = "This task asks for the offline model, and it needs" if task.model == OFFLINE else "No model is configured, and this task needs"
+    return f"{why} {needs}. The offline model only searches and reads. {HOW_TO_SET_A_MODEL}"
 
 
 async def _reject(activation: Activation, why: str) -> None:

@@ -40,6 +40,8 @@ class TaskLog:
         self._logged: dict[str, int] = {}
         self._begun: dict[str, _Begun] = {}
         self._lost: set[str] = set()
+        self._missed: dict[str, range] = {}
+        """The versions that others wrote while a run was under way here, from the first to the last of them."""
 
     def write(self, entries: Sequence[ev.Entry], tasks: Mapping[str, Task]) -> None:
         """Log what one commit of this worker has added to tasks."""
@@ -70,7 +72,22 @@ class TaskLog:
             news = [] if number < unseen or _by_worker(entry) else _lines(entry)
             self._log(task, [*self._run_lines(entry, task), *news])
 
+    async def log_missed(self, task: Task) -> None:
+        """Log what people did to a task during its last run here, such as the pause that ended it."""
+        missed = self._missed.pop(task.id, None)
+        if missed is None:
+            return
+        asked = {"stream": task.id, "after": missed.start - 1, "limit": min(len(missed), LOOK_BACK)}
+        for row in await self._store.select("events", asked):
+            entry = opened(ev.Stored(*row[: len(ev.Stored._fields)]))
+            if not _by_worker(entry):
+                self._log(task, _lines(entry))
+
     def _write(self, entry: ev.Entry, task: Task) -> None:
+        known = self._logged.get(task.id)
+        if known is not None and task.id in self._begun and entry.version > known + 1:
+            first = self._missed[task.id].start if task.id in self._missed else known + 1
+            self._missed[task.id] = range(first, entry.version)
         self._remember(entry, task)
         self._log(task, [*self._run_lines(entry, task), *_lines(entry)])
 

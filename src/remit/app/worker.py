@@ -123,10 +123,18 @@ class Worker:
             if task.counts.runs:
                 await self._task_log.catch_up(task)
 
+    async def _log_missed(self, held: Held) -> None:
+        """Log what others did to a task while its run was under way."""
+        known = held.seen.get(held.task_id)
+        if self._task_log is not None and known is not None:
+            with suppress(RemitError):  # a line is not worth a run
+                await self._task_log.log_missed(known.task)
+
     async def _handle(self, key: str, at: str | None, held: Held) -> None:
         if held.task_id:
             await self._log_others(key, held)
-            return await self._activate(held)
+            await self._activate(held)
+            return await self._log_missed(held)
         if key == TICK:
             return await self._scheduler.tick(held.lease, at, self.stopping)
         if key == NEXT_TICK:

@@ -31,6 +31,7 @@ from remit.ports import Store
 
 Result = dict[str, Any]
 SLOTS = 5
+NOTHING_TO_ACCEPT = "If a running process says that another store was put in the place of its own, restart it."
 BOARD, HISTORY = "tasks.json", "history.jsonl"
 
 
@@ -98,7 +99,7 @@ def _rollback(store: Store, on_rollback: OnRollback) -> Result | None:
     found: RolledBack | None = getattr(store, "rollback", None)  # a store in memory has no past
     if found is None:
         if on_rollback == "accept":
-            raise Conflict("The store did not go back in time: there is nothing to accept.")
+            raise Conflict("The store did not go back in time: there is nothing to accept.", hint=NOTHING_TO_ACCEPT)
         return None
     return {"message": found.message, "accepted": on_rollback == "accept", "hint": found.hint}
 

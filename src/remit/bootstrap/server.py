@@ -139,10 +139,14 @@ async def _serve(settings: Settings, host: str, listener: socket.socket, worker:
         hosts = allowed_hosts(host, port) | _further(settings)
         app = Guard(_both(_rest(core, caller, stop.begun), mcp), token=config.token(settings), hosts=hosts, stopping=stop.begun)
         async with mcp.run():
-            address = f"http://{_shown(host)}:{port}"
-            log.info("Server started: REST at %s/api, MCP at %s/mcp. Ctrl-C to finish and exit, twice to quit now.", address, address)
-            log.info("Print the token with: remit token show")
+            if not stop.begun.is_set():
+                _log_start(f"http://{_shown(host)}:{port}")
             await _Server(app, stop.begun).serve(sockets=[listener])
+
+
+def _log_start(address: str) -> None:
+    log.info("Server started: REST at %s/api, MCP at %s/mcp. Ctrl-C to finish and exit, twice to quit now.", address, address)
+    log.info("Print the token with: remit token show")
 
 
 @asynccontextmanager

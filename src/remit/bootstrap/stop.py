@@ -73,14 +73,14 @@ class Stop:
         self._loop.call_soon_threadsafe(self._begin_by_signal)
 
     def _begin_by_signal(self) -> None:
-        log.info("Stopping%s. Ctrl-C again to quit now.", self._handed_over())
+        log.info("Stopping%s. Ctrl-C again to quit now.", self._under_way())
         self.begin()
 
-    def _handed_over(self) -> str:
+    def _under_way(self) -> str:
         runs = 0 if self._deadline is None else self._deadline.running()
         if not runs:
             return ""
-        return ": 1 run is handed over" if runs == 1 else f": {runs} runs are handed over"
+        return ": handing over 1 run" if runs == 1 else f": handing over {runs} runs"
 
     def _count(self) -> None:
         if self._deadline is not None:

@@ -93,15 +93,16 @@ def must_come_to_something(task: Task, offered: frozenset[str], known: Sequence[
 
 
 def needs_writing(task: Task, granted: frozenset[str]) -> str:
-    """What a task was given in order to write: tools that its call names, and required files. Empty if it only reads.
+    """What a task was given in order to write: tools that its call names, and required outputs. Empty if it only reads.
 
     Writing tools that its agent has by default do not count.
     """
     grant = task.tools
     named = grant.named if grant.named is not None else grant.allow or ()
     tools = [tool for tool in WRITING if tool in named and tool in granted]
-    files = [f"the file {output.name}" for output in task.outputs if output.required and output.kind == "file"]
-    return ", ".join([*tools, *files])
+    required = [output for output in task.outputs if output.required]
+    outputs = [f"the {'file' if output.kind == 'file' else 'output'} {output.name}" for output in required]
+    return ", ".join([*tools, *outputs])
 
 
 def max_depth(limits: Limits) -> int:

@@ -322,7 +322,7 @@ class _Ready:
                 found = await fleet(self._core)
         except Exception as error:
             late = isinstance(error, TimeoutError)
-            why = f"not within {READY_SECONDS:g} seconds." if late else str(error)
+            why = f"not within {READY_SECONDS:g} seconds." if late else f"{str(error).rstrip('.')}."
             if not late and not isinstance(error, Unavailable):
                 log.warning("The store does not answer", exc_info=True)
             told = f": {why}" if late or isinstance(error, RemitError) else "."

@@ -42,6 +42,11 @@ _QUOTA = re.compile(
     r"|exceeded your current quota|billing",
     re.IGNORECASE,
 )
+_WRONG_KEY = re.compile(
+    r"(?:invalid|incorrect|wrong)[\s_]api[\s_-]?key|api[\s_-]?key[\s_](?:is[\s_])?(?:not[\s_]valid|invalid|incorrect)",
+    re.IGNORECASE,
+)
+"""How endpoints say, with status 400, that they do not accept the key."""
 _SLOTS = re.compile(
     r"\b(?:no|all|available|idle|busy|free) slots?\b|slots? (?:is|are|unavailable)"
     r"|too many (?:concurrent|parallel)|parallel (?:requests|sequences)|concurrency",
@@ -147,6 +152,8 @@ def failure_kind(status: int, said: str) -> FailureKind:
         return "context_overflow"
     if status in (401, 403):
         return "authentication" if status == 401 else "forbidden"
+    if status == 400 and _WRONG_KEY.search(said):
+        return "authentication"
     if status == 402 or (status in (400, 429) and _QUOTA.search(said)):
         return "quota"
     if status == 429:

@@ -1,9 +1,10 @@
 """Whether a database on a server goes on from what was seen of it before."""
 
 import asyncio
+import os
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
@@ -11,6 +12,7 @@ from remit.adapters.mark import Mark, Marks, OnRollback, rolled_back, say_if_new
 from remit.adapters.postgres import sql
 from remit.errors import Conflict, RolledBack
 
+DEFAULT_PORT = "5432"
 MOST_SKIPPED = 2_000_000
 """How many transaction numbers are used up at most; a server that is further behind needs a new database."""
 
@@ -118,10 +120,23 @@ async def holds(connection: Any, mark: Mark) -> bool:
 
 
 def place_of(url: str) -> str:
-    """The database that a URL names, without user, password and options that may be secret."""
+    """The database that a URL names, in one spelling, without user, password and options that may be secret."""
     parts = urlsplit(url)
-    hosts = parts.netloc.rpartition("@")[2] or ",".join(parse_qs(parts.query).get("host", []))
-    return f"postgresql://{hosts}{parts.path}"
+    query = parse_qs(parts.query)
+    hosts = unquote(parts.netloc.rpartition("@")[2]) or ",".join(query.get("host", []))
+    ports = ",".join(query.get("port", []))
+    found = ",".join(_host(host) for host in hosts.split(","))
+    if ports and ports != DEFAULT_PORT:
+        found = f"{found}:{ports}"
+    name = parts.path.strip("/") or "".join(query.get("dbname", query.get("database", []))[:1])
+    return f"postgresql://{found}/{name}"
+
+
+def _host(text: str) -> str:
+    """One spelling for a host with its port, or for the folder of a socket."""
+    if text.startswith("/"):
+        return os.path.realpath(text)
+    return text.lower().removesuffix(f":{DEFAULT_PORT}")
 
 
 async def _accept(connection: Any, mark: Mark) -> None:

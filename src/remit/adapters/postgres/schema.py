@@ -177,9 +177,9 @@ MIGRATIONS: tuple[Migration, ...] = (FIRST, ENGINE, RESULTS, PLACES, IDENTITY, S
 
 async def migrate(connection: Any, migrations: tuple[Migration, ...] = MIGRATIONS, wait: OpeningWait | None = None) -> None:
     """Bring the database to the newest schema; safe when several processes start at once."""
-    found = await _version(connection)
+    wait = wait or OpeningWait("of this connection")
+    found = await wait.answer(_version(connection))
     if found < len(migrations):
-        wait = wait or OpeningWait("of this connection")
         while (upgraded := await _upgrade(connection, migrations)) is None:  # noqa: ASYNC110 - another process cannot set an event here
             await asyncio.sleep(wait.again())
         found = upgraded

@@ -116,6 +116,7 @@ async def open_postgres(
     history = History(place_of(url), on_rollback)
     async with AsyncExitStack() as stack:
         try:
+            # An opening has its own limit for an answer, which is not longer.
             options: dict[str, Any] = {"server_settings": SETTINGS, "timeout": SILENCE_SECONDS}
             pool = await asyncpg.create_pool(url, min_size=0, max_size=POOL, reset=_keep_session, init=history.check_new, **options)
             stack.push_async_callback(_close, pool)
@@ -134,20 +135,34 @@ async def open_postgres(
 
 
 async def _prepared(pool: Any, history: History, *, to_write: bool) -> datetime:
-    """Bring the database to the newest schema; waits while the server starts, is full, or is upgraded by another process."""
+    """Bring the database to the newest schema; waits while the server is silent, starts or is full, or is upgraded by another process."""
     wait = OpeningWait(history.marks.place)
     while True:
         try:
-            async with pool.acquire() as connection:
+            async with _first_connection(pool, wait) as connection:
                 await migrate(connection, wait=wait)
-                await must_follow_own_clock(connection)
-                await history.begin(connection)
+                await wait.answer(must_follow_own_clock(connection))
+                await wait.answer(history.begin(connection))
                 if to_write:
-                    await _try_to_write(connection)
-                return await _zero(connection)
+                    await wait.answer(_try_to_write(connection))
+                return await wait.answer(_zero(connection))
         except HELD_UP:
-            pause = wait.again()
-        await asyncio.sleep(pause)
+            await asyncio.sleep(wait.again())
+        except TimeoutError:
+            wait.must_go_on()
+
+
+@asynccontextmanager
+async def _first_connection(pool: Any, wait: OpeningWait) -> AsyncGenerator[Any, None]:
+    """A connection for the block; it is dropped if its server does not answer, which the driver would wait for."""
+    connection = await wait.answer(pool.acquire())
+    try:
+        yield connection
+    except (asyncio.CancelledError, TimeoutError):
+        connection.terminate()
+        raise
+    finally:
+        await pool.release(connection)
 
 
 async def _try_to_write(connection: Any) -> None:

@@ -84,7 +84,7 @@ def is_busy(error: Exception) -> bool:
 
 def translated(error: Exception, path: Path | str) -> RemitError:
     """An error of the driver in remit's own terms."""
-    text, name = str(error), getattr(error, "sqlite_errorname", "") or ""
+    text, name = str(error).rstrip("."), getattr(error, "sqlite_errorname", "") or ""
     if is_busy(error):
         return Busy(f"{path} has been locked by another process for {BUSY_SECONDS:.0f} seconds.", hint="Try again.")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):

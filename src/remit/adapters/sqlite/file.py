@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from remit.adapters.mark import is_older
+from remit.adapters.sqlite.driver import sqlite3
 from remit.errors import RolledBack
 
 DECIDE = "Put the file back, or accept what is there now with: remit doctor --accept-rollback. Running processes then go on."
 RESTART = "Put the file back, and running processes go on; or restart them to begin with a new store."
+USE_OTHER = "Put the file back, and running processes go on; or restart this process to use it."
 
 
 GENERATION_OFFSET, GENERATION_BYTES = 68, 4
@@ -49,6 +51,8 @@ class DatabaseFile:
             known.users += 1
             self.identity = identity(status)
             self._shared[self.identity] = self._here = known
+        self.store_id = ""
+        """The store that is in this file, once it is known."""
         self._beside: dict[Path, str] = {}
         """The log and the shared memory that SQLite uses, once it has opened them."""
         self._must_not_be_older()
@@ -72,11 +76,11 @@ class DatabaseFile:
         except FileNotFoundError:
             raise deleted(self.path) from None
         if identity(status) != self.identity:
-            raise RolledBack(f"The database file {self.path} was replaced while it was in use; nothing more is written.", hint=DECIDE)
+            raise self._changed(f"The database file {self.path} was replaced while it was in use")
         self._must_not_be_older()
         for path, known in self._beside.items():
             if _identity_at(path) != known:
-                raise RolledBack(f"{path} was deleted or replaced while it was in use; nothing more is written.", hint=DECIDE)
+                raise self._changed(f"{path} was deleted or replaced while it was in use")
 
     def keep_beside(self) -> None:
         """Check from now on that the log and the shared memory of SQLite stay where they are; a connection must be open."""
@@ -97,9 +101,20 @@ class DatabaseFile:
         highest = self._here.highest_generation  # read before the file, since other threads check too
         generation = self.generation
         if is_older(generation, highest):
-            message = f"An older copy was written into the database file {self.path} while it was in use; nothing more is written."
-            raise RolledBack(message, hint=DECIDE)
+            raise self._changed(f"An older copy was written into the database file {self.path} while it was in use")
         self._here.highest_generation = generation
+
+    @property
+    def leads_to_another_store(self) -> bool:
+        """True if the file at the path holds another store than the one that was opened."""
+        found = store_id_at(self.path)
+        return bool(self.store_id and found) and found != self.store_id
+
+    def _changed(self, change: str) -> RolledBack:
+        """Return the error for a file that changed while it was in use."""
+        if self.leads_to_another_store:
+            return another_store(self.path)
+        return RolledBack(f"{change}; nothing more is written.", hint=DECIDE)
 
     def close(self) -> None:
         """Let go of the file, once SQLite has."""
@@ -108,6 +123,29 @@ class DatabaseFile:
             if not self._here.users:
                 del self._shared[self.identity]
                 os.close(self._here.handle)
+
+
+def another_store(path: Path) -> RolledBack:
+    """Return the error for a database file in which another store was put."""
+    message = f"Another store was put into the database file {path} while it was in use; nothing more is written."
+    return RolledBack(message, hint=USE_OTHER)
+
+
+def store_id_at(path: Path) -> str:
+    """Return the id of the store in a file; empty if there is none that can be read.
+
+    Only the file itself is read: a log beside it can belong to another store. The id of a store is
+    written into its file when the store is created.
+    """
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+        connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+        try:
+            return str(connection.execute("SELECT id FROM store").fetchone()[0])
+        finally:
+            connection.close()
+    except (sqlite3.Error, TypeError):
+        return ""
 
 
 def boot_id() -> str:

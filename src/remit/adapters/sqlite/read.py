@@ -10,7 +10,7 @@ from remit.adapters.sqlite.driver import BUSY_SECONDS, connect, sqlite3, transla
 from remit.adapters.sqlite.file import DatabaseFile
 from remit.adapters.sqlite.history import foreign_log, found_rollback, marks_of
 from remit.adapters.sqlite.schema import must_be_current
-from remit.errors import NotFound, RolledBack
+from remit.errors import NotFound, RemitError, RolledBack
 
 T = TypeVar("T")
 
@@ -23,6 +23,8 @@ class SqliteReader:
 
     def __init__(self, path: Path | str, file: DatabaseFile | None = None, lost: Callable[[], object] = bool) -> None:
         self.path, self._file, self._lost = Path(path), file, lost
+        self._is_replaced = False
+        """True once the file was let go because another one took its place."""
         if not self.path.exists():
             raise NotFound(f"There is no database {self.path}.", hint="Create a task first.")
         if file is None:
@@ -52,20 +54,36 @@ class SqliteReader:
         try:
             return question(self._connection)
         except sqlite3.Error as error:
-            raise translated(error, self.path) from error
+            raise self._translated(error) from error
 
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close()
+
+    def let_go(self) -> None:
+        """Close a file that was replaced."""
+        self._is_replaced = True
+        self.close()
 
     def _check(self) -> None:
         """Refuse to read from a file that was replaced."""
         if self._file is not None:
             try:
                 self._file.check()
+                if self._is_replaced:
+                    raise self._reopening()
             except RolledBack:
                 self._lost()
                 raise
+
+    def _reopening(self) -> RolledBack:
+        """Return the error for reads between the return of the file and its opening."""
+        message = f"The database file {self.path} was replaced while it was in use and is being opened again."
+        return RolledBack(message, hint="Try again in a second.")
+
+    def _translated(self, error: Exception) -> RemitError:
+        """Return an error of the driver; another thread may have let go of the file in the middle of a read."""
+        return self._reopening() if self._is_replaced else translated(error, self.path)
 
     def _must_not_have_gone_back(self) -> None:
         try:
@@ -80,7 +98,7 @@ class SqliteReader:
         try:
             rows: list[tuple[Any, ...]] = self._connection.execute(statement, params).fetchall()
         except sqlite3.Error as error:
-            raise translated(error, self.path) from error
+            raise self._translated(error) from error
         return rows
 
 

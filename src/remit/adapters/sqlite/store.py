@@ -19,7 +19,7 @@ from remit.adapters.sqlite.batch import Batch
 from remit.adapters.sqlite.bell import Bell, Listener
 from remit.adapters.sqlite.clock import Clock
 from remit.adapters.sqlite.driver import connect, is_busy, patiently, sqlite3, translated
-from remit.adapters.sqlite.file import RESTART, DatabaseFile, boot_id, deleted, log_identity
+from remit.adapters.sqlite.file import DatabaseFile, another_store, boot_id, deleted, log_identity
 from remit.adapters.sqlite.history import State, foreign_log, found_rollback, holds, marks_of, read_state, set_log_aside
 from remit.adapters.sqlite.read import SqliteReader
 from remit.adapters.sqlite.schema import migrate
@@ -139,6 +139,7 @@ class SqliteEventStore:
             stack.callback(writer.close)
             self._judge(writer, foreign)
             reader = SqliteReader(self.path, file, self._poke)
+            file.store_id = writer.known.store_id
             file.keep_beside()
             stack.pop_all()
         return file, writer, reader
@@ -198,6 +199,8 @@ class SqliteEventStore:
         if self._lost is None or time.monotonic() - self._reopened_at < REOPEN_SECONDS:
             return
         self._reopened_at = time.monotonic()
+        if self._file.leads_to_another_store:  # SQLite would mix it with the log of ours
+            return
         known = self._writer.known
         with suppress(RemitError, OSError):
             file, writer, reader = self._opened()
@@ -213,7 +216,7 @@ class SqliteEventStore:
     def _let_go(self) -> None:
         # The reader is still open and cannot write: so nobody checkpoints into a file that is gone, or deletes the log of another.
         self._writer.close()
-        self._reader.close()
+        self._reader.let_go()
 
     def can_write_now(self) -> bool:
         """True if no other process holds the lock for writes; for an opening, before anything is written."""
@@ -582,7 +585,7 @@ class Writer:
         """The state at the start of a transaction; RolledBack if it lacks what this process has seen."""
         state = read_state(self._connection)
         if state.mark.store_id != self.known.store_id:
-            raise RolledBack(f"Another store was put into the database file {self._path} while it was in use.", hint=RESTART)
+            raise another_store(self._path)
         if state.mark != self.known and went_back(state.mark, self.known, holds=holds(self._connection, self.known)):
             raise rolled_back(str(self._path), state.mark, self.known)
         return state

@@ -81,13 +81,29 @@ def run(session: Session, fields: dict[str, Any]) -> Result:
 def run_task(session: Session, fields: dict[str, Any]) -> Result:
     """Run a task now and wait until it rests; works on it here if no worker does."""
     everything = bool(fields.pop("all", False))
-    task_id: str = session.call("get_task", **fields)["id"]
-    with _waiting(session, known=task_id) as progress, closing(session.host.attend(task_id, progress.stop, everything=everything)) as items:
-        for item in items:
-            progress.take(item)
-            if item.get("task_id") == task_id:
-                task_id = item.get("superseded_by") or task_id
+    task = session.call("get_task", **fields)
+    task_id: str = task["id"]
+    try:
+        with _waiting(session, known=task_id) as progress, closing(session.host.attend(task_id, progress.stop, everything=everything)) as items:
+            for item in items:
+                progress.take(item)
+                if item.get("task_id") == task_id:
+                    task_id = item.get("superseded_by") or task_id
+    except Conflict as refused:
+        refused.hint = _how_to_run(task) or refused.hint
+        raise
     return {"success": True, "task": session.call("get_task", task_id=task_id)}
+
+
+def _how_to_run(task: Result) -> str:
+    """The command that lets a task run which cannot run as it is; empty if there is none."""
+    if task["state"] == "draft":
+        return f"Start it with: remit task update {task['id']} --status active"
+    if task["state"] == "paused":
+        return f"Resume it with: remit task resume {task['id']}"
+    if task["owner"] is None and task["state"] == "pending":
+        return f"Give it one with: remit task update {task['id']} --owner AGENT"
+    return ""
 
 
 def result(session: Session, fields: dict[str, Any]) -> Result:

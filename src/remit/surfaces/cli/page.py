@@ -329,7 +329,7 @@ def doctor(answer: Result, screen: Screen) -> None:
     counts = ", ".join(f"{count} {state}" for state, count in store["tasks"].items() if count)
     _rollback(answer.get("rollback"), screen)
     _facts("Store", {name: _value(value) for name, value in store.items()} | {"tasks": counts or "none"}, screen)
-    _workers(answer["workers"], screen)
+    _workers(answer["workers"], screen, may_hold_back=bool(answer.get("rollback")))
     _left_behind(answer, screen)
     if answer.get("verified"):
         _verified(answer["verified"], screen, is_back=_is_back(answer))
@@ -356,7 +356,7 @@ def _rollback(found: dict[str, Any] | None, screen: Screen) -> None:
     screen.note(told)
 
 
-def _workers(rows: list[dict[str, Any]], screen: Screen) -> None:
+def _workers(rows: list[dict[str, Any]], screen: Screen, *, may_hold_back: bool) -> None:
     shown: list[list[Part]] = [
         [
             row["worker"],
@@ -384,6 +384,8 @@ def _workers(rows: list[dict[str, Any]], screen: Screen) -> None:
     for row in rows:
         for model in row["models"]:
             screen.put(Ink("model trouble ", "yellow"), text=f"{row['worker']} {_model_trouble(model)}")
+    if may_hold_back:  # running workers are silent while their store is behind what they have seen
+        return
     alive = [row for row in rows if row["alive"]]
     if not alive:
         screen.note("No worker is running. Start one with: remit serve, or remit worker")
