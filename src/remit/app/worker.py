@@ -172,6 +172,8 @@ class Worker:
 
     async def _activate(self, held: Held) -> None:
         """Start a run of a task and let the runner have it; whatever happens, the run ends."""
+        if self.stopping.is_set():  # claimed just before the worker was told to stop
+            return await self._store.give_back(held.lease, 0.0)
         task_id = held.task_id
         task = await self._started(held)
         if task is None:

@@ -11,7 +11,7 @@ from remit.errors import RemitError
 from remit.surfaces.cli import progress
 from remit.surfaces.display import display_line
 
-_BLINK_SECONDS, _JOIN_SECONDS = 0.1, 1.0
+_BLINK_SECONDS, _JOIN_SECONDS, _LOOK_SECONDS = 0.1, 1.0, 3.0
 
 
 class Reminder:
@@ -28,6 +28,8 @@ class Reminder:
         self._over = Event()
         self._speaking = Thread(target=self._speak, daemon=True)
         self._looking: Thread | None = None
+        self._looked_for = 0.0
+        """When the silence began in which the last look was started."""
 
     def __enter__(self) -> Self:
         self._speaking.start()
@@ -36,11 +38,12 @@ class Reminder:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._speaking.join(_JOIN_SECONDS)
+        if self._looking is not None:  # Python complains about an event loop that a thread leaves open at the end
+            self._looking.join(_LOOK_SECONDS)
 
     def hear(self) -> None:
         """Something is about to be printed."""
         self._heard_at = self._said_at = time.monotonic()
-        self._looking = None
 
     def _speak(self) -> None:
         while not self._over.wait(min(_BLINK_SECONDS, progress.REPEAT_SECONDS / 4)):
@@ -51,8 +54,10 @@ class Reminder:
                 self._say()
 
     def _look_aside(self) -> None:
-        """Look once in each silence."""
-        if self._look is not None and self._looking is None:
+        """Look once before each line; a look that is still under way is enough."""
+        is_looking = self._looking is not None and self._looking.is_alive()
+        if self._look is not None and not is_looking and self._looked_for != self._said_at:
+            self._looked_for = self._said_at
             self._looking = Thread(target=self._learn, args=(self._look,), daemon=True)
             self._looking.start()
 
@@ -64,5 +69,3 @@ class Reminder:
         self._said_at = time.monotonic()
         self._err.write(f"{display_line(f'{self._line} · {self._said_at - self._heard_at:.0f} s without news')}\n")
         self._err.flush()
-        if self._looking is not None and not self._looking.is_alive():
-            self._looking = None
