@@ -8,6 +8,8 @@ from remit.domain.media import Media
 from remit.domain.message import DELIMITER, Message, Part, Request, TextPart, Thinking, ToolResult, user
 from remit.domain.model import ModelFailed
 
+Known = frozenset[str]
+"""What a request is built with: all that its endpoint was known not to take at that time."""
 Words = Mapping[str, tuple[str, ...]]
 
 STRICT_TURNS = "a user message after tool results or after another user message"

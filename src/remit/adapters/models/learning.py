@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from remit.adapters.models.dialect import (
     STRICT_TURNS,
+    Known,
     Words,
     forgetful,
     learned,
@@ -49,15 +50,16 @@ class LearningGateway(ABC):
         seconds: float | None,
     ) -> Response:
         while True:
+            known = self._known(request.model)
+            request = readable(request, self._unreadable)
             try:
-                request = readable(request, self._unreadable)
-                return await self._send(request, on_part, seconds)
+                return await self._send(request, known, on_part, seconds)
             except ModelFailed as failed:
                 if refuses_thoughts(failed, request):
                     request = forgetful(request)
                 elif found := unreadable(failed, request):
                     self._forget_media(found)
-                elif not self._learn(request, failed):
+                elif not self._learn(request, known, failed):
                     self._explain(failed)
                     raise
                 if pause is not None:
@@ -69,17 +71,23 @@ class LearningGateway(ABC):
             self._unreadable.clear()
         self._unreadable.update(media)
 
-    def _known(self, model: str) -> frozenset[str]:
+    def _known(self, model: str) -> Known:
         """What a model here does not take, as far as that is set or was found."""
         return frozenset(self.endpoint.refused(model) | self._set)
 
-    def _learn(self, request: Request, failed: ModelFailed) -> bool:
-        """True if a refusal told something new about what this endpoint does not take."""
+    def _learn(self, request: Request, known: Known, failed: ModelFailed) -> bool:
+        """True if a refused request can be sent again in another form.
+
+        `known` is what the request was built with. If other requests have learned something
+        since then, this refusal teaches nothing: it may be about the same thing.
+        """
         if not isinstance(failed, Refusal):
             return False
-        known = self._known(request.model)
-        sent = [name for name in self._sent(request) if name in self.OPTIONAL]
+        sent = [name for name in self._sent(request, known) if name in self.OPTIONAL]
         found = learned(failed, request, sent, known, self.WORDS) - known
+        if self._known(request.model) != known:
+            is_rejected = failed.kind == "rejected_request" and not failed.started
+            return bool(found) or is_rejected
         if found:
             self.endpoint.refused(request.model).update(found)
             log.info("%s does not take %s; it is not sent again", self, ", ".join(sorted(found)))
@@ -95,13 +103,14 @@ class LearningGateway(ABC):
             failed.text = f"{failed.text}. {calls} {were} under way there. {CROWD_ADVICE}"
 
     @abstractmethod
-    def _sent(self, request: Request) -> Iterable[str]:
+    def _sent(self, request: Request, known: Known) -> Iterable[str]:
         """The names of the parameters that go with a request, without what was refused."""
 
     @abstractmethod
     async def _send(
         self,
         request: Request,
+        known: Known,
         on_part: OnPart | None,
         seconds: float | None,
     ) -> Response:

@@ -19,7 +19,7 @@ from remit.adapters.models.answer import (
     tokens,
     tool_calls,
 )
-from remit.adapters.models.dialect import BARE_SCHEMAS, arranged
+from remit.adapters.models.dialect import BARE_SCHEMAS, Known, arranged
 from remit.adapters.models.direct import DirectGateway, Options
 from remit.adapters.models.http import Body, Http
 from remit.adapters.models.offer import acceptable, bare, call_id, plain, tool_name
@@ -93,25 +93,31 @@ class ResponsesGateway(DirectGateway):
             Static(partial(_tools, bare)),
         )
 
-    async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
-        body = Body(self._body(request))
+    async def _send(
+        self,
+        request: Request,
+        known: Known,
+        on_part: OnPart | None,
+        seconds: float | None,
+    ) -> Response:
+        body = Body(self._body(request, known))
         answer = _Answer(self._http, self._limits, on_part)
         await self._http.post(body, answer, seconds)
         return answer.response(request, body.length, self._price)
 
-    def _body(self, request: Request) -> bytes:
+    def _body(self, request: Request, known: Known) -> bytes:
         tools = ""
         if request.tools:
-            encode = self._bare_tools if BARE_SCHEMAS in self._known(request.model) else self._tools
+            encode = self._bare_tools if BARE_SCHEMAS in known else self._tools
             tools = f',"tools":[{encode(request.tools)}]'
-        said, messages = arranged(request, self._known(request.model))
+        said, messages = arranged(request, known)
         system = f',"instructions":{quote(said)}' if said else ""
-        head = f'{{"model":{quote(request.model)}{self._encoded(request)}'
+        head = f'{{"model":{quote(request.model)}{self._encoded(request, known)}'
         given = ",".join(item for message in messages for item in _items(message))
         return f'{head}{tools}{system},"input":[{given}]}}'.encode("utf-8", "replace")
 
-    def _parameters(self, request: Request) -> dict[str, str]:
-        settings, known = request.settings, self._known(request.model)
+    def _parameters(self, request: Request, known: Known) -> dict[str, str]:
+        settings = request.settings
         effort = None if settings.effort in (None, "none") else f'{{"effort":"{settings.effort}"}}'
         wanted: dict[str, str | None] = {
             "stream": _encode(self._stream),

@@ -19,7 +19,7 @@ from remit.adapters.models.answer import (
     tool_calls,
     without_thoughts,
 )
-from remit.adapters.models.dialect import BARE_SCHEMAS, NO_THOUGHTS, SHORT_IDS, STRICT_TURNS, arranged
+from remit.adapters.models.dialect import BARE_SCHEMAS, NO_THOUGHTS, SHORT_IDS, STRICT_TURNS, Known, arranged
 from remit.adapters.models.direct import DirectGateway, Options
 from remit.adapters.models.http import Body, Http
 from remit.adapters.models.offer import acceptable, bare, call_id, plain, tool_name
@@ -67,24 +67,29 @@ class WireGateway(DirectGateway):
         super().__init__(f"{base_url.rstrip('/')}/chat/completions", headers, api_key, **options)
         self._tools, self._bare_tools = Static(partial(_tools, plain)), Static(partial(_tools, bare))
 
-    async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
-        body = Body(self._body(request))
+    async def _send(
+        self,
+        request: Request,
+        known: Known,
+        on_part: OnPart | None,
+        seconds: float | None,
+    ) -> Response:
+        body = Body(self._body(request, known))
         answer = _Answer(self._http, self._limits, on_part)
         complete = await self._http.post(body, answer, seconds)
         return answer.response(request, body.length, complete, self._price)
 
-    def _body(self, request: Request) -> bytes:
-        known = self._known(request.model)
+    def _body(self, request: Request, known: Known) -> bytes:
         tools = ""
         if request.tools:
             encode = self._bare_tools if BARE_SCHEMAS in known else self._tools
             tools = f',"tools":[{encode(request.tools)}]'
         messages = ",".join(_messages(request, known))
-        head = f'{{"model":{quote(request.model)}{self._encoded(request)}'
+        head = f'{{"model":{quote(request.model)}{self._encoded(request, known)}'
         return f'{head}{tools},"messages":[{messages}]}}'.encode("utf-8", "replace")
 
-    def _parameters(self, request: Request) -> dict[str, str]:
-        known, settings = self._known(request.model), request.settings
+    def _parameters(self, request: Request, known: Known) -> dict[str, str]:
+        settings = request.settings
         # The one name that newer models of OpenAI take is unknown to many that are only like it.
         limit = "max_completion_tokens" if "max_tokens" in known else "max_tokens"
         wanted: dict[str, str | None] = {
