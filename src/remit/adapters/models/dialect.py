@@ -1,7 +1,7 @@
 """What an endpoint does not take: learned from its refusals, and left out from then on."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from remit.adapters.models.refusal import Refusal
 from remit.domain.media import Media
@@ -207,10 +207,23 @@ def _alternating(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _extended(message: Message, text: str) -> Message:
-    """A message with more text, behind the line that only remit writes."""
+    """A message with more text, behind the line that only remit writes.
+
+    After an image or a PDF the text is a part of its own: nothing that was read may follow the line.
+    """
     *others, last = message.parts
     assert isinstance(last, TextPart | ToolResult)
-    return message._replace(parts=(*others, last._replace(text=f"{last.text}\n\n{DELIMITER}\n{text}")))
+    added = f"{DELIMITER}\n{text}"
+    if isinstance(last, ToolResult) and last.media is not None:
+        return message._replace(parts=(*message.parts, TextPart(added)))
+    return message._replace(parts=(*others, last._replace(text=f"{last.text}\n\n{added}")))
+
+
+def results_of(message: Message) -> Iterator[tuple[ToolResult, str]]:
+    """The results of a message, each with the text of remit that follows its image or PDF."""
+    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    for part in results:
+        yield part, message.text if part is results[-1] else ""
 
 
 def _with_one_result(message: Message) -> Message:

@@ -19,7 +19,7 @@ from remit.adapters.models.answer import (
     tokens,
     tool_calls,
 )
-from remit.adapters.models.dialect import BARE_SCHEMAS, Known, arranged
+from remit.adapters.models.dialect import BARE_SCHEMAS, Known, arranged, results_of
 from remit.adapters.models.direct import DirectGateway, Options
 from remit.adapters.models.http import Body, Http
 from remit.adapters.models.offer import acceptable, bare, call_id, plain, tool_name
@@ -143,6 +143,10 @@ def _tool(tool: Tool, schema: dict[str, Any]) -> str:
 
 
 def _items(message: Message) -> Iterator[str]:
+    if message.role == "tool":
+        for result, tail in results_of(message):
+            yield _result(result, tail)
+        return
     for part in message.parts:
         match part:
             case TextPart():
@@ -152,24 +156,28 @@ def _items(message: Message) -> Iterator[str]:
                 made, name = quote(call_id(part.call_id)), quote(tool_name(part.name))
                 raw = quote(_encode({"invalid": part.raw} if part.error else part.arguments))
                 yield f'{{"type":"function_call","call_id":{made},"name":{name},"arguments":{raw}}}'
-            case ToolResult():
-                answered = quote(call_id(part.call_id))
-                output = _output(part)
-                yield f'{{"type":"function_call_output","call_id":{answered},"output":{output}}}'
             case Thinking():
                 if part.provider == PROVIDER and part.data.get("encrypted_content"):
                     yield _encode(part.data)
+            case ToolResult():
+                raise AssertionError("results have messages of their own")  # pragma: no cover
 
 
-def _output(part: ToolResult) -> str:
-    """What a tool gave back, with its image or PDF."""
+def _result(part: ToolResult, tail: str) -> str:
+    answered, output = quote(call_id(part.call_id)), _output(part, tail)
+    return f'{{"type":"function_call_output","call_id":{answered},"output":{output}}}'
+
+
+def _output(part: ToolResult, tail: str) -> str:
+    """What a tool gave back, with its image or PDF and the text of remit after it."""
     if part.media is None:
         return quote(part.text)
     text = {"type": "input_text", "text": part.text}
     shown = {"type": "input_image", "image_url": part.media.url}
     if part.media.type == PDF:
         shown = {"type": "input_file", "filename": PDF_NAME, "file_data": part.media.url}
-    return _encode([text, shown])
+    after = [{"type": "input_text", "text": tail}] if tail else []
+    return _encode([text, shown, *after])
 
 
 class _Answer:

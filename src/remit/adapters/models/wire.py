@@ -19,7 +19,7 @@ from remit.adapters.models.answer import (
     tool_calls,
     without_thoughts,
 )
-from remit.adapters.models.dialect import BARE_SCHEMAS, NO_THOUGHTS, SHORT_IDS, STRICT_TURNS, Known, arranged
+from remit.adapters.models.dialect import BARE_SCHEMAS, NO_THOUGHTS, SHORT_IDS, STRICT_TURNS, Known, arranged, results_of
 from remit.adapters.models.direct import DirectGateway, Options
 from remit.adapters.models.http import Body, Http
 from remit.adapters.models.offer import acceptable, bare, call_id, plain, tool_name
@@ -122,11 +122,10 @@ def _messages(request: Request, known: Collection[str]) -> Iterator[str]:
             case "assistant":
                 yield _assistant(message, known)
             case "tool":
-                for part in message.parts:
-                    if type(part) is ToolResult:
-                        answered = quote(call_id(part.call_id, short=is_short))
-                        content = _content(part) if is_strict else quote(part.text)
-                        yield f'{{"role":"tool","tool_call_id":{answered},"content":{content}}}'
+                for part, tail in results_of(message):
+                    answered = quote(call_id(part.call_id, short=is_short))
+                    content = _content(part, tail) if is_strict else quote(part.text)
+                    yield f'{{"role":"tool","tool_call_id":{answered},"content":{content}}}'
                 if not is_strict and (shown := _media(message)):
                     yield shown
             case "user":
@@ -145,11 +144,12 @@ def _media(message: Message) -> str:
     return _encode({"role": "user", "content": content}) if content else ""
 
 
-def _content(part: ToolResult) -> str:
+def _content(part: ToolResult, tail: str) -> str:
     """A result with its image or PDF, where no message of the user may follow it."""
     if part.media is None:
         return quote(part.text)
-    return _encode([{"type": "text", "text": part.text}, _shown(part)])
+    after = [{"type": "text", "text": tail}] if tail else []
+    return _encode([{"type": "text", "text": part.text}, _shown(part), *after])
 
 
 def _shown(part: ToolResult) -> dict[str, Any]:
