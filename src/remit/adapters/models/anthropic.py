@@ -41,6 +41,7 @@ _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class AnthropicGateway(DirectGateway):
     """An endpoint that speaks Anthropic messages, over one session."""
 
+    MAX_TOKENS: ClassVar = MAX_TOKENS
     OPTIONAL: ClassVar = frozenset({"output_config", "thinking", "temperature", "tool_choice"})
     WORDS: ClassVar = {"output_config": ("output_config", "effort")}
 
@@ -81,7 +82,7 @@ class AnthropicGateway(DirectGateway):
         effort = None if settings.effort in (None, "none") else f'{{"effort":"{settings.effort}"}}'
         wanted: dict[str, str | None] = {
             "stream": _encode(self._stream),
-            "max_tokens": str(settings.max_tokens or MAX_TOKENS),
+            "max_tokens": str(self._wanted(request)),
             "output_config": effort,
             "thinking": '{"type":"adaptive"}' if thinks else None,
             "temperature": temperature,

@@ -65,6 +65,18 @@ _UNREADABLE = re.compile(
 LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
 _LIMIT = re.compile(r"(?i)max_(?:completion_|output_)?tokens\W[^.;]{0,60}\btoo large")
 """How endpoints refuse a limit of the answer that the rest of the context does not hold."""
+_MAXIMUM = re.compile(
+    r"""(?ix)
+    max_(?:completion_|output_)?tokens \b
+    (?:
+      : \s [\d,]+ \s > \s (?P<bound>[\d,]{1,12}) , \s which \s is \s the \s maximum
+      | [^;]{0,80} \b supports \s at \s most \s (?P<most>[\d,]{1,12}) \s (?:completion|output)
+      | [^.;]{0,60} \[ \d+ , \s? (?P<end>\d{1,12}) \]
+      | \W{1,3} must \s be \s less \s than \s or \s equal \s to \s `?(?P<equal>\d{1,12})\b
+    )
+    """
+)
+"""How endpoints name the maximum of output tokens that a model has."""
 _SIGNATURE = re.compile(
     r"(?i)signature\W[^.;]{0,40}\bthinking|thinking\W[^.;]{0,60}\bsignature"
     r"|invalid_encrypted_content|encrypted content [^;]{0,80}(?:could not|cannot|invalid)"
@@ -99,6 +111,15 @@ def learned(
     if _is_about_thoughts(refusal, request) and NO_THOUGHTS not in known:
         return {NO_THOUGHTS}
     return _parameters(refusal, list(sent), words)
+
+
+def named_maximum(refusal: Refusal) -> int | None:
+    """The maximum of output tokens that a refusal names; None if it is about something else."""
+    found = None if refusal.started else _MAXIMUM.search(refusal.said)
+    if found is None or found.lastgroup is None:
+        return None
+    digits = found[found.lastgroup].replace(",", "")
+    return int(digits) if digits else None
 
 
 def _next_order(known: Collection[str]) -> list[str]:

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from remit.adapters.models.dialect import (
+    LIMITS,
     STRICT_TURNS,
     Known,
     Words,
     forgetful,
     learned,
+    named_maximum,
     readable,
     refuses_thoughts,
     unreadable,
@@ -34,6 +36,8 @@ class LearningGateway(ABC):
 
     OPTIONAL: ClassVar[frozenset[str]]
     """The parameters that some endpoints refuse; they are left out once they did."""
+    MAX_TOKENS: ClassVar[int | None] = None
+    """The limit of output tokens that is sent where a request sets none."""
     WORDS: ClassVar[Words] = {}
     """The words by which a parameter is refused, where its name alone does not do."""
 
@@ -51,7 +55,7 @@ class LearningGateway(ABC):
     ) -> Response:
         while True:
             known = self._known(request.model)
-            request = readable(request, self._unreadable)
+            request = self._capped(readable(request, self._unreadable))
             try:
                 return await self._send(request, known, on_part, seconds)
             except ModelFailed as failed:
@@ -83,6 +87,8 @@ class LearningGateway(ABC):
         """
         if not isinstance(failed, Refusal):
             return False
+        if self._learn_maximum(request, known, failed):
+            return True
         sent = [name for name in self._sent(request, known) if name in self.OPTIONAL]
         found = learned(failed, request, sent, known, self.WORDS) - known
         if self._known(request.model) != known:
@@ -92,6 +98,29 @@ class LearningGateway(ABC):
             self.endpoint.refused(request.model).update(found)
             log.info("%s does not take %s; it is not sent again", self, ", ".join(sorted(found)))
         return bool(found)
+
+    def _learn_maximum(self, request: Request, known: Known, refusal: Refusal) -> bool:
+        """True if a lower limit of output tokens can help; a maximum is learned once."""
+        most, wanted = named_maximum(refusal), self._wanted(request)
+        is_sent = not LIMITS.isdisjoint(self._sent(request, known))
+        if not (most and wanted and is_sent and most < wanted):
+            return False
+        limit = self.endpoint.output_limit(request.model)
+        if limit is not None:
+            return limit < wanted  # another request has learned it since this one was sent
+        self.endpoint.limit_output(request.model, most)
+        log.info("%s takes at most %d output tokens of %s", self, most, request.model)
+        return True
+
+    def _capped(self, request: Request) -> Request:
+        """The same request with no higher limit of output tokens than its model takes."""
+        limit, wanted = self.endpoint.output_limit(request.model), self._wanted(request)
+        if limit is None or wanted is None or wanted <= limit:
+            return request
+        return request._replace(settings=request.settings._replace(max_tokens=limit))
+
+    def _wanted(self, request: Request) -> int | None:
+        return request.settings.max_tokens or self.MAX_TOKENS
 
     def _explain(self, failed: ModelFailed) -> None:
         """Add what to set where an endpoint seems to serve fewer calls at once than it was sent."""

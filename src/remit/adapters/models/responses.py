@@ -160,7 +160,7 @@ def _items(message: Message) -> Iterator[str]:
                 if part.provider == PROVIDER and part.data.get("encrypted_content"):
                     yield _encode(part.data)
             case ToolResult():
-                raise AssertionError("results have messages of their own")  # pragma: no cover
+                raise AssertionError("results have messages of their own")
 
 
 def _result(part: ToolResult, tail: str) -> str:
