@@ -10,7 +10,7 @@ import pytest
 
 from remit import Remit
 from remit.domain.message import DELIMITER
-from tests.agents.endpoint import Body, answers, may_call, wants
+from tests.agents.endpoint import Body, RuledServer, answers, may_call, wants
 from tests.dialects import DIALECTS, StrictServer, as_messages, refusal, signature
 from tests.modelserver import Raw, Reply, Say, frames, sse
 
@@ -147,6 +147,11 @@ def configure(server: StrictServer, home: Path, monkeypatch: pytest.MonkeyPatch)
     model = "anthropic:m" if server.name == "anthropic" else "m"
     api = "responses" if server.name == "responses" else "chat"
     lines = [f'model = "{model}"', f'base_url = "{base}"', 'api_key = "none"', f'api = "{api}"']
+    write_config(lines, home, monkeypatch)
+
+
+def write_config(lines: list[str], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the main model into the configuration of the user."""
     config = home / ".config" / "remit"
     config.mkdir(parents=True)
     (config / "config.toml").write_text("\n".join(["[models.main]", *lines, ""]))
@@ -221,3 +226,28 @@ async def test_endpoints_that_need_nothing_are_not_asked_twice(durable_url: str,
     assert server.refusals == [], server.shown()
     said = [json.dumps(asked.body["messages"][1:]) for asked in server.asked]
     assert not any(DELIMITER in found for found in said)
+
+
+@pytest.mark.parametrize("name", ["xai", "mistral", "gemma"])
+async def test_tasks_refused_at_the_same_moment_all_complete(durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Every task sends its first request before any of them is refused."""
+    tasks = 6
+    came = 0
+    is_crowded = asyncio.Event()
+
+    async def rule(body: Body) -> Reply:
+        nonlocal came
+        came += 1
+        if came == tasks:
+            is_crowded.set()
+        await is_crowded.wait()
+        return refusal(name, body) or Say(("All done.",))
+
+    async with RuledServer(rule).running() as server:
+        lines = ['model = "m"', f'base_url = "{server.url}/v1"', 'api_key = "none"']
+        write_config(lines, tmp_path / "home", monkeypatch)
+        async with Remit.open(tmp_path, durable_url) as remit:
+            items = [{"objective": f"Job {number}"} for number in range(tasks)]
+            found = await remit.task_parallel(tasks=items, timeout_seconds=600)
+    ends = [result["data"]["status"] for result in found["results"]]
+    assert ends == ["completed"] * tasks, found

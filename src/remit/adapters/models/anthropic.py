@@ -7,7 +7,7 @@ from json.encoder import encode_basestring as quote
 from typing import Any, ClassVar, Unpack, assert_never
 
 from remit.adapters.models.answer import Limits, Pieces, Priced, bad, counted, sound, stopped, tokens, tool_calls
-from remit.adapters.models.dialect import BARE_SCHEMAS, NO_MEDIA, arranged
+from remit.adapters.models.dialect import BARE_SCHEMAS, NO_MEDIA, Known, arranged
 from remit.adapters.models.direct import DirectGateway, Options
 from remit.adapters.models.http import Body, Http
 from remit.adapters.models.offer import acceptable, bare, call_id, plain, tool_name
@@ -41,6 +41,7 @@ _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class AnthropicGateway(DirectGateway):
     """An endpoint that speaks Anthropic messages, over one session."""
 
+    MAX_TOKENS: ClassVar = MAX_TOKENS
     OPTIONAL: ClassVar = frozenset({"output_config", "thinking", "temperature", "tool_choice"})
     WORDS: ClassVar = {"output_config": ("output_config", "effort")}
 
@@ -49,33 +50,39 @@ class AnthropicGateway(DirectGateway):
         super().__init__(f"{base_url.rstrip('/').removesuffix('/v1')}/v1/messages", headers, api_key, **options)
         self._tools, self._bare_tools = Static(partial(_tools, plain)), Static(partial(_tools, bare))
 
-    async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
-        body = Body(self._body(request))
+    async def _send(
+        self,
+        request: Request,
+        known: Known,
+        on_part: OnPart | None,
+        seconds: float | None,
+    ) -> Response:
+        body = Body(self._body(request, known))
         answer = _Answer(self._http, self._limits, on_part)
         await self._http.post(body, answer, seconds)
         return answer.response(request, body.length, self._price)
 
-    def _body(self, request: Request) -> bytes:
-        head = f'{{"model":{quote(request.model)}{self._encoded(request)}'
+    def _body(self, request: Request, known: Known) -> bytes:
+        head = f'{{"model":{quote(request.model)}{self._encoded(request, known)}'
         tools = ""
         if request.tools:
-            encode = self._bare_tools if BARE_SCHEMAS in self._known(request.model) else self._tools
+            encode = self._bare_tools if BARE_SCHEMAS in known else self._tools
             tools = f',"tools":[{encode(request.tools)}]'
         # Tools come before the system text in what is cached: one mark on that text covers both.
         system = f',"system":[{{"type":"text","text":{quote(request.system)}{CACHED}}}]' if request.system else ""
         # Turns alternate here in any case: of what is learned, only refused media change them.
-        _, messages = arranged(request, self._known(request.model) & {NO_MEDIA})
+        _, messages = arranged(request, known & {NO_MEDIA})
         turns = ",".join(_turns(request._replace(messages=messages)))
         return f'{head}{tools}{system},"messages":[{turns}]}}'.encode("utf-8", "replace")
 
-    def _parameters(self, request: Request) -> dict[str, str]:
-        settings, known = request.settings, self._known(request.model)
+    def _parameters(self, request: Request, known: Known) -> dict[str, str]:
+        settings = request.settings
         thinks = settings.effort in ("medium", "high") and "thinking" not in known
         temperature = None if settings.temperature is None or thinks else str(settings.temperature)
         effort = None if settings.effort in (None, "none") else f'{{"effort":"{settings.effort}"}}'
         wanted: dict[str, str | None] = {
             "stream": _encode(self._stream),
-            "max_tokens": str(settings.max_tokens or MAX_TOKENS),
+            "max_tokens": str(self._wanted(request)),
             "output_config": effort,
             "thinking": '{"type":"adaptive"}' if thinks else None,
             "temperature": temperature,

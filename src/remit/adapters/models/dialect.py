@@ -1,13 +1,15 @@
 """What an endpoint does not take: learned from its refusals, and left out from then on."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from remit.adapters.models.refusal import Refusal
 from remit.domain.media import Media
 from remit.domain.message import DELIMITER, Message, Part, Request, TextPart, Thinking, ToolResult, user
 from remit.domain.model import ModelFailed
 
+Known = frozenset[str]
+"""What a request is built with: all that its endpoint was known not to take at that time."""
 Words = Mapping[str, tuple[str, ...]]
 
 STRICT_TURNS = "a user message after tool results or after another user message"
@@ -63,6 +65,18 @@ _UNREADABLE = re.compile(
 LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
 _LIMIT = re.compile(r"(?i)max_(?:completion_|output_)?tokens\W[^.;]{0,60}\btoo large")
 """How endpoints refuse a limit of the answer that the rest of the context does not hold."""
+_MAXIMUM = re.compile(
+    r"""(?ix)
+    max_(?:completion_|output_)?tokens \b
+    (?:
+      : \s [\d,]+ \s > \s (?P<bound>[\d,]{1,12}) , \s which \s is \s the \s maximum
+      | [^;]{0,80} \b supports \s at \s most \s (?P<most>[\d,]{1,12}) \s (?:completion|output)
+      | [^.;]{0,60} \[ \d+ , \s? (?P<end>\d{1,12}) \]
+      | \W{1,3} must \s be \s less \s than \s or \s equal \s to \s `?(?P<equal>\d{1,12})\b
+    )
+    """
+)
+"""How endpoints name the maximum of output tokens that a model has."""
 _SIGNATURE = re.compile(
     r"(?i)signature\W[^.;]{0,40}\bthinking|thinking\W[^.;]{0,60}\bsignature"
     r"|invalid_encrypted_content|encrypted content [^;]{0,80}(?:could not|cannot|invalid)"
@@ -97,6 +111,15 @@ def learned(
     if _is_about_thoughts(refusal, request) and NO_THOUGHTS not in known:
         return {NO_THOUGHTS}
     return _parameters(refusal, list(sent), words)
+
+
+def named_maximum(refusal: Refusal) -> int | None:
+    """The maximum of output tokens that a refusal names; None if it is about something else."""
+    found = None if refusal.started else _MAXIMUM.search(refusal.said)
+    if found is None or found.lastgroup is None:
+        return None
+    digits = found[found.lastgroup].replace(",", "")
+    return int(digits) if digits else None
 
 
 def _next_order(known: Collection[str]) -> list[str]:
@@ -205,10 +228,23 @@ def _alternating(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _extended(message: Message, text: str) -> Message:
-    """A message with more text, behind the line that only remit writes."""
+    """A message with more text, behind the line that only remit writes.
+
+    After an image or a PDF the text is a part of its own: nothing that was read may follow the line.
+    """
     *others, last = message.parts
     assert isinstance(last, TextPart | ToolResult)
-    return message._replace(parts=(*others, last._replace(text=f"{last.text}\n\n{DELIMITER}\n{text}")))
+    added = f"{DELIMITER}\n{text}"
+    if isinstance(last, ToolResult) and last.media is not None:
+        return message._replace(parts=(*message.parts, TextPart(added)))
+    return message._replace(parts=(*others, last._replace(text=f"{last.text}\n\n{added}")))
+
+
+def results_of(message: Message) -> Iterator[tuple[ToolResult, str]]:
+    """The results of a message, each with the text of remit that follows its image or PDF."""
+    results = [part for part in message.parts if isinstance(part, ToolResult)]
+    for part in results:
+        yield part, message.text if part is results[-1] else ""
 
 
 def _with_one_result(message: Message) -> Message:

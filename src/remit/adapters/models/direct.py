@@ -6,6 +6,7 @@ from functools import partial
 from typing import TypedDict, Unpack
 
 from remit.adapters.models.answer import DEFAULTS, Limits, Priced
+from remit.adapters.models.dialect import Known
 from remit.adapters.models.endpoint import Endpoint
 from remit.adapters.models.http import Http
 from remit.adapters.models.learning import LearningGateway
@@ -51,13 +52,14 @@ class DirectGateway(LearningGateway):
         """Close the session."""
         await self._http.close()
 
-    def _sent(self, request: Request) -> Iterable[str]:
-        return self._parameters(request)
+    def _sent(self, request: Request, known: Known) -> Iterable[str]:
+        return self._parameters(request, known)
 
-    def _encoded(self, request: Request) -> str:
+    def _encoded(self, request: Request, known: Known) -> str:
         """The parameters as members of a JSON object."""
-        return "".join(f',"{name}":{value}' for name, value in self._parameters(request).items())
+        parameters = self._parameters(request, known)
+        return "".join(f',"{name}":{value}' for name, value in parameters.items())
 
     @abstractmethod
-    def _parameters(self, request: Request) -> dict[str, str]:
+    def _parameters(self, request: Request, known: Known) -> dict[str, str]:
         """What is asked for beside the conversation: JSON by name, without what was refused."""

@@ -128,12 +128,23 @@ class Endpoint:
         self._breaker = Breaker(self._ticks.now(), UNHEALTHY)
         self._agents: dict[str, Breaker] = {}
         self._refused: dict[str, set[str]] = {}
+        self._output_limits: dict[str, int] = {}
 
     def refused(self, model: str) -> set[str]:
         """What was found that a model here does not take; who finds out more adds it."""
         if model not in self._refused and len(self._refused) >= MAX_MODELS:
             self._refused.pop(next(iter(self._refused)))
         return self._refused.setdefault(model, set())
+
+    def output_limit(self, model: str) -> int | None:
+        """The most output tokens that a model here takes; None if it has not named a maximum."""
+        return self._output_limits.get(model)
+
+    def limit_output(self, model: str, most: int) -> None:
+        """Remember the maximum of output tokens that a model here has named."""
+        if len(self._output_limits) >= MAX_MODELS:
+            self._output_limits.pop(next(iter(self._output_limits)))
+        self._output_limits[model] = most
 
     def state(self) -> EndpointState:
         """How it is doing now."""

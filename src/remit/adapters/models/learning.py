@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from remit.adapters.models.dialect import (
+    LIMITS,
     STRICT_TURNS,
+    Known,
     Words,
     forgetful,
     learned,
+    named_maximum,
     readable,
     refuses_thoughts,
     unreadable,
@@ -33,6 +36,8 @@ class LearningGateway(ABC):
 
     OPTIONAL: ClassVar[frozenset[str]]
     """The parameters that some endpoints refuse; they are left out once they did."""
+    MAX_TOKENS: ClassVar[int | None] = None
+    """The limit of output tokens that is sent where a request sets none."""
     WORDS: ClassVar[Words] = {}
     """The words by which a parameter is refused, where its name alone does not do."""
 
@@ -49,15 +54,16 @@ class LearningGateway(ABC):
         seconds: float | None,
     ) -> Response:
         while True:
+            known = self._known(request.model)
+            request = self._capped(readable(request, self._unreadable))
             try:
-                request = readable(request, self._unreadable)
-                return await self._send(request, on_part, seconds)
+                return await self._send(request, known, on_part, seconds)
             except ModelFailed as failed:
                 if refuses_thoughts(failed, request):
                     request = forgetful(request)
                 elif found := unreadable(failed, request):
                     self._forget_media(found)
-                elif not self._learn(request, failed):
+                elif not self._learn(request, known, failed):
                     self._explain(failed)
                     raise
                 if pause is not None:
@@ -69,21 +75,52 @@ class LearningGateway(ABC):
             self._unreadable.clear()
         self._unreadable.update(media)
 
-    def _known(self, model: str) -> frozenset[str]:
+    def _known(self, model: str) -> Known:
         """What a model here does not take, as far as that is set or was found."""
         return frozenset(self.endpoint.refused(model) | self._set)
 
-    def _learn(self, request: Request, failed: ModelFailed) -> bool:
-        """True if a refusal told something new about what this endpoint does not take."""
+    def _learn(self, request: Request, known: Known, failed: ModelFailed) -> bool:
+        """True if a refused request can be sent again in another form.
+
+        `known` is what the request was built with. If other requests have learned something
+        since then, this refusal teaches nothing: it may be about the same thing.
+        """
         if not isinstance(failed, Refusal):
             return False
-        known = self._known(request.model)
-        sent = [name for name in self._sent(request) if name in self.OPTIONAL]
+        if self._learn_maximum(request, known, failed):
+            return True
+        sent = [name for name in self._sent(request, known) if name in self.OPTIONAL]
         found = learned(failed, request, sent, known, self.WORDS) - known
+        if self._known(request.model) != known:
+            is_rejected = failed.kind == "rejected_request" and not failed.started
+            return bool(found) or is_rejected
         if found:
             self.endpoint.refused(request.model).update(found)
             log.info("%s does not take %s; it is not sent again", self, ", ".join(sorted(found)))
         return bool(found)
+
+    def _learn_maximum(self, request: Request, known: Known, refusal: Refusal) -> bool:
+        """True if a lower limit of output tokens can help; a maximum is learned once."""
+        most, wanted = named_maximum(refusal), self._wanted(request)
+        is_sent = not LIMITS.isdisjoint(self._sent(request, known))
+        if not (most and wanted and is_sent and most < wanted):
+            return False
+        limit = self.endpoint.output_limit(request.model)
+        if limit is not None:
+            return limit < wanted  # another request has learned it since this one was sent
+        self.endpoint.limit_output(request.model, most)
+        log.info("%s takes at most %d output tokens of %s", self, most, request.model)
+        return True
+
+    def _capped(self, request: Request) -> Request:
+        """The same request with no higher limit of output tokens than its model takes."""
+        limit, wanted = self.endpoint.output_limit(request.model), self._wanted(request)
+        if limit is None or wanted is None or wanted <= limit:
+            return request
+        return request._replace(settings=request.settings._replace(max_tokens=limit))
+
+    def _wanted(self, request: Request) -> int | None:
+        return request.settings.max_tokens or self.MAX_TOKENS
 
     def _explain(self, failed: ModelFailed) -> None:
         """Add what to set where an endpoint seems to serve fewer calls at once than it was sent."""
@@ -95,13 +132,14 @@ class LearningGateway(ABC):
             failed.text = f"{failed.text}. {calls} {were} under way there. {CROWD_ADVICE}"
 
     @abstractmethod
-    def _sent(self, request: Request) -> Iterable[str]:
+    def _sent(self, request: Request, known: Known) -> Iterable[str]:
         """The names of the parameters that go with a request, without what was refused."""
 
     @abstractmethod
     async def _send(
         self,
         request: Request,
+        known: Known,
         on_part: OnPart | None,
         seconds: float | None,
     ) -> Response:

@@ -17,6 +17,7 @@ from remit.adapters.models.dialect import (
     NO_MEDIA,
     SHORT_IDS,
     STRICT_TURNS,
+    Known,
     arranged,
 )
 from remit.adapters.models.endpoint import Endpoint
@@ -105,16 +106,22 @@ class PydanticAiGateway(LearningGateway):
         self._models.clear()
         await self._opened.aclose()
 
-    def _sent(self, request: Request) -> Iterable[str]:
-        return self._settings(request)
+    def _sent(self, request: Request, known: Known) -> Iterable[str]:
+        return self._settings(request, known)
 
-    async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
+    async def _send(
+        self,
+        request: Request,
+        known: Known,
+        on_part: OnPart | None,
+        seconds: float | None,
+    ) -> Response:
         told = _Told(on_part, self._limits.message_bytes)
         total = self._limits.total_seconds if seconds is None else min(seconds, self._limits.total_seconds)
         scope = asyncio.timeout(total)
         try:
             async with scope:
-                answer = await self._ask(request, told)
+                answer = await self._ask(request, known, told)
         except ModelFailed:
             raise
         except TimeoutError as error:
@@ -125,13 +132,12 @@ class PydanticAiGateway(LearningGateway):
             raise self._failure(error, told) from None  # its text may hold a key
         return self._response(request, answer)
 
-    async def _ask(self, request: Request, told: "_Told") -> Any:
+    async def _ask(self, request: Request, known: Known, told: "_Told") -> Any:
         direct = import_module("pydantic_ai.direct")
         model = await self._model(request.model)
-        known = self._known(request.model)
         tools = self._bare_tools if BARE_SCHEMAS in known else self._tools
         given = {
-            "model_settings": self._settings(request),
+            "model_settings": self._settings(request, known),
             "model_request_parameters": tools(request.tools),
         }
         if STRICT_TURNS in known:
@@ -173,8 +179,8 @@ class PydanticAiGateway(LearningGateway):
         except ValueError as error:  # no provider of that name
             raise ModelFailed("rejected_request", f"{self._provider}: {excerpt(str(error))}") from None
 
-    def _settings(self, request: Request) -> dict[str, Any]:
-        settings, known = request.settings, self._known(request.model)
+    def _settings(self, request: Request, known: Known) -> dict[str, Any]:
+        settings = request.settings
         asked: dict[str, Any] = {
             "max_tokens": settings.max_tokens,
             "temperature": settings.temperature,

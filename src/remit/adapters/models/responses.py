@@ -19,7 +19,7 @@ from remit.adapters.models.answer import (
     tokens,
     tool_calls,
 )
-from remit.adapters.models.dialect import BARE_SCHEMAS, arranged
+from remit.adapters.models.dialect import BARE_SCHEMAS, Known, arranged, results_of
 from remit.adapters.models.direct import DirectGateway, Options
 from remit.adapters.models.http import Body, Http
 from remit.adapters.models.offer import acceptable, bare, call_id, plain, tool_name
@@ -93,25 +93,31 @@ class ResponsesGateway(DirectGateway):
             Static(partial(_tools, bare)),
         )
 
-    async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
-        body = Body(self._body(request))
+    async def _send(
+        self,
+        request: Request,
+        known: Known,
+        on_part: OnPart | None,
+        seconds: float | None,
+    ) -> Response:
+        body = Body(self._body(request, known))
         answer = _Answer(self._http, self._limits, on_part)
         await self._http.post(body, answer, seconds)
         return answer.response(request, body.length, self._price)
 
-    def _body(self, request: Request) -> bytes:
+    def _body(self, request: Request, known: Known) -> bytes:
         tools = ""
         if request.tools:
-            encode = self._bare_tools if BARE_SCHEMAS in self._known(request.model) else self._tools
+            encode = self._bare_tools if BARE_SCHEMAS in known else self._tools
             tools = f',"tools":[{encode(request.tools)}]'
-        said, messages = arranged(request, self._known(request.model))
+        said, messages = arranged(request, known)
         system = f',"instructions":{quote(said)}' if said else ""
-        head = f'{{"model":{quote(request.model)}{self._encoded(request)}'
+        head = f'{{"model":{quote(request.model)}{self._encoded(request, known)}'
         given = ",".join(item for message in messages for item in _items(message))
         return f'{head}{tools}{system},"input":[{given}]}}'.encode("utf-8", "replace")
 
-    def _parameters(self, request: Request) -> dict[str, str]:
-        settings, known = request.settings, self._known(request.model)
+    def _parameters(self, request: Request, known: Known) -> dict[str, str]:
+        settings = request.settings
         effort = None if settings.effort in (None, "none") else f'{{"effort":"{settings.effort}"}}'
         wanted: dict[str, str | None] = {
             "stream": _encode(self._stream),
@@ -137,6 +143,10 @@ def _tool(tool: Tool, schema: dict[str, Any]) -> str:
 
 
 def _items(message: Message) -> Iterator[str]:
+    if message.role == "tool":
+        for result, tail in results_of(message):
+            yield _result(result, tail)
+        return
     for part in message.parts:
         match part:
             case TextPart():
@@ -146,24 +156,28 @@ def _items(message: Message) -> Iterator[str]:
                 made, name = quote(call_id(part.call_id)), quote(tool_name(part.name))
                 raw = quote(_encode({"invalid": part.raw} if part.error else part.arguments))
                 yield f'{{"type":"function_call","call_id":{made},"name":{name},"arguments":{raw}}}'
-            case ToolResult():
-                answered = quote(call_id(part.call_id))
-                output = _output(part)
-                yield f'{{"type":"function_call_output","call_id":{answered},"output":{output}}}'
             case Thinking():
                 if part.provider == PROVIDER and part.data.get("encrypted_content"):
                     yield _encode(part.data)
+            case ToolResult():
+                raise AssertionError("results have messages of their own")
 
 
-def _output(part: ToolResult) -> str:
-    """What a tool gave back, with its image or PDF."""
+def _result(part: ToolResult, tail: str) -> str:
+    answered, output = quote(call_id(part.call_id)), _output(part, tail)
+    return f'{{"type":"function_call_output","call_id":{answered},"output":{output}}}'
+
+
+def _output(part: ToolResult, tail: str) -> str:
+    """What a tool gave back, with its image or PDF and the text of remit after it."""
     if part.media is None:
         return quote(part.text)
     text = {"type": "input_text", "text": part.text}
     shown = {"type": "input_image", "image_url": part.media.url}
     if part.media.type == PDF:
         shown = {"type": "input_file", "filename": PDF_NAME, "file_data": part.media.url}
-    return _encode([text, shown])
+    after = [{"type": "input_text", "text": tail}] if tail else []
+    return _encode([text, shown, *after])
 
 
 class _Answer:

@@ -19,7 +19,7 @@ from remit.adapters.models.answer import (
     tool_calls,
     without_thoughts,
 )
-from remit.adapters.models.dialect import BARE_SCHEMAS, NO_THOUGHTS, SHORT_IDS, STRICT_TURNS, arranged
+from remit.adapters.models.dialect import BARE_SCHEMAS, NO_THOUGHTS, SHORT_IDS, STRICT_TURNS, Known, arranged, results_of
 from remit.adapters.models.direct import DirectGateway, Options
 from remit.adapters.models.http import Body, Http
 from remit.adapters.models.offer import acceptable, bare, call_id, plain, tool_name
@@ -67,24 +67,29 @@ class WireGateway(DirectGateway):
         super().__init__(f"{base_url.rstrip('/')}/chat/completions", headers, api_key, **options)
         self._tools, self._bare_tools = Static(partial(_tools, plain)), Static(partial(_tools, bare))
 
-    async def _send(self, request: Request, on_part: OnPart | None, seconds: float | None) -> Response:
-        body = Body(self._body(request))
+    async def _send(
+        self,
+        request: Request,
+        known: Known,
+        on_part: OnPart | None,
+        seconds: float | None,
+    ) -> Response:
+        body = Body(self._body(request, known))
         answer = _Answer(self._http, self._limits, on_part)
         complete = await self._http.post(body, answer, seconds)
         return answer.response(request, body.length, complete, self._price)
 
-    def _body(self, request: Request) -> bytes:
-        known = self._known(request.model)
+    def _body(self, request: Request, known: Known) -> bytes:
         tools = ""
         if request.tools:
             encode = self._bare_tools if BARE_SCHEMAS in known else self._tools
             tools = f',"tools":[{encode(request.tools)}]'
         messages = ",".join(_messages(request, known))
-        head = f'{{"model":{quote(request.model)}{self._encoded(request)}'
+        head = f'{{"model":{quote(request.model)}{self._encoded(request, known)}'
         return f'{head}{tools},"messages":[{messages}]}}'.encode("utf-8", "replace")
 
-    def _parameters(self, request: Request) -> dict[str, str]:
-        known, settings = self._known(request.model), request.settings
+    def _parameters(self, request: Request, known: Known) -> dict[str, str]:
+        settings = request.settings
         # The one name that newer models of OpenAI take is unknown to many that are only like it.
         limit = "max_completion_tokens" if "max_tokens" in known else "max_tokens"
         wanted: dict[str, str | None] = {
@@ -117,11 +122,10 @@ def _messages(request: Request, known: Collection[str]) -> Iterator[str]:
             case "assistant":
                 yield _assistant(message, known)
             case "tool":
-                for part in message.parts:
-                    if type(part) is ToolResult:
-                        answered = quote(call_id(part.call_id, short=is_short))
-                        content = _content(part) if is_strict else quote(part.text)
-                        yield f'{{"role":"tool","tool_call_id":{answered},"content":{content}}}'
+                for part, tail in results_of(message):
+                    answered = quote(call_id(part.call_id, short=is_short))
+                    content = _content(part, tail) if is_strict else quote(part.text)
+                    yield f'{{"role":"tool","tool_call_id":{answered},"content":{content}}}'
                 if not is_strict and (shown := _media(message)):
                     yield shown
             case "user":
@@ -140,11 +144,12 @@ def _media(message: Message) -> str:
     return _encode({"role": "user", "content": content}) if content else ""
 
 
-def _content(part: ToolResult) -> str:
+def _content(part: ToolResult, tail: str) -> str:
     """A result with its image or PDF, where no message of the user may follow it."""
     if part.media is None:
         return quote(part.text)
-    return _encode([{"type": "text", "text": part.text}, _shown(part)])
+    after = [{"type": "text", "text": tail}] if tail else []
+    return _encode([{"type": "text", "text": part.text}, _shown(part), *after])
 
 
 def _shown(part: ToolResult) -> dict[str, Any]:

@@ -1,0 +1,148 @@
+"""Refusals of requests that are under way at the same time: each is judged by what it had sent."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from remit.adapters.models.dialect import NO_SYSTEM, STRICT_TURNS
+from remit.adapters.models.endpoint import Endpoint
+from remit.adapters.models.wire import WireGateway
+from remit.domain.message import Message, ModelSettings, Request, Tool, ToolCall, ToolResult, user
+from remit.domain.model import ModelFailed
+from tests.agents.endpoint import Body, RuledServer
+from tests.contract.test_dialects import library
+from tests.dialects import DIALECTS, refusal
+from tests.modelserver import ModelServer, Reply, Say, Status
+
+CROWD = 6
+READ = Tool("Read", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
+ONE = (
+    user("Read it."),
+    Message("assistant", (ToolCall("call_one", "Read", {"path": "a"}),)),
+    Message("tool", (ToolResult("call_one", "Read", "text of a"),)),
+    user("<Task id=1>\n</Task>"),
+)
+ASK = Request("gpt-5", "Be brief.", ONE, (READ,), ModelSettings(effort="low"), passing=1)
+
+XAI = {
+    "code": "Client specified an invalid argument",
+    "error": "Model grok-4-0709 does not support parameter reasoningEffort.",
+}
+PARAM = {"error": {"message": "Unsupported value.", "param": "reasoning_effort"}}
+LOC = {"loc": ["body", "reasoning_effort"], "type": "extra_forbidden", "msg": "Extra inputs"}
+GEMMA = {"error": {"message": "System role not supported"}}
+ORDER = {"error": {"message": "Unexpected role 'user' after role 'tool'", "type": "order"}}
+
+
+def has_effort(body: Body) -> bool:
+    return "reasoning_effort" in body
+
+
+def has_system(body: Body) -> bool:
+    return bool(body["messages"][0]["role"] == "system")
+
+
+def has_late_user(body: Body) -> bool:
+    return bool(body["messages"][-1]["role"] == "user")
+
+
+REASONS: dict[str, tuple[Any, Status, str]] = {
+    "xai": (has_effort, Status(400, XAI), "reasoning_effort"),
+    "param": (has_effort, Status(400, PARAM), "reasoning_effort"),
+    "mistral": (has_effort, Status(422, {"detail": [LOC]}), "reasoning_effort"),
+    "gemma": (has_system, Status(400, GEMMA), NO_SYSTEM),
+    "order": (has_late_user, Status(400, ORDER), STRICT_TURNS),
+}
+
+
+class Gate:
+    """Holds requests back until a whole crowd has sent its first."""
+
+    def __init__(self, crowd: int = CROWD) -> None:
+        self._crowd, self._came = crowd, 0
+        self._open = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self._came += 1
+        if self._came >= self._crowd:
+            self._open.set()
+        await self._open.wait()
+
+
+@asynccontextmanager
+async def wire(server: ModelServer) -> AsyncIterator[WireGateway]:
+    gateway = WireGateway("key", server.url, endpoint=Endpoint("test"))
+    try:
+        yield gateway
+    finally:
+        await gateway.close()
+
+
+@pytest.mark.parametrize("reason", REASONS)
+async def test_requests_refused_at_once_for_one_reason_learn_one_lesson(reason: str) -> None:
+    is_wrong, no, lesson = REASONS[reason]
+    gate = Gate()
+
+    async def rule(body: Body) -> Reply:
+        await gate()
+        return no if is_wrong(body) else Say(("Hello",))
+
+    async with RuledServer(rule).running() as server, wire(server) as gateway:
+        found = await asyncio.gather(*(gateway.request(ASK) for _ in range(CROWD)))
+        assert gateway.endpoint.refused(ASK.model) == {lesson}
+        asked = len(server.asked)
+        await gateway.request(ASK)
+        assert len(server.asked) == asked + 1
+    assert [answer.text for answer in found] == ["Hello"] * CROWD
+    assert asked == 2 * CROWD
+
+
+async def test_requests_of_the_library_refused_at_once_learn_one_lesson() -> None:
+    gate = Gate()
+    no = Status(400, PARAM, {"Content-Type": "application/json"})
+
+    async def rule(body: Body) -> Reply:
+        await gate()
+        return no if has_effort(body) else Say(("Hello",))
+
+    async with RuledServer(rule).running() as server, library(server) as gateway:
+        found = await asyncio.gather(*(gateway.request(ASK) for _ in range(CROWD)))
+        assert gateway.endpoint.refused(ASK.model) == {"thinking"}
+    assert [answer.text for answer in found] == ["Hello"] * CROWD
+
+
+@pytest.mark.parametrize("name", sorted(set(DIALECTS) - {"anthropic", "responses"}))
+async def test_a_crowd_learns_of_a_dialect_what_one_request_learns(name: str) -> None:
+    async def alone(body: Body) -> Reply:
+        return refusal(name, body) or Say(("Hello",))
+
+    async with RuledServer(alone).running() as server, wire(server) as gateway:
+        await gateway.request(ASK)
+        expected = set(gateway.endpoint.refused(ASK.model))
+    gate = Gate()
+
+    async def crowded(body: Body) -> Reply:
+        await gate()
+        return refusal(name, body) or Say(("Hello",))
+
+    async with RuledServer(crowded).running() as server, wire(server) as gateway:
+        found = await asyncio.gather(*(gateway.request(ASK) for _ in range(CROWD)))
+        assert gateway.endpoint.refused(ASK.model) == expected
+    assert [answer.text for answer in found] == ["Hello"] * CROWD
+
+
+async def test_requests_that_no_lesson_helps_all_fail_after_a_bounded_number() -> None:
+    gate = Gate()
+
+    async def rule(_body: Body) -> Reply:
+        await gate()
+        return Status(400, ORDER)
+
+    async with RuledServer(rule).running() as server, wire(server) as gateway:
+        asked = (gateway.request(ASK) for _ in range(CROWD))
+        found = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(failed, ModelFailed) for failed in found)
+    assert len(server.asked) <= 3 * CROWD
