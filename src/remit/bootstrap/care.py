@@ -213,7 +213,7 @@ def import_(settings: Settings, source: Path) -> Result:
         folder = source if source.is_dir() else source.parent
         if not any((folder / name).exists() for name in (BOARD, HISTORY)):
             raise NotFound(f"There is no {BOARD} and no {HISTORY} in {folder}.")
-        found = asyncio.run(_import_tasks(settings, _text(folder / BOARD) or '{"tasks": []}', _text(folder / HISTORY)))
+        found = asyncio.run(_import_tasks(settings, folder.absolute()))
         changes = [change._asdict() for change in found.changes]
         return {"what": "tasks", "source": str(source), "count": found.count, "changes": changes}
     return {"what": "events", "source": str(source), "count": asyncio.run(_load(settings, source.read_text().splitlines()))}
@@ -233,9 +233,11 @@ async def _exported(
         return {"": "\n".join(lines) + "\n"}, json.loads(lines[-1])[END], []
 
 
-async def _import_tasks(settings: Settings, board: str, history: str) -> Imported:
+async def _import_tasks(settings: Settings, folder: Path) -> Imported:
+    board, history = _text(folder / BOARD) or '{"tasks": []}', _text(folder / HISTORY)
     async with open_workspace(settings) as core:
-        found = await import_tasks(core.store, SystemClock(now=core.store.now), board, history)
+        clock = SystemClock(now=core.store.now)
+        found = await import_tasks(core.store, clock, board, history, str(folder))
         await _set_going(core)
         return found
 
