@@ -21,8 +21,8 @@ INTRODUCTION = """\
 # What a model reads
 
 The exact requests of five situations, as they leave remit for an OpenAI-compatible endpoint. Durations, dates and
-paths are replaced by fixed ones. `make check` fails if this page is out of date, so every change of wording shows up
-in review."""
+paths are replaced by fixed ones. A set of tools is written out in the first situation that offers it. `make check`
+fails if this page is out of date, so every change of wording shows up in review."""
 FIXED = (
     (re.compile(r"(Workspace: )\S+"), r"\1/workspace"),
     (re.compile(r"^(Date: ).*$", re.MULTILINE), r"\g<1>2026-01-31"),
@@ -71,7 +71,6 @@ class Situation(NamedTuple):
     rule: Callable[[Asked], Answer]
     play: Play
     shown: int = -1
-    whole_tools: bool = False
     after: Callable[[Asked], int] = _at_once
     """How many requests must have come before one is answered, so that the order is always the same."""
 
@@ -146,10 +145,9 @@ def _looks_on(asked: Asked) -> Answer:
 SITUATIONS = (
     Situation(
         "A sub-agent starts",
-        "The first request of `explore`, with its tools in full.",
+        "The first request of `explore`.",
         _says_found,
         _explore,
-        whole_tools=True,
     ),
     Situation(
         "The terms change in flight",
@@ -194,9 +192,13 @@ def main(arguments: list[str]) -> int:
 async def page() -> str:
     """The page as the code makes it now."""
     parts = [HEAD, INTRODUCTION]
+    written_in: dict[str, int] = {}
     for number, situation in enumerate(SITUATIONS, 1):
         body = await _request_of(situation)
-        parts += [f"## {number}. {situation.title}", situation.about, *_shown(situation, body)]
+        tools = _tools(body)
+        first = written_in.setdefault(tools, number)
+        parts += [f"## {number}. {situation.title}", situation.about, *_shown(body)]
+        parts += [tools if first == number else f"The same tools as in situation {first}."]
     return "\n\n".join(parts) + "\n"
 
 
@@ -211,17 +213,19 @@ async def _request_of(situation: Situation) -> Body:
     return model.requests[situation.shown]
 
 
-def _shown(situation: Situation, body: Body) -> list[str]:
+def _tools(body: Body) -> str:
+    """The tools of a request in full, one per line."""
+    lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in body.get("tools", ())]
+    return "```json\n" + "\n".join(lines) + "\n```"
+
+
+def _shown(body: Body) -> list[str]:
     found = [block for message in body["messages"] for block in _message(message)]
     tools: Sequence[Mapping[str, Any]] = body.get("tools", ())
     names = ", ".join(tool["function"]["name"] for tool in tools)
     texts = [_fixed(str(message.get("content") or "")) for message in body["messages"]]
     size = len(json.dumps([texts, tools]))
-    found += [f"Tools ({len(tools)}): {names}", f"About {round(size / 4, -2):,.0f} tokens."]
-    if situation.whole_tools:
-        lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in tools]
-        found += ["```json\n" + "\n".join(lines) + "\n```"]
-    return found
+    return [*found, f"Tools ({len(tools)}): {names}", f"About {round(size / 4, -2):,.0f} tokens."]
 
 
 def _message(message: Mapping[str, Any]) -> list[str]:

@@ -159,6 +159,9 @@ def load(workspace: Path | str | None = None, options: Mapping[str, Any] | None 
                 unknown.append(f"allow_edits in {path}, which was not confirmed on this machine (remit init --allow-edits)")
             elif name in KNOWN and not (name in PERSONAL and theirs):
                 values[name] = Setting(_merged(values[name].value, _checked(name, value, str(path))), str(path))
+            elif name in PERSONAL:
+                told = f"expected in your own settings ({_own_file(env)}), not in those of a workspace"
+                unknown.append(f"{name} in {path}: {told}")
             else:
                 unknown.append(f"{name} in {path}")
     for name in KNOWN.keys() - TABLES.keys():
@@ -254,9 +257,14 @@ def token(settings: Settings) -> str:
 
 
 def _files(root: Path | None, env: Mapping[str, str]) -> list[Path]:
-    home = Path(env.get("XDG_CONFIG_HOME") or home_folder(env) / ".config")
-    candidates = [*([root / FOLDER / "config.toml"] if root else []), home / "remit" / "config.toml"]
+    candidates = [*([root / FOLDER / "config.toml"] if root else []), _own_file(env)]
     return [path for path in candidates if path.is_file()]
+
+
+def _own_file(env: Mapping[str, str]) -> Path:
+    """The file of the user's own settings."""
+    home = Path(env.get("XDG_CONFIG_HOME") or home_folder(env) / ".config")
+    return home / "remit" / "config.toml"
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -64,6 +64,34 @@ async def test_old_results_are_shortened_first_with_a_note_how_to_read_them_agai
         assert notes[0].startswith("[Context full] The model now reads shorter tool results up to message ")
 
 
+async def test_notes_stay_true_after_several_marks(any_url: str, big_files: Path) -> None:
+    def rule(request: Request) -> Response:
+        limited(45_000, request)
+        done = answers(request)
+        tasks = [{"objective": f"Part {number}. {'Be thorough. ' * 30}", "subagent_type": "explore"} for number in range(3)]
+        if request.agent == "explore":
+            return says("A long answer. " * 90)
+        if done == 0:
+            return calls(("task_parallel", {"tasks": tasks}))
+        return says("Read all.") if done == 7 else read(done)
+
+    async with stage(any_url, big_files, rule) as at:
+        task = await at.run(instructions="Delegate, then read.", owner="build")
+        stored = await at.transcript(task.id)
+        marks = [message for message in stored if message["role"] == "system"]
+        assert len(marks) > 1
+        whole = [part["text"] for message in stored for part in message["parts"] if part["type"] == "tool_result"]
+        last = at.script.asked[-1]
+        shown = [part.text for message in last.messages for part in message.parts if isinstance(part, ToolResult)]
+        delegated, *files = shown
+        cut = [(text, rest) for text, rest in zip(whole, files, strict=True) if text != rest]
+        assert len(cut) > 2
+        for text, rest in cut:
+            assert f"\n[… {len(text) - 400:,} characters removed to save context. " in rest
+            assert rest.count("characters removed") == 1
+        assert delegated.endswith('task_output with task_id "2" or "3" or "4" has the whole.]')
+
+
 async def test_then_the_light_model_summarizes_and_open_things_stay(any_url: str, big_files: Path) -> None:
     told = "Use metric units. " * 120
 

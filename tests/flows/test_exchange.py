@@ -39,7 +39,13 @@ HISTORY = json.dumps({"id": "3", "title": "Old", "status": "done", "createdAt": 
 async def test_imported_tasks_keep_ids_links_threads_and_times(any_url: str) -> None:
     async with desk(any_url) as at:
         found = await import_tasks(at.store, SystemClock(), json.dumps(BOARD), HISTORY)
-        assert (found.count, found.changes) == (3, (Change("5", "color", "dropped", "the files of tasks have no such field"),))
+        assert (found.count, found.changes) == (
+            3,
+            (
+                Change("5", "color", "dropped", "the files of tasks have no such field"),
+                Change("5", "createdBy", "changed", 'from "main-agent" to "agent:main-agent"'),
+            ),
+        )
         parent, child, old = [await at.get(task_id) for task_id in ("5", "6", "3")]
         assert (parent["thread_id"], parent["created_by"], parent["created_at"]) == ("thread-5", "agent:main-agent", "2026-01-01T00:00:00.000000Z")
         assert [step["task_id"] for step in parent["steps"]] == ["3", "6"]
@@ -69,6 +75,70 @@ async def test_an_import_reports_what_it_dropped_or_changed(any_url: str) -> Non
         Change("2", "failureReason", "dropped", "the task has not failed and was not canceled"),
         Change("2", "archivedAt", "dropped", "the task is active"),
     )
+
+
+OLD = "2024-03-02T00:00:00.000000Z"
+OLDER = "2024-02-01T00:00:00.000000Z"
+
+
+@pytest.mark.parametrize(
+    ("entry", "times"),
+    [
+        ({"status": "done", "updatedAt": OLD, "archivedAt": OLD}, (OLD, OLD, OLD)),
+        ({"status": "canceled", "archivedAt": OLD}, (OLD, OLD, OLD)),
+        ({"status": "done", "createdAt": OLDER, "updatedAt": OLD, "archivedAt": OLDER}, (OLDER, OLD, OLDER)),
+        ({"createdAt": OLDER, "updatedAt": OLD}, (OLDER, OLD, None)),
+        ({"status": "draft", "updatedAt": OLD}, (OLD, OLD, None)),
+    ],
+)
+async def test_an_import_keeps_every_time(any_url: str, entry: dict[str, Any], times: tuple[str | None, ...]) -> None:
+    board = json.dumps({"tasks": [{"id": 1, "title": "A", **entry}]})
+    async with desk(any_url) as at:
+        found = await import_tasks(at.store, SystemClock(), board, "")
+        made = await at.get("1")
+        assert (made["created_at"], made["updated_at"], made.get("archived_at")) == times
+        assert found.changes == ()
+        await at.must_hold_together()
+
+
+async def test_an_import_reports_times_and_creators_that_it_cannot_keep() -> None:
+    tasks: list[dict[str, Any]] = [
+        {"id": 1, "title": "A", "status": "done", "createdAt": OLD, "archivedAt": OLDER, "createdBy": "bot"},
+        {"id": 2, "title": "B", "status": "done", "updatedAt": OLDER, "archivedAt": OLD, "createdBy": "user:ann"},
+    ]
+    async with desk("memory:") as at:
+        found = await import_tasks(at.store, SystemClock(), json.dumps({"tasks": tasks}), "")
+    assert found.changes == (
+        Change("1", "createdBy", "changed", 'from "bot" to "agent:bot"'),
+        Change("1", "archivedAt", "changed", f'from "{OLDER}" to "{OLD}"'),
+        Change("2", "updatedAt", "changed", f'from "{OLDER}" to "{OLD}"'),
+    )
+
+
+async def test_an_import_drops_unknown_fields_of_steps_and_resolves_relative_paths() -> None:
+    step = {"title": "s", "color": "red", "done": True}
+    resources = [{"type": "file", "value": "notes/../a.txt", "size": 3}, {"type": "file", "value": "/b.txt"}]
+    task = {"id": 1, "title": "A", "steps": [step], "resources": resources}
+    async with desk("memory:") as at:
+        found = await import_tasks(at.store, SystemClock(), json.dumps({"tasks": [task]}), "", "/old")
+        made = await at.get("1")
+        assert [item["value"] for item in made["resources"]] == ["/old/a.txt", "/b.txt"]
+        assert made["steps"][0]["done"]
+    assert [(change.field, change.change) for change in found.changes] == [
+        ("steps[0].color", "dropped"),
+        ("resources[0].size", "dropped"),
+        ("resources[0].value", "changed"),
+    ]
+
+
+async def test_the_creator_of_an_exported_task_comes_back_without_a_report() -> None:
+    board = {"tasks": [{"id": 1, "title": "A", "createdBy": "bot"}]}
+    async with open_store("memory:") as store:
+        await import_tasks(store, SystemClock(), json.dumps(board), "")
+        exported = await export_tasks(store)
+    async with desk("memory:") as at:
+        found = await import_tasks(at.store, SystemClock(), exported.board, exported.history)
+        assert ((await at.get("1"))["created_by"], found.changes) == ("agent:bot", ())
 
 
 async def test_who_waits_and_who_created_it_are_exchanged_too(any_url: str) -> None:

@@ -185,6 +185,10 @@ async def test_the_settings_of_the_operator_count_and_those_of_the_workspace_do_
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "settings"))
     ignored = config.load(workspace, {})
     assert (ignored.get("sandbox.read_only"), ignored.get("sandbox.network")) == ((), False)
+    own_file = home / "settings" / "remit" / "config.toml"
+    told = f"expected in your own settings ({own_file}), not in those of a workspace"
+    path = workspace / ".remit" / "config.toml"
+    assert ignored.unknown == (f"sandbox.read_only in {path}: {told}", f"sandbox.network in {path}: {told}")
     (home / "settings" / "remit").mkdir(parents=True)
     (home / "settings" / "remit" / "config.toml").write_text(table)
     own = config.load(workspace, {"database_url": "memory:"})

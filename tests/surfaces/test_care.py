@@ -387,6 +387,21 @@ def fields_of_findings() -> Any:
     return dict.fromkeys(Findings._fields).keys()
 
 
+def test_a_personal_setting_in_a_workspace_is_ignored_and_not_unknown(place: Place) -> None:
+    place.configure("[sandbox]\nnetwork = true\n")
+    said = place.remit("doctor")
+    assert "ignored setting sandbox.network in " in said.out
+    assert "unknown setting" not in said.out
+
+
+def test_folders_that_a_run_refuses_are_a_fault(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMIT_SANDBOX_READ_ONLY", "~/.ssh")
+    (fault,) = place.remit("doctor", "--json").json["faults"]
+    assert fault.startswith("sandbox.read_only in REMIT_SANDBOX_READ_ONLY: '~/.ssh' is or holds secrets")
+    monkeypatch.setenv("REMIT_SANDBOX_READ_ONLY", "/opt")
+    assert place.remit("doctor", "--json").json["faults"] == []
+
+
 def test_a_table_for_an_agent_that_there_is_not_is_named(place: Place) -> None:
     place.configure("[agents.generel]\nconcurrency = 2\n[agents.plan]\nconcurrency = 1\n")
     (unknown,) = place.remit("doctor", "--json").json["unknown"]

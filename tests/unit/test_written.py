@@ -10,8 +10,10 @@ from tests.unit.written_examples import (
     CALL,
     GLM,
     HONEST,
+    KEYED,
     KIMI,
     LAZY,
+    NAMED,
     OFFERED,
     QWEN,
     REACT,
@@ -19,7 +21,7 @@ from tests.unit.written_examples import (
     WRITTEN,
 )
 
-FORMS = [CALL, TAGGED, GLM, KIMI, QWEN, REACT, 'Read("a")']
+FORMS = [CALL, TAGGED, GLM, KIMI, QWEN, REACT, 'Read("a")', KEYED, NAMED]
 
 
 @pytest.mark.parametrize("text", WRITTEN)
@@ -90,7 +92,28 @@ def test_json_with_other_keys_than_the_instructions_ask_for_is_a_call() -> None:
     assert written_call(CALL, OFFERED, instructions) is not None
 
 
+@pytest.mark.parametrize("text", [KEYED, NAMED])
+@pytest.mark.parametrize(
+    ("instructions", "is_asked"),
+    [
+        ('Which call reads a.txt? Answer with JSON such as {"Read": {"path": "b"}}.', True),
+        ("Answer with the arguments of Read as a JSON object with `file_path`.", True),
+        ("Read config.json and report the port.", False),
+        ("Read the file at file_path.", False),
+    ],
+)
+def test_a_tool_and_its_arguments_are_an_answer_if_they_are_asked_for(text: str, instructions: str, is_asked: bool) -> None:
+    assert (written_call(text, OFFERED, instructions) is None) == is_asked
+
+
 HOSTILE = [
+    "Read\n",
+    "Read\n{",
+    "Read {",
+    "Read\n{}\n",
+    '{"Read": {',
+    '{"Read": {}}\n',
+    "Read\n\n",
     "\n",
     " ",
     "\n ",

@@ -2,6 +2,8 @@
 
 OFFERED = ("Read", "LS", "complete_task")
 CALL = '{"name": "Read", "arguments": {"file_path": "a.txt"}}'
+KEYED = '{"Read": {"file_path": "a.txt"}}'
+NAMED = 'Read\n{"file_path": "a.txt"}'
 PYTHONIC = 'Read(file_path="a.txt")'
 TAGGED = f"<tool_call>{CALL}</tool_call>"
 GLM = "<tool_call>Read\n<arg_key>file_path</arg_key>\n<arg_value>a.txt</arg_value>\n</tool_call>"
@@ -51,6 +53,27 @@ JSON_CALLS = [
     f"{PROSE}\n\n{CALL}",
     f"{PROSE}\n\n```json\n{CALL}\n```",
     f"<think>The file a.txt has to be read.</think>\n\n{CALL}",
+    KEYED,
+    f"[{KEYED}]",
+    f'[{KEYED}, {{"LS": {{"path": "."}}}}]',
+    f"{KEYED}\n{KEYED}",
+    f"```json\n{KEYED}\n```",
+    f"Let me read the file first.\n{KEYED}",
+    f"<tool_call>{KEYED}</tool_call>",
+    f'{{"tool_calls": [{KEYED}]}}',
+]
+NAMED_CALLS = [
+    NAMED,
+    'Read {"file_path": "a.txt"}',
+    'Read\r\n{"file_path": "a.txt"}\r\n',
+    'Read\n{\n  "file_path": "a.txt"\n}',
+    'Read\n\n{"file_path": "a.txt"}',
+    "Read\n{}",
+    f'{NAMED}\nLS\n{{"path": "."}}',
+    f"```\n{NAMED}\n```",
+    f"I will read it.\n\n{NAMED}",
+    f"{PROSE}\n\n{NAMED}",
+    NAMED[:-5],
 ]
 PYTHONIC_CALLS = [
     PYTHONIC,
@@ -160,7 +183,7 @@ CUT_CALLS = [
     f"[{PYTHONIC}, LS(pa",
     "Read(file_pa",
 ]
-WRITTEN = [*JSON_CALLS, *PYTHONIC_CALLS, *MARKED_CALLS, *REACT_CALLS, *CUT_CALLS]
+WRITTEN = [*JSON_CALLS, *NAMED_CALLS, *PYTHONIC_CALLS, *MARKED_CALLS, *REACT_CALLS, *CUT_CALLS]
 
 QUOTED = [
     f"Two calls are needed:\n```json\n{CALL}\n```\n```json\n{CALL}\n```",
@@ -189,6 +212,10 @@ QUOTED = [
     f"{'A long report. ' * 30}\n```json\n{CALL}\n```",
     "The log holds <|tool_call_begin|>functions.Read:0<|tool_call_argument_begin|>{}.",
     f"Use {PYTHONIC}",
+    f"The arguments of the call:\n\n{NAMED}",
+    f"{NAMED}\n\nThis reads the file.",
+    f"{'A long report. ' * 30}\n\n{KEYED}",
+    f"{KEYED}\n\nThis is how Gemini writes it.",
     f"{PYTHONIC} reads the file.",
     f"{PYTHONIC}\n\nThis reads the file.",
     f"The agent called `[{PYTHONIC}]`.",
@@ -233,6 +260,20 @@ ORDINARY = [
     '{"name": "Read", "version": "1.0", "arguments": {}}',
     '{"name": "Read", "parameters": {"type": "object", "properties": {"file_path": {}}}}',
     '{"tool_calls": []}',
+    '{"Read": {"files": 3}, "Written": {"files": 1}}',
+    '{"Read": {"calls": 3}, "LS": {"calls": 1}}',
+    '[{"Read": {"files": 3}}, {"Written": {"files": 1}}]',
+    '{"Read": 3}',
+    '{"Read": ["a.txt"]}',
+    '{"Read": {}, "total": 0}',
+    '{"Read": {"type": "object", "properties": {"file_path": {}}}}',
+    '{"Read": {"files": 3}, "Writ',
+    'Read\n{"type": "object", "properties": {"file_path": {}}}',
+    "Read\n{a, b}",
+    "Read\n{% block %}",
+    "Read {name}",
+    'Read\n["a.txt"]',
+    'Readers\n{"count": 3}',
     '{"tool_calls": [{"name": "read_users", "arguments": {}}]}',
     '{"tool_calls": 3, "errors": 0}',
     '{"action": "Read", "severity": "low"}',
@@ -272,6 +313,8 @@ LAZY = [
     f"{TAGGED}\n<tool_response>\nhello\n</tool_response>\n{TAGGED}",
     f"Thought: The file must be read before the answer is known.\n{REACT}",
     'Read("a")',
+    KEYED,
+    NAMED,
     "Reading the file now.\n\n" + PYTHONIC,
 ]
 """Messages that hold nothing but calls and what announces them."""

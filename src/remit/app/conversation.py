@@ -196,11 +196,9 @@ class Conversation:
     def _read_now(self, item: Said) -> list[Message]:
         """A message with the results of its calls, as the model reads them after compaction."""
         whole = self.whole(item)
-        for row in self.marks:
-            mark = row.mark
-            if mark is not None and mark.kind == "shortened" and item.number <= mark.through:
-                whole = [compaction.shortened(message, mark.characters) for message in whole]
-        return whole
+        marks = [row.mark for row in self.marks if row.mark is not None]
+        characters = compaction.characters_kept(marks, item.number)
+        return whole if characters is None else [compaction.shortened(message, characters) for message in whole]
 
     def whole(self, item: Said) -> list[Message]:
         """A message with the results of its calls; an answer that said nothing is left out."""

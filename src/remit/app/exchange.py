@@ -5,8 +5,10 @@ fields is added under names of its own and read back; what is not kept as it was
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 from remit.app.query import Asking, ask
@@ -18,6 +20,7 @@ from remit.domain.document import document_of
 from remit.domain.record import Coerce, Items, Matches, fields, record
 from remit.domain.shape import parse
 from remit.domain.value import TASK_ID, AgentId, Body, Labels, Priority, Resource, Step, StepTitle, Title, plain_id
+from remit.domain.wire import instant
 from remit.errors import InvalidParam, Problem, invalid
 from remit.ports import Clock, EventStore
 
@@ -46,6 +49,7 @@ class ForeignTask:
     instructions: Body = ""
     owner: AgentId | None = None
     createdBy: str | None = None  # noqa: N815
+    createdByKind: str | None = None  # noqa: N815
     status: Literal["draft", "active", "done", "canceled"] = "active"
     state: str | None = None
     steps: Annotated[tuple[ForeignStep, ...], Items(1000)] = ()
@@ -62,6 +66,15 @@ class ForeignTask:
     creatorTaskId: Number | None = None  # noqa: N815
 
 
+TIMES = ("createdAt", "updatedAt", "archivedAt")
+COMPARED = (
+    *("title", "description", "instructions", "owner", "threadId", "priority", "labels"),
+    *("summary", "failureReason", "awaited", "creatorTaskId", *TIMES),
+)
+"""Fields that are compared with the imported task; the others are kept as they are or have rules of their own."""
+ACTORS = ("user:", "agent:", "system:")
+NESTED: dict[str, type[Any]] = {"steps": ForeignStep, "resources": Resource}
+"""Fields that are lists of objects."""
 NOT_IN_FILES = (
     *("acceptance", "outputs", "completion", "depends_on", "schedule", "limits", "tools"),
     *("model", "effort", "guides", "metadata", "session_id"),
@@ -119,28 +132,50 @@ class Imported:
     changes: tuple[Change, ...]
 
 
-async def import_tasks(store: EventStore, clock: Clock, board: str, history: str) -> Imported:
-    """Take the tasks of both files into an empty store, with their ids."""
+async def import_tasks(store: EventStore, clock: Clock, board: str, history: str, folder: str = "") -> Imported:
+    """Take the tasks of both files into an empty store, with their ids; relative paths begin in the folder."""
     found = _object("tasks.json", _json("tasks.json", board))
     entries = _entries(found)
-    tasks = _read("tasks.json", enumerate(entries))
+    tasks = _read("tasks.json", enumerate(entries), folder)
     lines = [(number, _json(f"history.jsonl line {number + 1}", line)) for number, line in enumerate(history.splitlines()) if line.strip()]
-    tasks |= _read("history.jsonl", lines, known=tasks)
+    tasks |= _read("history.jsonl", lines, folder, known=tasks)
     given = [*entries, *(entry for _, entry in lines)]
     streams = _streams(tasks, clock)
     await store.import_events([event for events in streams for event in events], [row for events in streams for row in stream_rows(events)])
     highest, wanted = max(map(int, tasks), default=0), _next_id(found) - 1
     if wanted > highest:
         await store.new_ids(wanted - highest)
-    changes = [change for entry, task in zip(given, tasks.values(), strict=True) for change in _changes(entry, task, tasks)]
+    made = {document["id"]: _outward(document) for document in await ask(_all_documents(), store.select)}
+    pairs = zip(given, tasks.values(), strict=True)
+    changes = [change for entry, task in pairs for change in _changes(entry, task, tasks, made[task.id])]
     return Imported(count=len(tasks), changes=tuple(changes))
 
 
-def _changes(given: Mapping[str, Any], task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> list[Change]:
+def _changes(
+    given: Mapping[str, Any],
+    task: ForeignTask,
+    tasks: Mapping[str, ForeignTask],
+    made: Mapping[str, Any],
+) -> list[Change]:
     """In what an imported task differs from its entry in the files."""
-    kept = fields(ForeignTask)
-    unknown = [Change(task.id, name, "dropped", NO_FIELD) for name in given if name not in kept]
-    return [*unknown, *_dropped(task, tasks), *_changed(given, task)]
+    unknown = [Change(task.id, name, "dropped", NO_FIELD) for name in _unknown(given)]
+    dropped = _dropped(task, tasks)
+    left_out = {change.field for change in dropped}
+    differences = [item for item in _differences(given, task, made) if item[0] not in left_out]
+    changed = [
+        Change(task.id, name, "changed", f"from {json.dumps(was, ensure_ascii=False)} to {json.dumps(now, ensure_ascii=False)}")
+        for name, was, now in differences
+    ]
+    return [*unknown, *dropped, *changed]
+
+
+def _unknown(given: Mapping[str, Any]) -> Iterator[str]:
+    """The fields of an entry, its steps and its resources that are not kept."""
+    yield from (name for name in given if name not in fields(ForeignTask))
+    for name, kind in NESTED.items():
+        items: list[dict[str, Any]] = given.get(name) or []
+        for index, item in enumerate(items):
+            yield from (f"{name}[{index}].{field}" for field in item if field not in fields(kind))
 
 
 def _dropped(task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> list[Change]:
@@ -159,18 +194,29 @@ def _dropped(task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> list[Change
     return found
 
 
-def _changed(given: Mapping[str, Any], task: ForeignTask) -> list[Change]:
-    state = _end(task) or ("draft" if task.status == "draft" else "pending")
-    was_and_is: dict[str, tuple[Any, Any]] = {
-        "owner": (given.get("owner"), task.owner),
-        "labels": (given.get("labels") or [], list(dict.fromkeys(task.labels))),
-        "state": (given.get("state") or state, state),
-    }
-    return [
-        Change(task.id, name, "changed", f"from {json.dumps(was, ensure_ascii=False)} to {json.dumps(now, ensure_ascii=False)}")
-        for name, (was, now) in was_and_is.items()
-        if was != now
-    ]
+def _differences(given: Mapping[str, Any], task: ForeignTask, made: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Each field whose value is not the one of the files, with both values."""
+    is_bare = task.createdBy and task.createdByKind is None and not task.createdBy.startswith(ACTORS)
+    if is_bare:
+        yield "createdBy", task.createdBy, _creator(task)
+    for name in COMPARED:
+        was, now = _comparable(name, given, task), made[name]
+        if was not in (None, "", []) and was != now:
+            yield name, was, now
+    if task.state and task.state != made["state"]:
+        yield "state", task.state, made["state"]
+    for name in NESTED:
+        for index, (old, new) in enumerate(zip(given.get(name) or (), made[name], strict=True)):
+            wanted = ((field, old.get(field)) for field in ("title", "details", "done", "value", "label"))
+            yield from ((f"{name}[{index}].{field}", was, new.get(field)) for field, was in wanted if was not in (None, "") and was != new.get(field))
+
+
+def _comparable(name: str, given: Mapping[str, Any], task: ForeignTask) -> Any:
+    """A value of the files in the form in which an export writes it."""
+    if name in TIMES:
+        at = getattr(task, name)
+        return None if at is None else instant(at)
+    return getattr(task, name) if name == "creatorTaskId" else given.get(name)
 
 
 def _all_documents() -> Asking[list[dict[str, Any]]]:
@@ -199,6 +245,7 @@ def _outward(document: Mapping[str, Any]) -> dict[str, Any]:
         "instructions": document["instructions"],
         "owner": document.get("owner"),
         "createdBy": document["created_by"].removeprefix("agent:"),
+        "createdByKind": document["created_by"].partition(":")[0],
         "status": status,
         "state": state,
         "steps": steps,
@@ -242,11 +289,19 @@ def _next_id(board: Mapping[str, Any]) -> int:
     return found
 
 
-def _read(where: str, entries: Iterable[tuple[int, Any]], known: Mapping[str, ForeignTask] | None = None) -> dict[str, ForeignTask]:
+def _read(
+    where: str,
+    entries: Iterable[tuple[int, Any]],
+    folder: str,
+    known: Mapping[str, ForeignTask] | None = None,
+) -> dict[str, ForeignTask]:
     tasks: dict[str, ForeignTask] = {}
     for number, entry in entries:
         place = f"{where} task {number + 1}"
-        given = {name: value for name, value in _object(place, entry).items() if name in fields(ForeignTask)}
+        given = _known(ForeignTask, _object(place, entry))
+        for name, kind in NESTED.items():
+            if isinstance(given.get(name), list):
+                given[name] = [_located(_known(kind, item), folder) for item in given[name]]
         try:
             task = parse(ForeignTask, given)
         except InvalidParam as error:
@@ -256,6 +311,26 @@ def _read(where: str, entries: Iterable[tuple[int, Any]], known: Mapping[str, Fo
             raise invalid(place, f"has the id {task.id}, which is there already", "each id once")
         tasks[task.id] = task
     return tasks
+
+
+def _known(kind: type[Any], value: Any) -> Any:
+    """An object without the fields that its kind does not have; anything else as it is."""
+    if not isinstance(value, dict):
+        return value
+    given = cast("dict[str, Any]", value)
+    return {name: item for name, item in given.items() if name in fields(kind)}
+
+
+def _located(item: Any, folder: str) -> Any:
+    """A resource whose relative path begins in the folder of the files; anything else as it is."""
+    if not folder or not isinstance(item, dict):
+        return item
+    given = cast("dict[str, Any]", item)
+    path = given.get("value")
+    if given.get("type") != "file" or not isinstance(path, str) or not path:
+        return given
+    is_absolute = PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
+    return given if is_absolute else given | {"value": posixpath.normpath(posixpath.join(folder, path))}
 
 
 def _streams(tasks: Mapping[str, ForeignTask], clock: Clock) -> list[list[ev.Stored]]:
@@ -340,14 +415,38 @@ def _ending(task: ForeignTask) -> list[ev.Event]:
             return []
 
 
-def _sealed(task: ForeignTask, events: list[ev.Event], clock: Clock) -> list[ev.Stored]:
-    first = task.createdAt or clock.now()
-    last = max(first, task.archivedAt or task.updatedAt or first)
+class _Times(NamedTuple):
+    """When a task was created, ended and last changed."""
+
+    created: datetime
+    ended: datetime | None
+    updated: datetime
+
+
+def _times(task: ForeignTask, now: datetime) -> _Times:
+    """The times of the files where they are in order; a task without a creation is as old as its oldest time."""
+    is_ended = _end(task) is not None
+    named = [at for at in (task.updatedAt, task.archivedAt if is_ended else None) if at is not None]
+    created = task.createdAt or min(named, default=now)
+    ended = max(created, task.archivedAt or task.updatedAt or created) if is_ended else None
+    last = ended or created
+    return _Times(created, ended, max(last, task.updatedAt or last))
+
+
+def _creator(task: ForeignTask) -> str:
     author = task.createdBy or "system:import"
-    actor = author if author.startswith(("user:", "agent:", "system:")) else f"agent:{author}"
+    return author if author.startswith(ACTORS) else f"agent:{author}"
+
+
+def _sealed(task: ForeignTask, events: list[ev.Event], clock: Clock) -> list[ev.Stored]:
+    times = _times(task, clock.now())
+    first, *others = events
+    dated = [(times.created, first), *((times.ended or times.updated, event) for event in others)]
+    if dated[-1][0] < times.updated:
+        dated.append((times.updated, ev.TaskRevised()))  # changes nothing but the time of the last change
     head, sealed = GENESIS, list[ev.Stored]()
-    for version, event in enumerate(events, 1):
-        entry = ev.Entry(id=clock.uid(), stream=task.id, version=version, at=first if version == 1 else last, actor=actor, event=event)
+    for version, (at, event) in enumerate(dated, 1):
+        entry = ev.Entry(id=clock.uid(), stream=task.id, version=version, at=at, actor=_creator(task), event=event)
         sealed.append(seal(entry, head))
         head = sealed[-1].hash
     return sealed

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from remit import __version__
 from remit.adapters.clock import SystemClock
 from remit.adapters.mark import Marks, OnRollback
 from remit.adapters.tools.supervisor import left_over, sweep_left_over
+from remit.adapters.tools.toolchains import toolchains_of
 from remit.app.attendance import is_alive, serves, unknown_agents
 from remit.app.core import Core
 from remit.app.exchange import Imported, export_tasks, import_tasks
@@ -26,7 +28,7 @@ from remit.domain.due import CRON, RUN, TICK, Job
 from remit.domain.series import cron_of, recurs
 from remit.domain.value import Task
 from remit.domain.wire import instant
-from remit.errors import Conflict, NotFound, RolledBack
+from remit.errors import Conflict, InvalidParam, NotFound, Problem, RolledBack
 from remit.ports import Store
 
 Result = dict[str, Any]
@@ -60,7 +62,7 @@ async def _examined(settings: Settings, verify: bool, fix: bool, on_rollback: On
                 *(_tier(models, tier) for tier in TIERS),
             ],
             "unknown": [*settings.unknown, *models.ignored, *_nobodys(settings)],
-            "faults": [*(str(problem) for problem in wrong), *models.missing_keys],
+            "faults": [*(str(problem) for problem in (*wrong, *_refused_folders(settings))), *models.missing_keys],
             "store": _kind(settings.database_url) | _mark(store) | {"tasks": await ask(counts(), store.select)},
             "rollback": rollback,
             "unknown_agents": await _strangers(core),
@@ -108,6 +110,17 @@ def _mark(store: Store) -> Result:
     """Where the mark of a store is kept, or why there is none."""
     marks: Marks | None = getattr(store, "marks", None)
     return {} if marks is None else {"mark": f"none: {marks.problem}" if marks.problem else str(marks.folder)}
+
+
+def _refused_folders(settings: Settings) -> list[Problem]:
+    """What is wrong with the folders that are set for the sandbox: a run refuses them."""
+    name = "sandbox.read_only"
+    try:
+        toolchains_of(settings.workspace or Path.cwd(), os.environ, settings.get(name))
+    except InvalidParam as error:
+        place = f"{name} in {settings.values[name].origin}"
+        return [Problem(place, field["problem"], field["expected"]) for field in error.details["fields"]]
+    return []
 
 
 def _nobodys(settings: Settings) -> list[str]:
@@ -214,7 +227,7 @@ def import_(settings: Settings, source: Path) -> Result:
         folder = source if source.is_dir() else source.parent
         if not any((folder / name).exists() for name in (BOARD, HISTORY)):
             raise NotFound(f"There is no {BOARD} and no {HISTORY} in {folder}.")
-        found = asyncio.run(_import_tasks(settings, _text(folder / BOARD) or '{"tasks": []}', _text(folder / HISTORY)))
+        found = asyncio.run(_import_tasks(settings, folder.absolute()))
         changes = [change._asdict() for change in found.changes]
         return {"what": "tasks", "source": str(source), "count": found.count, "changes": changes}
     return {"what": "events", "source": str(source), "count": asyncio.run(_load(settings, source.read_text().splitlines()))}
@@ -234,9 +247,11 @@ async def _exported(
         return {"": "\n".join(lines) + "\n"}, json.loads(lines[-1])[END], []
 
 
-async def _import_tasks(settings: Settings, board: str, history: str) -> Imported:
+async def _import_tasks(settings: Settings, folder: Path) -> Imported:
+    board, history = _text(folder / BOARD) or '{"tasks": []}', _text(folder / HISTORY)
     async with open_workspace(settings) as core:
-        found = await import_tasks(core.store, SystemClock(now=core.store.now), board, history)
+        clock = SystemClock(now=core.store.now)
+        found = await import_tasks(core.store, clock, board, history, str(folder))
         await _set_going(core)
         return found
 

@@ -62,8 +62,14 @@ def mark_of(raw: Mapping[str, Any]) -> Mark:
     return Mark(raw["kind"], raw["through"], raw["characters"])
 
 
+def characters_kept(marks: Sequence[Mark], number: int) -> int | None:
+    """How many characters of each result of a message the strongest mark keeps; None if all."""
+    kept = [mark.characters for mark in marks if mark.kind == "shortened" and number <= mark.through]
+    return min(kept, default=None)
+
+
 def shortened(message: Message, characters: int) -> Message:
-    """The message with long results and arguments cut, and a note how to read them again."""
+    """The whole message with long results and arguments cut, and a note how to read them again."""
     if message.role == "user":
         return message._replace(parts=tuple([_with_short_reports(part, characters) for part in message.parts]))
     return message._replace(parts=tuple([_shortened_part(part, characters) for part in message.parts]))

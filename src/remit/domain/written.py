@@ -7,9 +7,10 @@ A message is suspected of being a call if all of this is true:
 - The call is not quoted: in inline code, quotation marks, a quotation or a code block. A message
   that is nothing but one code block quotes nothing, and neither does a block that the agent
   announces ("Let me read the file first.").
-- A call without a mark (JSON, Python) stands alone, is announced, or follows a few words that do
+- A call without a mark (JSON, a name before JSON, Python) stands alone, is announced, or follows a few words that do
   not introduce an example, which ends with a colon.
-- The instructions do not ask for JSON with the same keys.
+- The instructions do not ask for JSON with the same keys. A tool's name is a common word, so its
+  arguments must be asked for too, or an example must show the name as a key.
 
 A suspected agent gets one more turn that says how to call a tool, and how to send the text again
 if it was the answer. If the next final message is suspected too, it is accepted if it has words
@@ -28,11 +29,13 @@ from remit.domain.written_forms import (
     MARK,
     Call,
     after,
+    call_keys,
     json_calls,
     marked_call,
-    object_keys,
+    named_calls,
     python_calls,
     starts_json,
+    starts_named,
 )
 
 MAX_LEAD = 300
@@ -48,7 +51,7 @@ _UNMARKED = re.compile(
     r"""(?mx)
     ^ (?: ```(?P<fence>json|tool_call|tool_code|python|py|) [ \t]*+ \n \s*+ )?
     (?P<call> (?= (?: \[\s*+ )?
-      (?: \{\s*+["] | (?:print\()? (?:[a-z_]{1,20}\.)? [A-Za-z_][\w-]{0,127}\( )
+      (?: \{\s*+["] | [A-Za-z_][\w-]{0,127}\s*+\{\s*+["}] | (?:print\()? (?:[a-z_]{1,20}\.)? [A-Za-z_][\w-]{0,127}\( )
     ) )
     """
 )
@@ -191,8 +194,7 @@ def _unmarked(text: str, offered: frozenset[str], instructions: str) -> Written 
         is_end = call.end is None or text[call.end :] in ("", "```")
         if call.name not in offered or not is_end:
             continue
-        is_asked = starts_json(text, start) and _asks_for(instructions, object_keys(text, start))
-        return None if is_asked else Written(call.name, _has_prose([lead]))
+        return None if _is_asked(text, start, call.name, instructions) else Written(call.name, _has_prose([lead]))
     return None
 
 
@@ -238,10 +240,20 @@ def _called(text: str, match: re.Match[str], lead: str, offered: frozenset[str])
     start, fence = match.start("call"), match["fence"]
     if starts_json(text, start):
         is_code = fence in ("python", "py")
-        return Call("", start) if is_code else json_calls(text, start, is_marked=False)
+        return Call("", start) if is_code else json_calls(text, start, offered, is_marked=False)
+    if starts_named(text, start):
+        return named_calls(text, start, offered)
     is_code = fence == "tool_code"
     may_be_positional = is_code or not lead.strip() or _is_announced(lead)
     return python_calls(text, start, offered, may_be_positional=may_be_positional, is_code=is_code)
+
+
+def _is_asked(text: str, start: int, tool: str, instructions: str) -> bool:
+    """True if instructions ask for the JSON of a call, by its keys or by an example."""
+    if not starts_json(text, start) and not starts_named(text, start):
+        return False
+    has_example = f'"{tool}":' in instructions
+    return has_example or _asks_for(instructions, call_keys(text, start, tool))
 
 
 def _asks_for(instructions: str, keys: frozenset[str]) -> bool:

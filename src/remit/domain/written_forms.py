@@ -74,6 +74,8 @@ _PYTHONIC = re.compile(
                   | (?P<positional>["'\[{\d]|(?:True|False|None)\b) )? )
     """
 )
+_NAMED = re.compile(r"(?P<name>[A-Za-z_][\w-]{0,127})\s*+(?=\{\s*+[\"}])")
+"""The name of a tool before its arguments in JSON, without a mark."""
 _HEAD = re.compile(
     r"""(?x)
     [\[\s]*+ \{ \s*+
@@ -148,7 +150,7 @@ def _after_mark(text: str, mark: re.Match[str], offered: Collection[str]) -> Cal
     if _BEFORE_NAME.match(text, start):
         return Call(UNNAMED, None)
     if starts_json(text, start):
-        return json_calls(text, start, is_marked=True)
+        return json_calls(text, start, offered, is_marked=True)
     if tokens := _TOKENS.match(text, start):
         return _call_in_tokens(text, tokens)
     return python_calls(text, start, offered, may_be_positional=True)
@@ -183,11 +185,11 @@ def _call_in_tokens(text: str, tokens: re.Match[str]) -> Call:
 
 def _react_call(text: str, start: int, offered: Collection[str]) -> Call:
     if fence := _FENCE.match(text, start):
-        call = json_calls(text, fence.end(), is_marked=False)
+        call = json_calls(text, fence.end(), offered, is_marked=False)
         is_closed = call.end is not None and text.startswith("```", call.end)
         return Call(call.name, call.end + 3) if call.end is not None and is_closed else call
     if starts_json(text, start):
-        return json_calls(text, start, is_marked=False)
+        return json_calls(text, start, offered, is_marked=False)
     step = _REACT.match(text, start)
     if step is None:
         return python_calls(text, start, offered, may_be_positional=True)
@@ -200,11 +202,11 @@ def starts_json(text: str, start: int) -> bool:
     return text[start : start + 80].lstrip("[ \t\r\n").startswith("{")
 
 
-def json_calls(text: str, start: int, *, is_marked: bool) -> Call:
+def json_calls(text: str, start: int, offered: Collection[str], *, is_marked: bool) -> Call:
     """The calls in JSON that begin here: the name of the first, the end of all."""
     first, position = "", start
     while text.startswith(("{", "["), position):
-        call = _json_call(text, position, is_marked=is_marked)
+        call = _json_call(text, position, offered, is_marked=is_marked)
         first = first or call.name
         if not call.name or call.end is None:
             return Call(first if call.name else "", call.end)
@@ -212,12 +214,12 @@ def json_calls(text: str, start: int, *, is_marked: bool) -> Call:
     return Call(first, position)
 
 
-def _json_call(text: str, start: int, *, is_marked: bool) -> Call:
+def _json_call(text: str, start: int, offered: Collection[str], *, is_marked: bool) -> Call:
     """A call in JSON; one that is broken counts if the text ends within it or a mark opened it."""
     end = _end_of(text, start)
     value = None if end is None else _decoded(text[start:end])
     if value is not None:
-        names = _names(value)
+        names = _names(value, offered)
         return Call(names[0] if names and all(names) else "", end)
     head = _HEAD.match(text, start)
     is_call = is_marked or (end is None and head is not None and bool(head["arguments"]))
@@ -240,6 +242,26 @@ def _end_of(text: str, start: int) -> int | None:
         if depth == 0:
             return token.end()
     return None
+
+
+def starts_named(text: str, start: int) -> bool:
+    """True if a name and an object begin here."""
+    return _NAMED.match(text, start) is not None
+
+
+def named_calls(text: str, start: int, offered: Collection[str]) -> Call:
+    """The calls that begin here as a name before an object: the first name, the end of all."""
+    first, position = "", start
+    while match := _NAMED.match(text, position):
+        end = _end_of(text, match.end())
+        is_call = end is None or _is_arguments_object(_decoded(text[match.end() : end]))
+        if match["name"] not in offered or not is_call:
+            return Call("", position + 1)
+        first = first or match["name"]
+        if end is None:
+            return Call(first, None)
+        position = after(text, end)
+    return Call(first, position)
 
 
 def python_calls(
@@ -277,10 +299,15 @@ def after(text: str, position: int) -> int:
     return position
 
 
-def object_keys(text: str, start: int) -> frozenset[str]:
-    """The keys of the object, or of the objects of the list, that begins here."""
-    value = _decoded(text[start : _end_of(text, start)])
-    return frozenset(key for item in _items(value) if _is_object(item) for key in item)
+def call_keys(text: str, start: int, tool: str) -> frozenset[str]:
+    """The keys of the objects that begin here; with those of the arguments under a tool's name."""
+    match = _NAMED.match(text, start)
+    opening = match.end() if match else start
+    value = _decoded(text[opening : _end_of(text, opening)])
+    objects = [item for item in _items(value) if _is_object(item)]
+    inner = [item[tool] for item in objects if _is_object(item.get(tool))]
+    keys = frozenset(key for item in (*objects, *inner) for key in item)
+    return keys | {tool} if match else keys
 
 
 def _items(value: Any) -> Iterator[Any]:
@@ -290,28 +317,40 @@ def _items(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _names(value: Any) -> list[str]:
+def _names(value: Any, offered: Collection[str]) -> list[str]:
     """The tools that a value calls; an empty name for each item that is no call."""
-    return [name for item in _items(value) for name in _names_of(item)]
+    return [name for item in _items(value) for name in _names_of(item, offered)]
 
 
-def _names_of(item: Any) -> list[str]:
+def _names_of(item: Any, offered: Collection[str]) -> list[str]:
     wrapper = next((key for key in _WRAPPERS if _is_object(item) and key in item), None)
     if wrapper is not None and item.keys() <= _BESIDE_WRAPPER | {wrapper}:
-        return [_name(inner) for inner in _items(item[wrapper])]
-    return [_name(item)]
+        return [_name(inner, offered) for inner in _items(item[wrapper])]
+    return [_name(item, offered)]
 
 
-def _name(call: Any) -> str:
+def _name(call: Any, offered: Collection[str]) -> str:
     """The name of the tool that an object calls: it has a name, arguments, and nothing else."""
     if not _is_object(call):
         return ""
     if _is_object(call.get("function")) and call.keys() <= _BESIDE:
-        return _name(call["function"])
+        return _name(call["function"], offered)
+    if len(call) == 1:
+        return _only_key(call, offered)
     name = next((call[key] for key in _NAMES if call.get(key)), None)
     given = [call[key] for key in call.keys() & _ARGUMENTS]
     is_call = len(given) == 1 and call.keys() <= _BESIDE | _ARGUMENTS and _are_arguments(given[0])
     return name.removeprefix("functions.") if isinstance(name, str) and is_call else ""
+
+
+def _only_key(call: dict[str, Any], offered: Collection[str]) -> str:
+    """The tool that is the only key of an object, with its arguments as the value."""
+    ((name, arguments),) = call.items()
+    return name if name in offered and _is_arguments_object(arguments) else ""
+
+
+def _is_arguments_object(value: Any) -> bool:
+    return _is_object(value) and _are_arguments(value)
 
 
 def _are_arguments(value: Any) -> bool:
