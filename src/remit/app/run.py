@@ -271,7 +271,8 @@ class Stretch:
             with suppress(TimeoutError, ModelFailed, _Halted):
                 async with asyncio.timeout(report_seconds(limit)):
                     await self._hear(await self._hands(self._talk).so_far(self._talk.open_calls()))
-                    message += _report_of(await self._report(in_seconds(limit)))
+                    why = brief.LIMIT_REACHED.format(limit=in_seconds(limit))
+                    message += _report_of(await self._report(why))
         await self._abort("timeout", message)
 
     async def _open(self) -> None:
@@ -391,8 +392,7 @@ class Stretch:
             return None
         try:
             if request is None:
-                short = Reached("budget", self._purse.shown, "" if reached else await self._purse.shortage())
-                return await self._last_turn(reached or short)
+                return await self._last_turn(reached or await self._tree_reached())
             said, response = await self._ask(request)
         except ModelFailed as failed:
             if failed.kind == "context_overflow":
@@ -515,7 +515,8 @@ class Stretch:
 
     async def _report_without_history(self) -> str | None:
         """What the agent says in a last turn that shows it only its instructions and any summary."""
-        request = await self._request(brief.LAST_TURN.format(limit="the context of the model"))
+        why = brief.LIMIT_REACHED.format(limit="the context of the model")
+        request = await self._request(brief.LAST_TURN.format(why=why))
         short = request._replace(messages=(request.messages[0], request.messages[-1]))
         if not await self._purse.reserve(short, report=True):
             return None
@@ -527,20 +528,27 @@ class Stretch:
     async def _last_turn(self, reached: "Reached") -> None:
         """Let the agent report, and end its task; it ends at its limit even if the model can never be asked for a report."""
         try:
-            report = _report_of(await self._report(reached.limit))
+            report = _report_of(await self._report(reached.told))
         except ModelFailed as failed:
             if not failed.permanent:
                 raise
             report = f" It could not report: {failed}"
+        if (reached.reason, reached.scope) == ("budget", "own"):
+            reached = self._over_budget() or reached  # the report counts too
         if report:
             return await self._abort(reached.reason, f"{reached.why}{report}")
         short = await self._purse.shortage()
-        is_tree = reached.limit == self._purse.shown
+        is_tree = reached.scope == "tree"
         return await self._abort(reached.reason, short if is_tree else f"{reached.why} It could not report: {short}")
 
-    async def _report(self, limit: str) -> str | None:
-        """What the agent says in one more turn; tools that it calls are not used. Nothing if the tree cannot pay for it."""
-        while request := await self._afforded(brief.LAST_TURN.format(limit=limit)):
+    async def _tree_reached(self) -> "Reached":
+        """The budget of the whole tree, which does not cover the request that was refused last."""
+        purse = self._purse
+        return Reached("budget", "tree", await purse.used_up(), await purse.shortage(is_reported=True))
+
+    async def _report(self, why: str) -> str | None:
+        """What the agent says in one more turn; tools that it calls are not used. None if the tree cannot pay for it."""
+        while request := await self._afforded(brief.LAST_TURN.format(why=why)):
             try:
                 return (await self._ask(request))[1].text
             except ModelFailed as failed:
@@ -801,20 +809,23 @@ async def _reject(activation: Activation, why: str) -> None:
 
 
 class Reached(NamedTuple):
-    """A limit that ends a task: the reason it fails for, the limit in words, and what was used or is needed."""
+    """A limit that ends a task: why the task fails, what its agent is told, and what its record says."""
 
     reason: Literal["turns", "budget"]
-    limit: str
+    scope: Literal["own", "tree"]
+    told: str
     why: str
 
 
 def _turns_reached(most: int) -> Reached:
     limit = counted(most, "turn")
-    return Reached("turns", limit, f"The limit of {limit} is reached.")
+    told = brief.LIMIT_REACHED.format(limit=limit)
+    return Reached("turns", "own", told, f"The limit of {limit} is reached.")
 
 
 def _own_reached(limit: str, used: str) -> Reached:
-    return Reached("budget", limit, f"The limit of {limit} for this task is reached: it used {used}.")
+    told = brief.LIMIT_REACHED.format(limit=limit)
+    return Reached("budget", "own", told, f"The limit of {limit} for this task is reached: it used {used}.")
 
 
 def _report_of(text: str | None) -> str:

@@ -67,8 +67,10 @@ def says_how_to_call(message: str) -> bool:
 
 LAST_TURN = """\
 [Last turn]
-This task has reached its limit ({limit}), and no tool can be called. Report now, in one message: what is done, what you found, and \
-what is left."""
+{why} This is your last turn: no tool can be called. Report now, in one message: what is done, what you found, and what is left."""
+
+LIMIT_REACHED = "This task has reached its limit ({limit})."
+"""Why a turn is the last one."""
 
 REPORT_NOW = "report in one message now."
 """How a last turn finishes, in which no tool can be called."""
