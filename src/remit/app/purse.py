@@ -72,7 +72,8 @@ class Purse:
         self._reserved = (0, 0.0)
         self._needed = (0, 0.0)
         self._reports = False
-        self._tools = 0
+        self._tools: Sequence[Tool] = ()
+        self._tool_tokens = 0
         self._used = Usage()
         self._roots: Roots | None = None
 
@@ -190,10 +191,11 @@ class Purse:
             await self._take(-tokens, -cost, limits=Limits())
 
     def _offered(self, tools: Sequence[Tool]) -> int:
-        """What the tools of a run take, which are the same in all its calls."""
-        if not self._tools:
-            self._tools = sum(len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in tools) // CHARACTERS_PER_TOKEN
-        return self._tools
+        """What the tools of a run take, which are nearly always the same in all its calls."""
+        if self._tools is not tools:
+            size = sum(len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in tools)
+            self._tools, self._tool_tokens = tools, size // CHARACTERS_PER_TOKEN
+        return self._tool_tokens
 
     def _priced(self, tokens: Tokens) -> tuple[int, float]:
         """What a call takes of both ledgers."""

@@ -82,7 +82,7 @@ class AgentRunner:
         granted = frozenset(self._agents.grant(agent.id, task.tools))
         offered = granted if task.tools.offer is None else granted & frozenset(task.tools.offer)
         try:
-            tools = await self._toolset(agent, offered, has_guides=bool(task.guides))
+            tools = await self.toolset(agent, offered, has_guides=bool(task.guides))
             must_come_to_something(task, offered, tools.known, self._agents.usable(agent.id, tools.known))
         except RemitError as refused:
             return await _reject(activation, str(refused))
@@ -99,7 +99,7 @@ class AgentRunner:
             await stretch.close()
         return None
 
-    async def _toolset(self, agent: Agent, offered: frozenset[str], *, has_guides: bool) -> "Toolset":
+    async def toolset(self, agent: Agent, offered: frozenset[str], *, has_guides: bool) -> "Toolset":
         """What an agent can call and what it is shown, made once: gateways recognize the very same tools and do not
         encode them again."""
         found = self._sets.get((agent.id, offered, has_guides))
@@ -375,6 +375,9 @@ class Stretch:
     async def _subtask_states(self) -> dict[str, str]:
         unknown = [int(child.id) for child in self._task.children if child.settled is None]
         states = {child.id: child.settled or "" for child in self._task.children}
+        if self._task.guides:  # one may have been attached during the run
+            with suppress(Forbidden):
+                self._tools = (await self._runner.toolset(self._agent, self._offered, has_guides=True)).tools
         if unknown:
             rows = await self._runner.store.select("rows_task", {"ids": unknown})
             states |= {str(row[0]): str(row[3]) for row in rows}
