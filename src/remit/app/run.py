@@ -195,8 +195,9 @@ class Stretch:
         self._plan_tool: cmd.PlanTool = brief.plan_tool([tool.name for tool in tools.tools])
         self._host: ToolHost | None = None
         self._handover = self._hands(talk)
-        self._counts: Counter[str] = Counter()
-        self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
+        # A run that was lost could not tell what it had used.
+        self._counts = talk.tool_uses - Counter({item.tool: item.count for item in task.tool_summary})
+        self._usage = talk.usage.beyond(task.usage)
         self._environment = talk.environment
         self._role = role_prompt(agent, offered)
         self._purse = Purse(activation, chosen)
