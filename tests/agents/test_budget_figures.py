@@ -144,5 +144,7 @@ async def test_a_subtask_with_the_limit_of_its_tree_names_its_own_limit(any_url:
         parent = await at.create(owner="build", limits={"max_tokens": 30_000})
         child = await at.team.ended("2") if await at.waiting(parent) else None
         assert child is not None
-        assert (child.failure_reason or "").startswith("The limit of 30,000 tokens for this task is reached: it used 30,000 tokens. It could not report: ")
+        assert (child.failure_reason or "").startswith(
+            "The limit of 30,000 tokens for this task is reached: it used 30,000 tokens. It could not report: "
+        )
         await at.team.ended(parent)

@@ -30,7 +30,7 @@ from remit.domain.model import CAUSES, NO_TOOL_CALLS, UNBILLED, ModelFailed, exc
 from remit.domain.policy import MAX_TURNS, effort_of, max_attempts, must_come_to_something, needs_writing
 from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
-from remit.domain.value import FailCause, FailReason, Task, ToolCount, Usage, plain_id
+from remit.domain.value import FailCause, FailReason, State, Task, ToolCount, Usage, plain_id
 from remit.domain.wire import dumps, instant
 from remit.domain.written import Written, written_call
 from remit.errors import Forbidden, RemitError
@@ -201,6 +201,8 @@ class Stretch:
         self._environment = talk.environment
         self._role = role_prompt(agent, offered)
         self._purse = Purse(activation, chosen)
+        self._final_message = ""
+        """The last message with which this run was to end."""
         self._unkept: list[Change] = []
         """A message that is stored with the answer to it: until there is one, it can be made again."""
 
@@ -309,10 +311,18 @@ class Stretch:
             if calls := self._talk.open_calls():
                 if await self._act(calls):
                     return await self._write(cmd.YieldRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
+            elif self._task.queued and self._has_answer and await self._skip_read_reports():
+                await self._finish(self._talk.last_answer)  # it was given with these reports in view
             elif not await self._prompt() or not self._activation.halted:
                 with suppress(_Halted):
                     await self._answer()
         return None
+
+    @property
+    def _has_answer(self) -> bool:
+        """True after a final message that did not end the task, if nothing was said since."""
+        answer = self._talk.last_answer
+        return self._talk.finished and bool(answer) and answer in (self._final_message, self._task.final_message)
 
     # What the model reads.
 
@@ -324,6 +334,8 @@ class Stretch:
 
     async def _prompt(self) -> bool:
         """Say what there is to say before the next request: the instructions, what has changed since, or to go on."""
+        if self._task.queued:
+            await self._skip_read_reports()
         updates = self._task.queued
         parts: list[str] = []
         if not self._talk.said:
@@ -349,12 +361,23 @@ class Stretch:
         self._talk.keep(said)
         return True
 
+    async def _skip_read_reports(self) -> bool:
+        """True if every queued update is a report that the agent has read as the answer to a call; these count as delivered."""
+        queued, read = self._task.queued, self._talk.results_read
+        ids = tuple(update.update_id for update in queued if brief.reports_on(update, read))
+        if ids:
+            await self._activation.do(cmd.DeliverUpdates(task_id=self._task.id, turn=self._talk.turns, update_ids=ids))
+        return bool(ids) and not self._task.queued
+
     async def _prerequisites(self) -> list[Task]:
         """The tasks that this one depends on, as they ended."""
         ids = [dependency.task_id for dependency in self._task.depends_on]
         return await self._activation.tasks(ids) if ids else []
 
     async def _request(self, last_words: str = "") -> Request:
+        if self._task.guides:  # one may have been attached during the run
+            with suppress(Forbidden):
+                self._tools = (await self._runner.toolset(self._agent, self._offered, has_guides=True)).tools
         allowance = await self._allowance()
         states, guides = await self._subtask_states(), await self._guides()
         is_last = bool(last_words)
@@ -376,13 +399,21 @@ class Stretch:
     async def _subtask_states(self) -> dict[str, str]:
         unknown = [int(child.id) for child in self._task.children if child.settled is None]
         states = {child.id: child.settled or "" for child in self._task.children}
-        if self._task.guides:  # one may have been attached during the run
-            with suppress(Forbidden):
-                self._tools = (await self._runner.toolset(self._agent, self._offered, has_guides=True)).tools
         if unknown:
             rows = await self._runner.store.select("rows_task", {"ids": unknown})
             states |= {str(row[0]): str(row[3]) for row in rows}
-        return states
+        untold = self._untold()
+        return {child_id: _before_end(state) if child_id in untold else state for child_id, state in states.items()}
+
+    def _untold(self) -> set[str]:
+        """The subtasks whose end the agent has not been told, or only with a report that is still queued."""
+        queued = self._task.queued
+        untold = {
+            child.id
+            for child in self._task.children
+            if child.wait == "wake" and (child.settled is None or any(brief.reports_on(update, [child.id]) for update in queued))
+        }
+        return untold - self._talk.results_read if untold else untold
 
     # What the model answers.
 
@@ -439,6 +470,7 @@ class Stretch:
 
     async def _finish(self, final_message: str) -> None:
         """End the run with a final message, unless its task has something to say to that."""
+        self._final_message = final_message
         await self._vouch()
         summary, usage = self._summary(), self._spent()
         command = cmd.FinishRun(
@@ -794,6 +826,11 @@ def _less(left: float | None, limit: float | None, used: float) -> Any:
     own = None if limit is None else max(0, limit - used)
     known = [amount for amount in (left, own) if amount is not None]
     return min(known) if known else None
+
+
+def _before_end(state: str) -> str:
+    """The state of a subtask as its parent knows it until it is told the end."""
+    return State.RUNNING.value if State(state).terminal else state
 
 
 async def _fail(activation: Activation, error: str, *, cause: FailCause | None = None) -> None:
