@@ -154,7 +154,7 @@ class Handover:
         try:
             question = parse(cmd.AskUser, {**call.arguments, "task_id": task_id, "call_id": key})
         except RemitError as refused:
-            return [(key, call, _error(refused.for_agent or str(refused)))]
+            return [(key, call, _error(self._operations.refusal(call.name, refused, self._activation)))]
         if key not in asked:
             try:
                 await self._activation.do(question)
@@ -178,7 +178,7 @@ class Handover:
         except (StaleRun, Unavailable, Unacknowledged):
             raise
         except RemitError as refused:
-            return [(key, call, _error(refused.for_agent or str(refused)))]
+            return [(key, call, _error(self._operations.refusal(call.name, refused, self._activation)))]
         return [(key, call, await self._operations.call(call.name, {**call.arguments, "wait_seconds": 0}, self._activation))]
 
     async def _awaited(self, key: str, call: ToolCall, request: TaskOutput) -> bool:
