@@ -139,7 +139,7 @@ async def test_an_unknown_id_is_refused_without_naming_tools_that_the_agent_lack
 
 async def test_paths_that_the_rules_refuse_are_not_counted(any_url: str, folder: Path) -> None:
     (folder / ".remit" / "config.toml").write_text("")
-    wanted = [
+    wanted: list[tuple[str, dict[str, Any]]] = [
         ("Read", {"file_path": "/etc/passwd"}),
         ("Read", {"file_path": "../other.txt"}),
         ("Read", {"file_path": ".remit/config.toml"}),

@@ -72,7 +72,8 @@ def lean_read(operation: Operation, answer: Mapping[str, Any]) -> Result:
         return _lean_task(answer)
     told: Result = {}
     for name, part in answer.items():
-        if isinstance(part, list):
+        is_list = isinstance(part, list)
+        if is_list:
             told[name] = [_set(item) for item in cast("list[Any]", part)]
         elif not _is_unset(part):
             told[name] = part

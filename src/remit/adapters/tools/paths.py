@@ -161,8 +161,8 @@ class Workspace:
         if not parts:
             raise invalid(field, "is the workspace itself", "the path of a file")
         if any(part.casefold() in NOT_WRITTEN for part in parts):
-            expected = "a file elsewhere; those two are not written by tools"
-            raise PathDenied([Problem(field, f"{describe(path)} is inside .git or .remit", expected)])
+            elsewhere = "a file elsewhere; those two are not written by tools"
+            raise PathDenied([Problem(field, f"{describe(path)} is inside .git or .remit", elsewhere)])
         folder = self._made_folder(parts[:-1], field, path)
         try:
             before = self._status(folder, parts[-1], field, path)
