@@ -13,6 +13,7 @@ from remit.domain.model import ModelOrigin
 from remit.domain.project import Change
 from remit.domain.table import BESIDE, TABLES
 from remit.domain.value import Effort, Tools
+from remit.errors import RemitError
 
 if TYPE_CHECKING:  # only who runs agents pays for it
     from remit.domain.message import OnPart, Pause, Request, Response, Tokens
@@ -470,6 +471,10 @@ class OperationTools(Protocol):
 
     async def call(self, name: str, arguments: Mapping[str, Any], activation: Any, beside: Sequence[Change] = ()) -> "ToolOutcome":
         """Carry one out as a run, with rows that land with what it does; whatever is refused is an outcome for the model."""
+        ...
+
+    def refusal(self, name: str, refused: RemitError, activation: Any) -> str:
+        """Why a call was refused, in words for the model, which names only fields that the model was shown."""
         ...
 
 

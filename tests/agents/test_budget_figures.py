@@ -12,7 +12,7 @@ from remit.domain.value import State, Task
 from tests.agents.stage import Stage, calls, results, says, stage
 
 TREE = re.compile(
-    r"The budget of the whole tree, ([\d,]+) tokens, has ([\d,]+) tokens left, "
+    r"The budget of the whole tree, ([\d,]+) tokens, had ([\d,]+) tokens left before its last report, "
     r"and another request and a last report need up to ([\d,]+) tokens\."
 )
 LIMIT = 25_000
@@ -55,11 +55,11 @@ async def test_a_tree_that_runs_short_says_exactly_what_is_left_and_needed(any_u
     [
         (
             {"max_tokens": 1500},
-            "The limit of 1,500 tokens for this task is reached: it used 2,000 tokens. Its report: Half of it.",
+            "The limit of 1,500 tokens for this task is reached: it used 3,000 tokens. Its report: Half of it.",
         ),
         (
             {"max_cost": 0.0025},
-            "The limit of $0.0025 for this task is reached: it used $0.003. Its report: Half of it.",
+            "The limit of $0.0025 for this task is reached: it used $0.004. Its report: Half of it.",
         ),
         ({"max_turns": 3}, "The limit of 3 turns is reached. Its report: Half of it."),
     ],
@@ -78,6 +78,8 @@ async def test_a_subtask_at_its_own_limit_says_what_it_used(any_url: str, tmp_pa
             "turns" if "max_turns" in limits else "budget",
         )
         assert child.failure_reason == told
+        used = child.usage.input_tokens + child.usage.output_tokens
+        assert "max_tokens" not in limits or f"it used {used:,} tokens" in told
 
 
 async def test_what_was_used_before_a_question_counts(any_url: str, tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ async def test_what_was_used_before_a_question_counts(any_url: str, tmp_path: Pa
         await at.call("respond", interaction_id=child.questions[0].id, answer="This one")
         done = await at.team.ended("2")
         assert done.counts.runs == 2
-        assert done.failure_reason == "The limit of 1,500 tokens for this task is reached: it used 2,000 tokens. Its report: Half of it."
+        assert done.failure_reason == "The limit of 1,500 tokens for this task is reached: it used 3,000 tokens. Its report: Half of it."
         await at.team.ended(parent)
 
 
@@ -108,3 +110,41 @@ async def test_a_limit_of_turns_is_the_reason_although_no_report_can_be_paid(any
             r"and a last report needs up to [\d,]+ tokens\.",
             task.failure_reason or "",
         ), task.failure_reason
+
+
+async def test_the_last_turn_of_a_tree_says_what_is_used(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, looking) as at:
+        await ended(at, LIMIT)
+        last = at.script.asked[-1].messages[-1].text
+        used = sum(ANSWER[:2]) * (len(at.script.asked) - 1)
+        assert last.startswith(
+            f"[Last turn]\n{used:,} of 25,000 tokens are used, and the rest does not cover another turn with tools. "
+            "This is your last turn: no tool can be called. Report now"
+        )
+        assert f", {LIMIT - used:,} tokens\n" in last, "the task block shows the same figures"
+        assert "reached its limit" not in last
+
+
+async def test_the_last_turn_of_an_unused_budget_says_that_it_is_unused(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, looking) as at:
+        await ended(at, 6_000)
+        (only,) = at.script.asked
+        told = only.messages[-1].text
+        assert told.startswith("[Last turn]\n0 of 6,000 tokens are used, and the rest does not cover a turn with tools. ")
+        assert ", 6,000 tokens\n" in told
+
+
+async def test_a_subtask_with_the_limit_of_its_tree_names_its_own_limit(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent != "build":
+            return looking(request)._replace(tokens=Tokens(30_000, 0))
+        return says("Done.") if results(request) else calls(("task", {"objective": "Look", "limits": {"max_tokens": 30_000}}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        parent = await at.create(owner="build", limits={"max_tokens": 30_000})
+        child = await at.team.ended("2") if await at.waiting(parent) else None
+        assert child is not None
+        assert (child.failure_reason or "").startswith(
+            "The limit of 30,000 tokens for this task is reached: it used 30,000 tokens. It could not report: "
+        )
+        await at.team.ended(parent)

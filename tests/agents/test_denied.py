@@ -135,3 +135,26 @@ async def test_an_unknown_id_is_refused_without_naming_tools_that_the_agent_lack
         (said,) = found_in(at.script.asked[-1])
         assert "99" in said.text
         assert not {"list_tasks", "list_history", "list_guides"} & set(re.findall(r"\w+", said.text))
+
+
+async def test_paths_that_the_rules_refuse_are_not_counted(any_url: str, folder: Path) -> None:
+    (folder / ".remit" / "config.toml").write_text("")
+    wanted: list[tuple[str, dict[str, Any]]] = [
+        ("Read", {"file_path": "/etc/passwd"}),
+        ("Read", {"file_path": "../other.txt"}),
+        ("Read", {"file_path": ".remit/config.toml"}),
+        ("Read", {"file_path": ".remit/picture.png"}),
+        ("Glob", {"pattern": "*", "path": "/"}),
+        ("Grep", {"pattern": "x", "path": "/etc"}),
+        ("LS", {"path": ".remit"}),
+        ("Write", {"file_path": ".git/config", "content": "x"}),
+        ("Edit", {"file_path": "/etc/passwd", "old_string": "a", "new_string": "b"}),
+        ("Read", {"file_path": "missing.txt"}),
+        ("Read", {"file_path": 7}),
+    ]
+    writer = Agent(id="writer", description="Writes.", tools=("Read", "Glob", "Grep", "LS", "Write", "Edit"))
+    async with stage(any_url, folder, [calls(*wanted), says("Done.")], agents=[writer]) as at:
+        task = await at.run(owner="writer")
+        shown = [part for message in await at.transcript("1") for part in message["parts"] if part["type"] == "tool_result"]
+        assert [part["status"] for part in shown] == ["denied"] * 9 + ["failed"] * 2
+        assert {count.tool: count.count for count in task.tool_summary} == {"Read": 2}

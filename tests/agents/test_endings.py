@@ -122,7 +122,8 @@ async def test_the_end_of_time_leaves_a_turn_for_a_report(any_url: str, tmp_path
         task = await at.run(limits={"timeout_seconds": seconds})
         assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "timeout", 1)
         assert task.failure_reason == f"The time limit of {in_seconds(seconds)} is reached. Its report: Half of it."
-        assert f"This task has reached its limit ({in_seconds(seconds)}), and no tool can be called." in at.script.asked[2].messages[-1].text
+        why = f"This task has reached its limit ({in_seconds(seconds)}). This is your last turn: no tool can be called."
+        assert why in at.script.asked[2].messages[-1].text
         assert (task.usage.requests, [(item.tool, item.count) for item in task.tool_summary]) == (2, [("LS", 1)])
         report, end = (await at.transcript(task.id))[-2:]
         assert report["parts"][0]["text"] == "Half of it."

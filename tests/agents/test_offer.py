@@ -1,6 +1,7 @@
 """What a running agent is offered, and that none of it loosens what the agent is held to."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -211,3 +212,19 @@ async def test_an_agent_works_as_its_file_says(durable_url: str, tmp_path: Path,
         "light-model": {"Read", "Edit"} | PLAN,
         "main-model": FILES | {"TodoWrite", "Write", "Edit", "MultiEdit"},
     }
+
+
+async def test_a_guide_that_is_attached_during_a_run_brings_its_tool(any_url: str, tmp_path: Path) -> None:
+    async def attached() -> Any:
+        made = await at.call("create_guide", title="Ports", body="Use 8420.")
+        await at.call("attach_tsg", task_id="1", tsg_id=made["guide_id"])
+        return calls(("LS", {"path": "."}))
+
+    def rule(request: Request) -> Any:
+        return says("Done.") if results(request) else attached()
+
+    async with stage(any_url, tmp_path, rule) as at:
+        await at.run(owner="build", limits={"max_tokens": 200_000})
+        before, after = ([tool.name for tool in request.tools] for request in at.script.asked)
+        assert ("get_guide" in before, "get_guide" in after) == (False, True)
+        assert "read one with get_guide" in at.script.asked[-1].messages[-1].text

@@ -173,3 +173,28 @@ async def test_a_worker_that_hands_over_stops_a_tool_whose_outcome_is_unknown_th
         task = await at.team.ended(task_id)
         assert (task.state, made, task.attempts) == (State.DONE, ["one"], 0)
         assert "it is not known whether it took effect" in results(at.script.asked[1])[0]
+
+
+async def test_tool_calls_of_a_lost_run_are_counted(any_url: str, tmp_path: Path) -> None:
+    gate = Gate()
+
+    def todo(status: str) -> tuple[str, dict[str, object]]:
+        return "TodoWrite", {"todos": [{"content": "Look", "status": status}]}
+
+    def rule(request: Request) -> object:
+        answers = sum(message.role == "tool" for message in request.messages)
+        if answers == 0:
+            return calls(todo("pending"), ("LS", {"path": "."}), ("Write", {"file_path": "x", "content": "x"}))
+        if answers == 1 and len(at.script.asked) == 2:
+            return gate.then(says("Never."))
+        return calls(todo("completed")) if answers == 1 else says("Done.")
+
+    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]  # the rule answers later
+        task_id = await at.create()
+        await reached(gate)
+        lost = await at.team.task(task_id)
+        assert lost.run is not None
+        await at.team.do("LoseRun", "system:engine", task_id=task_id, run_id=lost.run.id)
+        task = await at.team.ended(task_id)
+        assert {count.tool: count.count for count in task.tool_summary} == {"LS": 1, "TodoWrite": 2}
+        assert task.usage.requests == 3

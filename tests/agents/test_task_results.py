@@ -1,5 +1,6 @@
 """A transcript shows what sub-agents handed back as results of tasks."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +109,21 @@ async def test_reports_that_wake_a_parent_are_task_results(any_url: str, tmp_pat
         shown = ["\n\n".join(part["text"] for part in message["parts"]) for message in messages]
         read = [message.text for message in at.script.asked[-1].messages if message.role == "user"]
         assert shown == read[:-1], "the parts of a message are what the model read"
+
+
+async def test_a_blocking_subtask_answers_with_status_duration_and_tool_counts(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Any:
+        if request.agent == "explore":
+            return says("Found it.") if results(request) else calls(("LS", {"path": "."}))
+        if results(request):
+            return says("Done.")
+        return calls(("create_subtask", {"task_id": "1", "title": "Look", "owner": "explore", "wait": "block"}))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        await at.run(owner="build")
+        (text,) = results(at.script.asked[-1])
+        told = json.loads(text)
+        child = await at.team.task("2")
+        assert (told["task_id"], told["status"], told["duration"]) == ("2", "completed", child.duration)
+        assert told["tool_summary"] == [{"tool": "LS", "count": 1}]
+        assert list(told)[-1] == "result", "the text comes last"

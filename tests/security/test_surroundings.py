@@ -120,3 +120,16 @@ async def test_ordinary_repositories_are_described(tmp_path: Path) -> None:
     commit = (folder / ".git" / "refs" / "heads" / "main").read_text()[:12]
     expected = f"Git: no branch (HEAD is at {commit}), no changed files"
     assert expected in environment_section(await look(linked), limits)
+
+
+async def test_the_folder_of_remit_is_not_a_changed_file(tmp_path: Path) -> None:
+    """No tool can see it."""
+    folder = repository(tmp_path / "work")
+    for place in (folder / ".remit", folder / "part" / ".remit"):
+        place.mkdir(parents=True)
+        (place / "config.toml").write_text("")
+    assert (await look(folder)).changed_files == 0
+    (folder / "file").write_text("b\n")
+    (folder / "part" / "new").write_text("")
+    assert (await look(folder)).changed_files == 2
+    assert (await look(folder / "part")).changed_files == 2

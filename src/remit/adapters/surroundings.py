@@ -45,6 +45,8 @@ HARMLESS_SETTINGS = {
 There are many that make it do so, and more with new versions of git: filters, files that are
 included, a monitor of the file system, objects that are fetched when they are missing.
 """
+HIDDEN_FROM_TOOLS = ":(top,exclude,glob)**/.remit/**"
+"""The pathspec that leaves out the files of remit itself, which no tool can see."""
 
 
 class GitState(NamedTuple):
@@ -169,7 +171,7 @@ def _changed_files(repository: _Repository) -> int | None:
     command = ["git", "-c", "core.fsmonitor=false", *place, "status"]
     try:
         done = subprocess.run(  # noqa: S603 - a fixed command
-            [*command, "--porcelain", "--ignore-submodules=all"],
+            [*command, "--porcelain", "--ignore-submodules=all", "--", HIDDEN_FROM_TOOLS],
             cwd=repository.folder,
             capture_output=True,
             timeout=GIT_SECONDS,

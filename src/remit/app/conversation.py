@@ -1,6 +1,7 @@
 """The one conversation of a task: what was said, message by message, over all its runs."""
 
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,11 @@ LEAST_SAVING = 100
 """How many characters a mark must save to be worth setting."""
 KEPT = ("model", "input", "output", "cached", "cost", "environment", "mark")
 """What is stored with a message beside its role and parts."""
+READING = ("get_task", "task_output")
+"""Tools whose answer shows the result of a task that has ended."""
+ENDED = frozenset(state.value for state in State if state.terminal)
+RESULTS = frozenset({"completed", "failed", "timeout", "cancelled"})
+"""How `task_output` names the status of a task that has ended."""
 RECENT = 2
 """How many messages at the end of a conversation nearly always have an answer of its model."""
 
@@ -142,6 +148,17 @@ class Conversation:
         last = next((item for item in told if brief.tells_news(item.message.text)), None)
         return last if last is not None and brief.only_reminds(last.message.text) else None
 
+    @property
+    def results_read(self) -> set[str]:
+        """The tasks whose result the agent has read as the answer to a call."""
+        answers = [call for call in self.calls.values() if call.tool in READING and call.status == "done"]
+        return {task_id for call in answers if (task_id := _ended_task(call.result or ""))}
+
+    @property
+    def tool_uses(self) -> Counter[str]:
+        """How often each tool was used, by the calls on record; a denied call is not a use."""
+        return Counter(call.tool for call in self.calls.values() if call.status not in ("started", "denied"))
+
     def open_calls(self) -> list[tuple[str, ToolCall]]:
         """Calls of the last answer that have no result yet, each with the key it is kept under."""
         if not self.said or self.said[-1].message.role != "assistant":
@@ -241,6 +258,17 @@ class Conversation:
             return ToolResult(call.call_id, call.name, brief.UNKNOWN, is_error=True)
         text, media = _told(record)
         return ToolResult(call.call_id, call.name, text, record.status in ("failed", "denied"), media)
+
+
+def _ended_task(result: str) -> str:
+    """The task that an answer shows with its result; empty if the task has not ended."""
+    try:
+        answer = json.loads(result)
+    except ValueError:  # a long answer that was cut
+        return ""
+    shown = answer.get("data", answer)
+    has_ended = shown.get("state") in ENDED or shown.get("status") in RESULTS
+    return str(shown.get("task_id") or shown.get("id") or "") if has_ended else ""
 
 
 def _told(record: CallRecord) -> tuple[str, Media | None]:

@@ -15,7 +15,7 @@ from remit.codec import opened
 from remit.domain import command as cmd
 from remit.domain import event as ev
 from remit.domain.delegation import LaunchSubtask, LaunchTask, TaskOutput
-from remit.domain.envelope import envelope, in_json, in_part, lean, passage, result_of
+from remit.domain.envelope import envelope, in_json, in_part, lean, passage, result_of, status_of
 from remit.domain.grow import CALL
 from remit.domain.message import ToolCall
 from remit.domain.offer import SUBTASK
@@ -154,7 +154,7 @@ class Handover:
         try:
             question = parse(cmd.AskUser, {**call.arguments, "task_id": task_id, "call_id": key})
         except RemitError as refused:
-            return [(key, call, _error(refused.for_agent or str(refused)))]
+            return [(key, call, _error(self._operations.refusal(call.name, refused, self._activation)))]
         if key not in asked:
             try:
                 await self._activation.do(question)
@@ -178,7 +178,7 @@ class Handover:
         except (StaleRun, Unavailable, Unacknowledged):
             raise
         except RemitError as refused:
-            return [(key, call, _error(refused.for_agent or str(refused)))]
+            return [(key, call, _error(self._operations.refusal(call.name, refused, self._activation)))]
         return [(key, call, await self._operations.call(call.name, {**call.arguments, "wait_seconds": 0}, self._activation))]
 
     async def _awaited(self, key: str, call: ToolCall, request: TaskOutput) -> bool:
@@ -444,6 +444,8 @@ def _created(task: Task, notice: str, *, is_awaited: bool) -> str:
     }
     told |= {"notice": notice} if notice else {}
     if is_awaited:
+        uses = [plain(item) for item in task.tool_summary]
+        told |= {"status": status_of(task), "duration": task.duration, "tool_summary": uses}
         part = passage(result_of(task), task.completion_outputs, task.id, size=in_json)
         told |= {"outputs": part.outputs} if part.outputs else {}
         told |= {"note": part.note} if part.note else {}

@@ -72,7 +72,8 @@ class Purse:
         self._reserved = (0, 0.0)
         self._needed = (0, 0.0)
         self._reports = False
-        self._tools = 0
+        self._tools: Sequence[Tool] = ()
+        self._tool_tokens = 0
         self._used = Usage()
         self._roots: Roots | None = None
 
@@ -112,10 +113,24 @@ class Purse:
         used = self._used.input_tokens + self._used.output_tokens, self._used.cost
         return used if booked is None else booked
 
-    async def shortage(self) -> str:
+    async def used_up(self) -> str:
+        """What an agent is told before its last report, which the budget of the tree still covers."""
+        assert self._roots is not None, "opened before anything is asked"
+        booked = await self._booked(self._roots)
+        tokens, cost = counted(booked[0], "token").split()[0], dollars(booked[1])
+        parts = [f"{tokens} of {counted(most, 'token')}"] if (most := self._limits.max_tokens) is not None else []
+        parts += [f"{cost} of {dollars(worth)}"] if (worth := self._limits.max_cost) is not None else []
+        task = self._activation.task
+        is_shared = bool(task.children) or task.root_id != task.id
+        used = "used or set aside in the whole tree" if is_shared else "used"
+        turn = "another turn" if any(booked) else "a turn"
+        return f"{' and '.join(parts)} are {used}, and the rest does not cover {turn} with tools."
+
+    async def shortage(self, *, is_reported: bool = False) -> str:
         """Why the tree cannot pay for the request that was refused last: what it needs, and what is left.
 
         Every request but the last report leaves enough for that report, so both are needed.
+        `is_reported` is for a text that is stored after that report.
         """
         assert self._roots is not None, "opened before anything is asked"
         used = await self._booked(self._roots)
@@ -125,7 +140,8 @@ class Purse:
             what, rest = ("one request needs", " Nothing was used.") if self._reports else ("one request and a last report need", "")
             return f"The limit of {self.shown} for the whole tree is smaller than {what}: {needs}.{rest}"
         what = "a last report needs" if self._reports else "another request and a last report need"
-        return f"The budget of the whole tree, {self.shown}, has {left} left, and {what} up to {needs}."
+        has = f"had {left} left before its last report" if is_reported else f"has {left} left"
+        return f"The budget of the whole tree, {self.shown}, {has}, and {what} up to {needs}."
 
     def _left(self, tokens: int, cost: float) -> tuple[int, float]:
         return max(0, (self._limits.max_tokens or 0) - tokens), max(0.0, (self._limits.max_cost or 0.0) - cost)
@@ -175,10 +191,11 @@ class Purse:
             await self._take(-tokens, -cost, limits=Limits())
 
     def _offered(self, tools: Sequence[Tool]) -> int:
-        """What the tools of a run take, which are the same in all its calls."""
-        if not self._tools:
-            self._tools = sum(len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in tools) // CHARACTERS_PER_TOKEN
-        return self._tools
+        """What the tools of a run take, which are nearly always the same in all its calls."""
+        if self._tools is not tools:
+            size = sum(len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in tools)
+            self._tools, self._tool_tokens = tools, size // CHARACTERS_PER_TOKEN
+        return self._tool_tokens
 
     def _priced(self, tokens: Tokens) -> tuple[int, float]:
         """What a call takes of both ledgers."""

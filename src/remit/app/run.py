@@ -30,7 +30,7 @@ from remit.domain.model import CAUSES, NO_TOOL_CALLS, UNBILLED, ModelFailed, exc
 from remit.domain.policy import MAX_TURNS, effort_of, max_attempts, must_come_to_something, needs_writing
 from remit.domain.project import Change
 from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
-from remit.domain.value import FailCause, FailReason, Task, ToolCount, Usage, plain_id
+from remit.domain.value import FailCause, FailReason, State, Task, ToolCount, Usage, plain_id
 from remit.domain.wire import dumps, instant
 from remit.domain.written import Written, written_call
 from remit.errors import Forbidden, RemitError
@@ -82,7 +82,7 @@ class AgentRunner:
         granted = frozenset(self._agents.grant(agent.id, task.tools))
         offered = granted if task.tools.offer is None else granted & frozenset(task.tools.offer)
         try:
-            tools = await self._toolset(agent, offered, has_guides=bool(task.guides))
+            tools = await self.toolset(agent, offered, has_guides=bool(task.guides))
             must_come_to_something(task, offered, tools.known, self._agents.usable(agent.id, tools.known))
         except RemitError as refused:
             return await _reject(activation, str(refused))
@@ -99,7 +99,7 @@ class AgentRunner:
             await stretch.close()
         return None
 
-    async def _toolset(self, agent: Agent, offered: frozenset[str], *, has_guides: bool) -> "Toolset":
+    async def toolset(self, agent: Agent, offered: frozenset[str], *, has_guides: bool) -> "Toolset":
         """What an agent can call and what it is shown, made once: gateways recognize the very same tools and do not
         encode them again."""
         found = self._sets.get((agent.id, offered, has_guides))
@@ -195,11 +195,14 @@ class Stretch:
         self._plan_tool: cmd.PlanTool = brief.plan_tool([tool.name for tool in tools.tools])
         self._host: ToolHost | None = None
         self._handover = self._hands(talk)
-        self._counts: Counter[str] = Counter()
-        self._usage = talk.usage.beyond(task.usage)  # a run that was lost could not tell what it had used
+        # A run that was lost could not tell what it had used.
+        self._counts = talk.tool_uses - Counter({item.tool: item.count for item in task.tool_summary})
+        self._usage = talk.usage.beyond(task.usage)
         self._environment = talk.environment
         self._role = role_prompt(agent, offered)
         self._purse = Purse(activation, chosen)
+        self._final_message = ""
+        """The last message with which this run was to end."""
         self._unkept: list[Change] = []
         """A message that is stored with the answer to it: until there is one, it can be made again."""
 
@@ -271,7 +274,8 @@ class Stretch:
             with suppress(TimeoutError, ModelFailed, _Halted):
                 async with asyncio.timeout(report_seconds(limit)):
                     await self._hear(await self._hands(self._talk).so_far(self._talk.open_calls()))
-                    message += _report_of(await self._report(in_seconds(limit)))
+                    why = brief.LIMIT_REACHED.format(limit=in_seconds(limit))
+                    message += _report_of(await self._report(why))
         await self._abort("timeout", message)
 
     async def _open(self) -> None:
@@ -307,10 +311,18 @@ class Stretch:
             if calls := self._talk.open_calls():
                 if await self._act(calls):
                     return await self._write(cmd.YieldRun(task_id=self._task.id, tool_summary=self._summary(), usage=self._spent()))
+            elif self._task.queued and self._has_answer and await self._skip_read_reports():
+                await self._finish(self._talk.last_answer)  # it was given with these reports in view
             elif not await self._prompt() or not self._activation.halted:
                 with suppress(_Halted):
                     await self._answer()
         return None
+
+    @property
+    def _has_answer(self) -> bool:
+        """True after a final message that did not end the task, if nothing was said since."""
+        answer = self._talk.last_answer
+        return self._talk.finished and bool(answer) and answer in (self._final_message, self._task.final_message)
 
     # What the model reads.
 
@@ -322,6 +334,8 @@ class Stretch:
 
     async def _prompt(self) -> bool:
         """Say what there is to say before the next request: the instructions, what has changed since, or to go on."""
+        if self._task.queued:
+            await self._skip_read_reports()
         updates = self._task.queued
         parts: list[str] = []
         if not self._talk.said:
@@ -347,12 +361,23 @@ class Stretch:
         self._talk.keep(said)
         return True
 
+    async def _skip_read_reports(self) -> bool:
+        """True if every queued update is a report that the agent has read as the answer to a call; these count as delivered."""
+        queued, read = self._task.queued, self._talk.results_read
+        ids = tuple(update.update_id for update in queued if brief.reports_on(update, read))
+        if ids:
+            await self._activation.do(cmd.DeliverUpdates(task_id=self._task.id, turn=self._talk.turns, update_ids=ids))
+        return bool(ids) and not self._task.queued
+
     async def _prerequisites(self) -> list[Task]:
         """The tasks that this one depends on, as they ended."""
         ids = [dependency.task_id for dependency in self._task.depends_on]
         return await self._activation.tasks(ids) if ids else []
 
     async def _request(self, last_words: str = "") -> Request:
+        if self._task.guides:  # one may have been attached during the run
+            with suppress(Forbidden):
+                self._tools = (await self._runner.toolset(self._agent, self._offered, has_guides=True)).tools
         allowance = await self._allowance()
         states, guides = await self._subtask_states(), await self._guides()
         is_last = bool(last_words)
@@ -377,7 +402,18 @@ class Stretch:
         if unknown:
             rows = await self._runner.store.select("rows_task", {"ids": unknown})
             states |= {str(row[0]): str(row[3]) for row in rows}
-        return states
+        untold = self._untold()
+        return {child_id: _before_end(state) if child_id in untold else state for child_id, state in states.items()}
+
+    def _untold(self) -> set[str]:
+        """The subtasks whose end the agent has not been told, or only with a report that is still queued."""
+        queued = self._task.queued
+        untold = {
+            child.id
+            for child in self._task.children
+            if child.wait == "wake" and (child.settled is None or any(brief.reports_on(update, [child.id]) for update in queued))
+        }
+        return untold - self._talk.results_read if untold else untold
 
     # What the model answers.
 
@@ -391,8 +427,7 @@ class Stretch:
             return None
         try:
             if request is None:
-                short = Reached("budget", self._purse.shown, "" if reached else await self._purse.shortage())
-                return await self._last_turn(reached or short)
+                return await self._last_turn(reached or await self._tree_reached())
             said, response = await self._ask(request)
         except ModelFailed as failed:
             if failed.kind == "context_overflow":
@@ -435,6 +470,7 @@ class Stretch:
 
     async def _finish(self, final_message: str) -> None:
         """End the run with a final message, unless its task has something to say to that."""
+        self._final_message = final_message
         await self._vouch()
         summary, usage = self._summary(), self._spent()
         command = cmd.FinishRun(
@@ -515,7 +551,8 @@ class Stretch:
 
     async def _report_without_history(self) -> str | None:
         """What the agent says in a last turn that shows it only its instructions and any summary."""
-        request = await self._request(brief.LAST_TURN.format(limit="the context of the model"))
+        why = brief.LIMIT_REACHED.format(limit="the context of the model")
+        request = await self._request(brief.LAST_TURN.format(why=why))
         short = request._replace(messages=(request.messages[0], request.messages[-1]))
         if not await self._purse.reserve(short, report=True):
             return None
@@ -527,20 +564,27 @@ class Stretch:
     async def _last_turn(self, reached: "Reached") -> None:
         """Let the agent report, and end its task; it ends at its limit even if the model can never be asked for a report."""
         try:
-            report = _report_of(await self._report(reached.limit))
+            report = _report_of(await self._report(reached.told))
         except ModelFailed as failed:
             if not failed.permanent:
                 raise
             report = f" It could not report: {failed}"
+        if (reached.reason, reached.scope) == ("budget", "own"):
+            reached = self._over_budget() or reached  # the report counts too
         if report:
             return await self._abort(reached.reason, f"{reached.why}{report}")
         short = await self._purse.shortage()
-        is_tree = reached.limit == self._purse.shown
+        is_tree = reached.scope == "tree"
         return await self._abort(reached.reason, short if is_tree else f"{reached.why} It could not report: {short}")
 
-    async def _report(self, limit: str) -> str | None:
-        """What the agent says in one more turn; tools that it calls are not used. Nothing if the tree cannot pay for it."""
-        while request := await self._afforded(brief.LAST_TURN.format(limit=limit)):
+    async def _tree_reached(self) -> "Reached":
+        """The budget of the whole tree, which does not cover the request that was refused last."""
+        purse = self._purse
+        return Reached("budget", "tree", await purse.used_up(), await purse.shortage(is_reported=True))
+
+    async def _report(self, why: str) -> str | None:
+        """What the agent says in one more turn; tools that it calls are not used. None if the tree cannot pay for it."""
+        while request := await self._afforded(brief.LAST_TURN.format(why=why)):
             try:
                 return (await self._ask(request))[1].text
             except ModelFailed as failed:
@@ -784,6 +828,11 @@ def _less(left: float | None, limit: float | None, used: float) -> Any:
     return min(known) if known else None
 
 
+def _before_end(state: str) -> str:
+    """The state of a subtask as its parent knows it until it is told the end."""
+    return State.RUNNING.value if State(state).terminal else state
+
+
 async def _fail(activation: Activation, error: str, *, cause: FailCause | None = None) -> None:
     """End a task that no further run can help."""
     await activation.do(cmd.FailRun(task_id=activation.task.id, error=error, permanent=True, cause=cause))
@@ -801,20 +850,23 @@ async def _reject(activation: Activation, why: str) -> None:
 
 
 class Reached(NamedTuple):
-    """A limit that ends a task: the reason it fails for, the limit in words, and what was used or is needed."""
+    """A limit that ends a task: why the task fails, what its agent is told, and what its record says."""
 
     reason: Literal["turns", "budget"]
-    limit: str
+    scope: Literal["own", "tree"]
+    told: str
     why: str
 
 
 def _turns_reached(most: int) -> Reached:
     limit = counted(most, "turn")
-    return Reached("turns", limit, f"The limit of {limit} is reached.")
+    told = brief.LIMIT_REACHED.format(limit=limit)
+    return Reached("turns", "own", told, f"The limit of {limit} is reached.")
 
 
 def _own_reached(limit: str, used: str) -> Reached:
-    return Reached("budget", limit, f"The limit of {limit} for this task is reached: it used {used}.")
+    told = brief.LIMIT_REACHED.format(limit=limit)
+    return Reached("budget", "own", told, f"The limit of {limit} for this task is reached: it used {used}.")
 
 
 def _report_of(text: str | None) -> str:

@@ -67,13 +67,16 @@ MANY_AGENTS = 20
 
 
 def lean_read(operation: Operation, answer: Mapping[str, Any]) -> Result:
-    """What a running agent reads of an answer to a read: what is set, and nothing twice."""
+    """An answer to a read for a running agent: without unset fields, but with every list."""
     if operation.name == "get_task":
         return _lean_task(answer)
     told: Result = {}
-    for name, part in _set(answer).items():
+    for name, part in answer.items():
         is_list = isinstance(part, list)
-        told[name] = [_set(item) for item in cast("list[Any]", part)] if is_list else part
+        if is_list:
+            told[name] = [_set(item) for item in cast("list[Any]", part)]
+        elif not _is_unset(part):
+            told[name] = part
     if len(told.get("agents", ())) > MANY_AGENTS and "tasks" in answer:
         del told["agents"]
     return told
@@ -102,7 +105,11 @@ def _set(item: Any) -> Any:
     if not isinstance(item, Mapping):
         return item
     found = cast("Mapping[str, Any]", item)
-    return {name: value for name, value in found.items() if value not in (None, "", [], {})}
+    return {name: value for name, value in found.items() if not _is_unset(value)}
+
+
+def _is_unset(value: Any) -> bool:
+    return value in (None, "", [], {})
 
 
 def lean_refusal(operation: Operation, told: Mapping[str, Any]) -> Result:

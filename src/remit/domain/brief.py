@@ -67,8 +67,10 @@ def says_how_to_call(message: str) -> bool:
 
 LAST_TURN = """\
 [Last turn]
-This task has reached its limit ({limit}), and no tool can be called. Report now, in one message: what is done, what you found, and \
-what is left."""
+{why} This is your last turn: no tool can be called. Report now, in one message: what is done, what you found, and what is left."""
+
+LIMIT_REACHED = "This task has reached its limit ({limit})."
+"""Why a turn is the last one."""
 
 REPORT_NOW = "report in one message now."
 """How a last turn finishes, in which no tool can be called."""
@@ -149,7 +151,9 @@ def ended_report(task: Task) -> str:
     """Tell another agent how a task ended: what it was, and its outputs and result as far as they are short."""
     status = status_of(task)
     uses = ", ".join(f"{item.tool} {item.count}" for item in task.tool_summary)
-    head = f'Task {task.id} "{in_one_line(task.title)}" ({task.owner or "no owner"}): {status} after {task.duration:.1f} s'
+    owner = task.owner or "no owner"
+    whose = f"{owner}, replaces task {task.rerun_of}" if task.rerun_of else owner
+    head = f'Task {task.id} "{in_one_line(task.title)}" ({whose}): {status} after {task.duration:.1f} s'
     lines = [f"{head}; tools: {uses}." if uses else f"{head}."]
     if task.completion_outputs:
         lines += ["Outputs:", _quoted(dumps(task.completion_outputs), task.id)]
@@ -157,6 +161,12 @@ def ended_report(task: Task) -> str:
     if result:
         lines += ["Result:" if status == "completed" else "Reason:", _quoted(result, task.id)]
     return "\n".join(lines)
+
+
+def reports_on(update: Update, task_ids: Iterable[str]) -> bool:
+    """True for the report of one of these tasks, which `ended_report` wrote."""
+    starts = tuple(f'Task {task_id} "' for task_id in task_ids)
+    return update.type == "subtask" and update.content.startswith(starts)
 
 
 def in_one_line(text: str) -> str:

@@ -7,7 +7,7 @@ later cannot make history unreadable.
 
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -24,6 +24,7 @@ Reader = Callable[[Any, str, Problems], Any]
 MAX_DEPTH = 32
 MAX_PROBLEMS = 20
 INT64 = 2**63
+NOT_A_FIELD = "is not a field here"
 
 
 def parse(kind: type[R], raw: Mapping[str, Any]) -> R:
@@ -34,6 +35,18 @@ def parse(kind: type[R], raw: Mapping[str, Any]) -> R:
     if problems:
         raise InvalidParam(problems[:MAX_PROBLEMS])
     return cast("R", value)
+
+
+def told_fields(refused: InvalidParam, shown: Collection[str]) -> str:
+    """An error in words for a model, which lists only fields that the model was shown."""
+    problems = [Problem(**field) for field in refused.details["fields"]]
+    told = [_of_shown(problem, shown) for problem in problems]
+    return str(refused) if told == problems else f"{' '.join(map(str, told))} {refused.hint}".rstrip()
+
+
+def _of_shown(problem: Problem, shown: Collection[str]) -> Problem:
+    is_unknown = problem.problem == NOT_A_FIELD and not re.search(r"[.\[]", problem.field)
+    return problem._replace(expected=_nearest(problem.field, shown)) if is_unknown else problem
 
 
 def restore(kind: type[R], raw: Mapping[str, Any]) -> R:
@@ -239,7 +252,7 @@ def _record(kind: type[Any], strict: bool) -> Reader:
         before = len(problems)
         for name in given:
             if name not in readers:
-                problems.append(Problem(prefix + name[:60], "is not a field here", _nearest(name[:60], readers)))
+                problems.append(Problem(prefix + name[:60], NOT_A_FIELD, _nearest(name[:60], readers)))
         for name in required:
             if given.get(name) is None:
                 problems.append(Problem(prefix + name, "is missing", "a value"))
@@ -262,7 +275,7 @@ def _atom(hint: Any) -> type[Any] | None:
     return hint if hint in (str, int, float, bool) else None
 
 
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
+def _nearest(name: str, known: Collection[str]) -> str:
     from difflib import get_close_matches  # slow to import, and only wanted in an error
 
     if not known:

@@ -27,12 +27,12 @@ from remit.domain.offer import MOST_AGENTS, roster, subtask_tool
 from remit.domain.policy import listed
 from remit.domain.record import replace
 from remit.domain.schema import Schema, model_schema
-from remit.domain.shape import parse
+from remit.domain.shape import parse, told_fields
 from remit.domain.todos import plan_of
 from remit.domain.tool import TodoWrite, ToolOutcome, ToolSpec
 from remit.domain.value import Task
 from remit.domain.wire import dumps, plain
-from remit.errors import Forbidden, RemitError, StaleRun, Unacknowledged, Unavailable, invalid
+from remit.errors import Forbidden, InvalidParam, RemitError, StaleRun, Unacknowledged, Unavailable, invalid
 
 OWN_BY_DEFAULT = ("update_steps", "update_step", "complete_task", "mark_task_complete")
 """Operations that act on the agent's own task unless another task is named."""
@@ -99,6 +99,7 @@ class CatalogTools:
     async def call(self, name: str, arguments: Mapping[str, Any], activation: Any, beside: Sequence[Any] = ()) -> ToolOutcome:
         """Carry one out as a run; what is refused is told to the model, but for what ends the run."""
         caller = Caller(actor=activation.actor, run_id=activation.run_id, held=activation.held, beside=tuple(beside))
+        tool = name
         try:
             if name == "TodoWrite":
                 name, arguments = "update_steps", plan_arguments(arguments, activation.task)
@@ -115,8 +116,18 @@ class CatalogTools:
         except (StaleRun, Unavailable, Unacknowledged):
             raise
         except RemitError as refused:
-            told = refused.for_agent or str(refused)
+            told = self.refusal(tool, refused, activation)
             return ToolOutcome(told, is_error=True, denied=isinstance(refused, Forbidden))
+
+    def refusal(self, name: str, refused: RemitError, activation: Any) -> str:
+        """Why a call was refused, in words for the model, which names only fields that the model was shown."""
+        if refused.for_agent or not isinstance(refused, InvalidParam):
+            return refused.for_agent or str(refused)
+        task = activation.task
+        agent = self._core.agents.get(task.owner or "")
+        granted = frozenset(self._core.agents.grant(task.owner or "", task.tools))
+        specs = [] if agent is None else [spec for spec in self.usable(agent, granted) if spec.name == name]
+        return told_fields(refused, specs[0].parameters["properties"]) if specs else str(refused)
 
     def _instead(self, name: str, arguments: Mapping[str, Any], activation: Any) -> str:
         """What to ask for where an answer is too long: the result of a task by itself, if the agent is offered that."""

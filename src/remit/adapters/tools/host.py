@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from remit.adapters.tools.files import Files
-from remit.adapters.tools.paths import NotThere, Workspace
+from remit.adapters.tools.paths import NotThere, PathDenied, Workspace
 from remit.adapters.tools.process import Runner
 from remit.adapters.tools.search import Search
 from remit.adapters.tools.shell import Shell, first_program
@@ -109,6 +109,8 @@ class WorkspaceTools:
             if isinstance(request, t.Read) and Path(request.file_path).suffix.lower() in SUFFIXES:
                 return await self._read_media(request.file_path, stop, takes_media=call.takes_media)
             return await tool.do(request, stop)
+        except PathDenied as refused:
+            return _error(str(refused))._replace(denied=True)
         except RemitError as refused:
             return _error(str(refused))
         except Halted as halted:

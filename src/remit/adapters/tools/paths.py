@@ -9,7 +9,7 @@ import hashlib
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -32,6 +32,10 @@ Check = Callable[[], None]
 
 class NotThere(InvalidParam):
     """At the end of the path there is no file."""
+
+
+class PathDenied(InvalidParam):
+    """The rules of the workspace refuse the path: it is outside of the workspace, or protected."""
 
 
 class Stamp(NamedTuple):
@@ -157,7 +161,8 @@ class Workspace:
         if not parts:
             raise invalid(field, "is the workspace itself", "the path of a file")
         if any(part.casefold() in NOT_WRITTEN for part in parts):
-            raise invalid(field, f"{describe(path)} is inside .git or .remit", "a file elsewhere; those two are not written by tools")
+            elsewhere = "a file elsewhere; those two are not written by tools"
+            raise PathDenied([Problem(field, f"{describe(path)} is inside .git or .remit", elsewhere)])
         folder = self._made_folder(parts[:-1], field, path)
         try:
             before = self._status(folder, parts[-1], field, path)
@@ -286,7 +291,8 @@ class Workspace:
             raise _refusal(error, field, path) from None
         _must_be_file(status, field, path)
         if status.st_nlink > 1:
-            raise invalid(field, f"{describe(path)} has {status.st_nlink} hard links", "a file that is known under one name only")
+            expected = "a file that is known under one name only"
+            raise PathDenied([Problem(field, f"{describe(path)} has {status.st_nlink} hard links", expected)])
         return status
 
 
@@ -360,7 +366,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 def _must_be_visible(parts: Sequence[str], field: str, path: str) -> None:
     if any(part.casefold() == HIDDEN for part in parts):
-        raise invalid(field, f"{describe(path)} belongs to remit itself", "a path outside of .remit")
+        raise PathDenied([Problem(field, f"{describe(path)} belongs to remit itself", "a path outside of .remit")])
 
 
 def _must_be_file(status: os.stat_result, field: str, path: str) -> None:
@@ -375,15 +381,22 @@ def _special(field: str, path: str) -> InvalidParam:
 
 
 def _outside(field: str, path: str) -> InvalidParam:
-    return invalid(field, f"{describe(path)} is outside of the workspace", "a path inside of it, absolute or relative to it")
+    return PathDenied([Problem(field, f"{describe(path)} is outside of the workspace", "a path inside of it, absolute or relative to it")])
 
 
 def _refusal(error: OSError, field: str, path: str) -> InvalidParam:
     problem, expected = _SAID.get(error.errno or 0, (f"cannot be opened ({error.strerror})", "another path"))
-    kind = NotThere if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV) else InvalidParam
+    kind = _KINDS.get(error.errno or 0, InvalidParam)
     return kind([Problem(field, f"{describe(path)} {problem}", expected)])
 
 
+_KINDS: Mapping[int, type[InvalidParam]] = {
+    errno.ENOENT: NotThere,
+    errno.ENOTDIR: NotThere,
+    errno.ENXIO: NotThere,
+    errno.ENODEV: NotThere,
+    errno.EXDEV: PathDenied,
+}
 _SAID = {
     errno.ENOENT: ("does not exist", "a path that does; LS and Glob show what there is"),
     errno.ENOTDIR: ("is not a folder, or goes through a file", "a folder, with only folders on the way"),
