@@ -276,3 +276,37 @@ async def test_a_rejection_outlives_a_summary(any_url: str, big_files: Path) -> 
         await at.team.ended("1")
         asked = [item for item in at.script.asked if "[Summary of your" in texts(item)]
         assert "[Not accepted yet]\nYour result was checked." in texts(asked[0])
+
+
+async def test_a_summary_keeps_only_updates_that_hold(any_url: str, big_files: Path) -> None:
+    """A rejection whose criteria were replaced and instructions that were replaced do not stand behind a summary."""
+    changes: list[dict[str, Any]] = [
+        {"instructions": "Count lines."},
+        {"acceptance": ["It is short"], "instructions": "Count words."},
+    ]
+
+    async def rule(request: Request) -> Response:
+        if is_summary(request):
+            return says("Files were read.")
+        limited(26_000, request)
+        if "[Summary of your earlier work]" in texts(request):
+            return says("Done.")
+        if answers(request) == 0:
+            return says("Made it.")
+        if changes:
+            assert "[Not accepted yet]" in texts(request)
+            await at.call("update_task", task_id="1", **changes.pop(0))
+            await at.call("send_message", task_id="1", message=f"Message {len(changes)}.")
+        return read(answers(request))
+
+    criterion = {"text": "The file was made", "check": {"file": "out.txt"}}
+    async with stage(any_url, big_files, rule) as at:
+        await at.create(instructions="Go.", acceptance=[criterion])
+        task = await at.team.ended("1")
+        assert (task.state, task.summary) == (State.DONE, "Done.")
+        last = texts(at.script.asked[-1])
+        for outdated in ("The file was made", "Count lines.", "[Not accepted yet]\n"):
+            assert outdated not in last
+        kept = ["[Task Update: Message]\nMessage 1.", "[Task Update: Instructions Modified]\nCount words."]
+        kept += ["[Task Update: Message]\nMessage 0.", "- [ ] c2: It is short"]
+        assert [text for text in kept if text in last] == kept

@@ -1,6 +1,7 @@
 """What an agent is shown: its role, what the task asks, and how the task stands."""
 
 import json
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import assert_never, cast
 
@@ -11,7 +12,7 @@ from remit.domain.envelope import result_of, status_of
 from remit.domain.message import DELIMITER
 from remit.domain.output import Gap
 from remit.domain.policy import outline
-from remit.domain.value import Criterion, Json, Output, OutputKind, Task, Update
+from remit.domain.value import Criterion, Json, Output, OutputKind, Task, Update, UpdateType
 from remit.domain.wire import dumps
 
 WORK = """\
@@ -101,7 +102,7 @@ REPORTED = 6_000
 SUBTASK_ENDED = "[Subtask ended]"
 """The heading of the report of a subtask that woke its parent."""
 
-_HEADINGS = {
+_HEADINGS: Mapping[UpdateType, str] = {
     "instructions": "[Task Update: Instructions Modified]",
     "acceptance": "[Task Update: Acceptance Modified]",
     "outputs": "[Task Update: Outputs Modified]",
@@ -110,6 +111,9 @@ _HEADINGS = {
     "rejection": "[Not accepted yet]",
     "subtask": SUBTASK_ENDED,
 }
+
+_UPDATE = re.compile(rf"(?:\A|(?<=\n\n))(?=(?:{'|'.join(map(re.escape, _HEADINGS.values()))})\n)")
+"""Where an update begins in a message."""
 
 _REMOVED = {
     "acceptance": "There are no acceptance criteria now.",
@@ -207,6 +211,13 @@ def news(updates: Iterable[Update]) -> str:
 def tells_news(message: str) -> bool:
     """True for a message that tells an agent of updates."""
     return message.startswith(tuple(f"{heading}\n" for heading in _HEADINGS.values()))
+
+
+def updates_in(message: str) -> list[tuple[UpdateType, str]]:
+    """The updates that a message tells an agent of, each with its heading."""
+    kinds = {heading: kind for kind, heading in _HEADINGS.items()}
+    blocks = [block.rstrip("\n") for block in _UPDATE.split(message)]
+    return [(kinds[heading], block) for block in blocks if (heading := block.partition("\n")[0]) in kinds]
 
 
 def only_reminds(message: str) -> bool:
