@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
-from remit.domain.brief import updates_in
+from remit.domain.brief import in_one_line, updates_in
 from remit.domain.message import Message, Part, TextPart, Thinking, ToolCall, ToolResult
 from remit.domain.value import UpdateType
 
@@ -215,5 +215,12 @@ def _all_told(messages: Sequence[Message]) -> list[_Told]:
             if isinstance(part, ToolCall) and part.name == PEOPLE:
                 questions[part.call_id] = part.arguments.get("question")
             if isinstance(part, ToolResult) and part.name == PEOPLE:
-                found.append(_Told(None, f"You asked: {questions.get(part.call_id)}\n{part.text}"))
+                asked = in_one_line(str(questions.get(part.call_id)))
+                found.append(_Told(None, f"You asked: {asked}\n{_one_answer(part.text)}"))
     return found
+
+
+def _one_answer(text: str) -> str:
+    """An answer whose later lines cannot look like headings of remit."""
+    first, *others = text.splitlines() or [""]
+    return "\n".join([first, *(f"> {line}" for line in others)])

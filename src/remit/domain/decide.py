@@ -8,6 +8,7 @@ from typing import TypeVar, assert_never
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain.brief import answer_told
 from remit.domain.check import judge
 from remit.domain.create import criteria, resource, stands_for_instructions, title_of
 from remit.domain.evolve import foreseen
@@ -333,7 +334,7 @@ def _respond(task: Task, command: cmd.Respond, context: Context) -> Events:
     answered: Events = [ev.UserInteractionResponded(interaction_id=question.id, answer=answer)]
     if question.blocking and question.call_id is not None:
         return answered
-    told = f"Answer to {question.question!r}: {answer}"
+    told = answer_told(question.question, answer)
     return [*answered, ev.MessageSent(update_id=update_id(task), message=told), *wake(replace(task, questions=()), "message")]
 
 
