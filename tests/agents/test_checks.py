@@ -31,7 +31,7 @@ async def test_a_file_that_is_as_it_should_be_verifies_the_task(any_url: str, tm
         task = await at.run(acceptance=[REPORT], tools=["Write"])
         (criterion,) = task.acceptance
         assert (task.state, task.verification) == (State.DONE, "verified")
-        assert (criterion.status, criterion.evidence, criterion.by) == ("pass", "report.md: contains 'green'", "system:engine")
+        assert (criterion.status, criterion.evidence, criterion.by) == ("pass", 'report.md: contains "green"', "system:engine")
         assert (await at.team.events(task.id))[-3:] == ["CompletionClaimed", "CriterionChecked", "TaskCompleted"]
         await at.team.idle()
         assert (await verify(at.team.core.store)).faults == ()

@@ -131,7 +131,8 @@ async def test_a_title_that_stood_for_old_instructions_is_not_shown_to_the_model
         await at.team.ended(made["task_id"])
         second = at.script.asked[1]
         assert "\n\n# Task\nList the pears.\n\n" in second.system
-        assert second.messages[-1].text.startswith("<Task id=1>\nTitle: List the pears.\n")
+        assert second.messages[-1].text.startswith("<Task id=1>\nTerms, version 3 ")
+        assert "\nInstructions: List the pears.\n" in second.messages[-1].text
         task = await at.call("get_task", task_id=made["task_id"])
         assert (task["title"], task["description"]) == ("Count the apples.", "List the pears."), "people know it by its title"
 

@@ -11,7 +11,8 @@ from tests.agents.stage import Gate, Stage, calls, says, stage
 from tests.agents.test_interruption import reached
 
 OLD, NEW = "Count the lines", "Count the words"
-MODIFIED = f"[Task Update: Instructions Modified]\n{NEW}"
+HEADING = "[Task Update: Instructions Modified]"
+MODIFIED = f"{HEADING}\n{NEW}"
 
 
 def current(request: Request) -> str:
@@ -144,7 +145,7 @@ async def test_a_session_is_told_a_new_title_as_new_instructions(any_url: str, t
         assert first.startswith(f"[Task Assignment: {OLD}]\nInstructions: {OLD}\n")
         assert "[Task Update" not in first
         await at.call("update_task", task_id=task_id, title=NEW)
-        assert (await at.call("pre_request", session_id="s1"))["context"] == MODIFIED
+        assert (await at.call("pre_request", session_id="s1"))["context"] == f'{HEADING}\nTask {task_id} "{NEW}"\n{NEW}'
 
 
 @pytest.mark.parametrize("operation", ["rerun_task", "update_task"])

@@ -9,7 +9,7 @@ import pytest
 
 from remit.bootstrap import open_core
 from remit.catalog import Caller, Core, call
-from remit.domain.command import StartRun
+from remit.domain.command import CheckCriteria, StartRun
 from remit.errors import Conflict
 from tests.people import ANN
 
@@ -22,6 +22,7 @@ Acceptance Criteria:
 Required Outputs: report, data (json)
 Troubleshooting: Flaky network, Disk is full
 Task 1. Finish with complete_task(task_id="1", outputs={"report": "<the text>", "data": <a JSON value>})."""
+NAMED = 'Task 1 "Write the report"'
 TASK: dict[str, Any] = {
     "title": "Write the report",
     "instructions": "Two pages, in English.",
@@ -84,8 +85,10 @@ async def test_a_session_gets_its_assignment_then_each_update_once_and_completes
         later = await at.do("pre_request", session_id="s1")
         assert later["update_ids"] == [f"{task}-u{number}" for number in (1, 2, 3, 4)]
         assert later["context"] == (
-            "[Task Update: Instructions Modified]\nOne page.\n\n[Task Update: Acceptance Modified]\n- [ ] It is short.\n\n"
-            "[Task Update: Outputs Modified]\nreport\n\n[Task Update: Message]\nHurry."
+            f"[Task Update: Instructions Modified]\n{NAMED}\nOne page.\n\n"
+            f"[Task Update: Acceptance Modified]\n{NAMED}\n- [ ] It is short.\n\n"
+            f"[Task Update: Outputs Modified]\n{NAMED}\nRequired Outputs: report\n\n"
+            f"[Task Update: Message]\n{NAMED}\nHurry."
         )
         assert {update["status"] for update in (await at.do("list_updates", task_id=task))["updates"]} == {"delivered"}
         assert await at.do("pre_request", session_id="s1") == {"context": "", "task_ids": [], "update_ids": []}
@@ -102,7 +105,7 @@ async def test_what_was_changed_before_the_first_request_is_in_the_assignment(an
         await at.do("send_message", task_id=task, message="It is for the board.")
         told = await at.do("pre_request", session_id="s1")
         finish = 'Task 1. Finish with complete_task(task_id="1").'
-        said = "[Task Update: Message]\nIt is for the board."
+        said = '[Task Update: Message]\nTask 1 "Write it"\nIt is for the board.'
         assert told["context"] == f"[Task Assignment: Write it]\nInstructions: One page.\n{finish}\n\n{said}"
         assert told["update_ids"] == [f"{task}-u1", f"{task}-u2"]
         assert await at.told() == ""
@@ -153,10 +156,13 @@ async def test_two_requests_at_once_are_told_everything_once(durable_url: str) -
             told = await asyncio.gather(*(at.told() for at in (here, there) * 3))
             return [part for text in told for part in text.split("\n\n") if part]
 
+        def change(number: int) -> str:
+            return f'[Task Update: Instructions Modified]\nTask {number + 1} "Change {number}"\nChange {number}'
+
         assert sorted(await both()) == sorted(assigned(f"Task {number}", number + 1) for number in range(10))
         for number, task in enumerate(tasks):
             await here.do("update_task", task_id=task, instructions=f"Change {number}")
-        assert sorted(await both()) == sorted(f"[Task Update: Instructions Modified]\nChange {number}" for number in range(10))
+        assert sorted(await both()) == sorted(change(number) for number in range(10))
         assert await both() == []
         for task in tasks:
             assert (await here.events(task)).count("TaskStarted") == 1
@@ -199,3 +205,43 @@ async def test_a_session_is_told_the_results_that_its_task_builds_on(any_url: st
         assert told.startswith(f"{assigned('Second', 2)}\n\n{heading}\n\n")
         assert 'Task 1 "First" (no owner): completed after ' in told
         assert 'Outputs:\n> {"number":"7"}\nResult:\n> Counted.' in told
+
+
+CHECK = {"output": "report", "contains": "8420"}
+CHECKED = '- [ ] has the\n  port (check: the output report contains "8420")'
+
+
+async def test_a_session_sees_checks_and_optional_outputs_up_front(any_url: str) -> None:
+    async with outside(any_url) as at:
+        terms: dict[str, Any] = {
+            "acceptance": [{"text": "has the\nport", "check": CHECK}],
+            "outputs": ["report", {"name": "log", "kind": "file", "required": False}],
+        }
+        task = await at.create(session_id="s1", **terms)
+        listed = f"Acceptance Criteria:\n{CHECKED}\nRequired Outputs: report\nOptional Outputs: log (file)\n"
+        assert listed in await at.told()
+        await at.do("update_task", task_id=task, acceptance=[], outputs=[])
+        removed = await at.told()
+        assert "There are no acceptance criteria now." in removed
+        assert "No outputs are required now." in removed
+        await at.do("update_task", task_id=task, acceptance=["It is short."])
+        await at.do("update_task", task_id=task, **terms)
+        changed = await at.told()
+        assert f'[Task Update: Acceptance Modified]\nTask 1 "Write it"\n{CHECKED}\n\n' in changed
+        outputs = "Required Outputs: report\nOptional Outputs: log (file)"
+        assert changed.endswith(f'[Task Update: Outputs Modified]\nTask 1 "Write it"\n{outputs}')
+
+
+async def test_a_rejected_session_is_told_the_task_and_the_whole_call(any_url: str) -> None:
+    async with outside(any_url) as at:
+        terms: dict[str, Any] = {"acceptance": [{"text": "port", "check": CHECK}], "outputs": ["report", "data"]}
+        tasks = [await at.create(title=title, session_id="s1", **terms) for title in ("One", "Two")]
+        await at.told()
+        await at.do("complete_task", task_id=tasks[1], outputs={"report": "none", "data": "x"})
+        await at.core.service.execute(CheckCriteria(task_id=tasks[1]), "system:engine")
+        told = await at.told()
+        assert told.startswith('[Not accepted yet]\nTask 2 "Two"\nYour result was checked.')
+        assert told.endswith('Then call complete_task(task_id="2", outputs={"report": <the new value>}).')
+        await at.do("complete_task", task_id="2", outputs={"report": "port 8420"})
+        await at.core.service.execute(CheckCriteria(task_id="2"), "system:engine")
+        assert (await at.do("get_task", task_id="2"))["state"] == "done"

@@ -26,7 +26,8 @@ def test_a_session_is_told_its_assignment_and_then_each_update_once(given: dict[
         assert hook(at, **given) == f"{ASSIGNMENT}\n"
         assert hook(at, **given) == ""
         at("task", "update", task, "--instructions", "One page: \u4f60\u597d.")
-        assert hook(at, **given) == "[Task Update: Instructions Modified]\nOne page: \u4f60\u597d.\n"
+        text = "One page: \u4f60\u597d."
+        assert hook(at, **given) == f'[Task Update: Instructions Modified]\nTask {task} "{text}"\n{text}\n'
         assert hook(at, **given) == ""
 
 

@@ -66,7 +66,7 @@ def test_a_wrong_check_from_before_they_were_looked_at_stands_in_nobodys_way() -
 @pytest.mark.parametrize(
     ("seen", "verdict"),
     [
-        (Seen(True), ("pass", "a.md: contains 'yes'")),
+        (Seen(True), ("pass", 'a.md: contains "yes"')),
         (Seen(False, "does not exist"), ("fail", "a.md: does not exist")),
         (Seen(None, "may not be opened"), ("unverified", "a.md: may not be opened")),
         (None, ("unverified", "a.md: there was no workspace to look for it where this was checked")),
@@ -89,13 +89,13 @@ def test_a_file_alone_need_only_be_there() -> None:
         ({}, None, ("fail", "output a: is missing")),
         ({"equals": 1}, None, ("fail", "output a: is missing")),
         ({"equals": 3}, 3.0, ("pass", "output a: is 3.0")),
-        ({"equals": 1}, True, ("fail", "output a: is True, not 1")),
-        ({"equals": False}, 0, ("fail", "output a: is 0, not False")),
-        ({"equals": {"x": [1], "y": 2}}, {"y": 2, "x": [1]}, ("pass", "output a: is {'y': 2, 'x': [1]}")),
-        ({"equals": "x"}, "y", ("fail", "output a: is 'y', not 'x'")),
-        ({"contains": "green"}, "all green", ("pass", "output a: contains 'green'")),
-        ({"contains": "green"}, "all red", ("fail", "output a: does not contain 'green'")),
-        ({"contains": "green"}, ["green"], ("fail", "output a: is ['green'], which is no text")),
+        ({"equals": 1}, True, ("fail", "output a: is true, not 1")),
+        ({"equals": False}, 0, ("fail", "output a: is 0, not false")),
+        ({"equals": {"x": [1], "y": 2}}, {"y": 2, "x": [1]}, ("pass", 'output a: is {"y":2,"x":[1]}')),
+        ({"equals": "x"}, "y", ("fail", 'output a: is "y", not "x"')),
+        ({"contains": "green"}, "all green", ("pass", 'output a: contains "green"')),
+        ({"contains": "green"}, "all red", ("fail", 'output a: does not contain "green"')),
+        ({"contains": "green"}, ["green"], ("fail", 'output a: is ["green"], which is no text')),
     ],
 )
 def test_an_output_is_there_or_is_what_it_should_be(check: dict[str, Any], value: Any, verdict: tuple[str, str]) -> None:

@@ -126,7 +126,7 @@ def test_a_question_that_does_not_block_leaves_the_run_alone() -> None:
 def test_the_answer_to_a_question_that_did_not_block_comes_as_a_message() -> None:
     task = then(by_run(given(*RUNNING), ASIDE), ANSWER)
     assert (task.state, task.questions) == (State.RUNNING, ())
-    assert [(item.type, item.content) for item in task.queued] == [("message", "Answer to 'Which one?': a")]
+    assert [(item.type, item.content) for item in task.queued] == [("message", 'Answer to "Which one?": a')]
 
 
 def test_the_answer_to_a_question_that_did_not_block_wakes_a_task_that_waits_for_a_tick() -> None:

@@ -178,7 +178,7 @@ class Conversation:
         replaced = [message for item in others if item.number <= summary.through for message in self.whole(item)]
         kept = [message for item in others if item.number > summary.through for message in self._read_now(item)]
         (begun,) = self._read_now(first)
-        return (compaction.with_summary(begun, summary.text, replaced), *kept)
+        return (compaction.with_summary(begun, summary.text, replaced, kept), *kept)
 
     def next_mark(self) -> Mark | None:
         """The next thing to leave out so that the model reads less; None if nothing is left to leave out."""

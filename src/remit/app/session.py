@@ -4,9 +4,9 @@ from typing import Any
 
 from remit.app.core import Caller, Core
 from remit.app.query import list_session_tasks
-from remit.domain import brief
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain import session_text
 from remit.domain.delegation import PreRequest
 from remit.domain.value import Task
 from remit.errors import Conflict
@@ -55,8 +55,8 @@ async def _deliver(core: Core, task_id: str, session_id: str, caller: Caller) ->
 
 async def _text(core: Core, task: Task, update_ids: tuple[str, ...]) -> str:
     if task.briefed:
-        return brief.news(update for update in task.queued if update.update_id in update_ids)
+        return session_text.session_news(task, [update for update in task.queued if update.update_id in update_ids])
     rows = await core.store.select("guide", {"names": list(task.guides)}) if task.guides else []
     titles = {row[0]: row[1] for row in rows}
     needed = await core.service.tasks(dependency.task_id for dependency in task.depends_on)
-    return brief.assignment(task, [titles[guide] for guide in task.guides if guide in titles], needed)
+    return session_text.assignment(task, [titles[guide] for guide in task.guides if guide in titles], needed)

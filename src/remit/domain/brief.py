@@ -1,6 +1,7 @@
 """What an agent is shown: its role, what the task asks, and how the task stands."""
 
 import json
+import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import assert_never, cast
 
@@ -10,8 +11,9 @@ from remit.domain.create import current_title
 from remit.domain.envelope import result_of, status_of
 from remit.domain.message import DELIMITER
 from remit.domain.output import Gap
+from remit.domain.output import gaps as find_gaps
 from remit.domain.policy import outline
-from remit.domain.value import Criterion, Json, Output, OutputKind, Task, Update
+from remit.domain.value import Criterion, Json, Output, OutputKind, Task, Update, UpdateType
 from remit.domain.wire import dumps
 
 WORK = """\
@@ -103,7 +105,7 @@ REPORTED = 6_000
 SUBTASK_ENDED = "[Subtask ended]"
 """The heading of the report of a subtask that woke its parent."""
 
-_HEADINGS = {
+_HEADINGS: Mapping[UpdateType, str] = {
     "instructions": "[Task Update: Instructions Modified]",
     "acceptance": "[Task Update: Acceptance Modified]",
     "outputs": "[Task Update: Outputs Modified]",
@@ -112,6 +114,9 @@ _HEADINGS = {
     "rejection": "[Not accepted yet]",
     "subtask": SUBTASK_ENDED,
 }
+
+_UPDATE = re.compile(rf"(?:\A|(?<=\n\n))(?=(?:{'|'.join(map(re.escape, _HEADINGS.values()))})\n)")
+"""Where an update begins in a message."""
 
 _REMOVED = {
     "acceptance": "There are no acceptance criteria now.",
@@ -138,10 +143,10 @@ def first_message(task: Task, prerequisites: Sequence[Task] = ()) -> str:
     context = (task.metadata or {}).get("context")
     if context is not None:
         parts += [f"Context:\n{json.dumps(context, ensure_ascii=False)}"]
-    return "\n\n".join([*parts, *_results_of(prerequisites)])
+    return "\n\n".join([*parts, *results_of(prerequisites)])
 
 
-def _results_of(prerequisites: Sequence[Task]) -> list[str]:
+def results_of(prerequisites: Sequence[Task]) -> list[str]:
     """The results that a task builds on, under a heading if there are any."""
     reports = [ended_report(prerequisite) for prerequisite in prerequisites]
     return ["Results of the tasks that this one depends on (data):", *reports] if reports else []
@@ -174,34 +179,24 @@ def in_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def quoted(text: str) -> str:
+    """A text in which no line can look like a heading of remit."""
+    return "\n".join(f"> {line}" for line in text.splitlines())
+
+
+def answer_told(question: str, answer: str) -> str:
+    """The answer to a question that the agent did not wait for."""
+    asked = f"Answer to {dumps(in_one_line(question))}:"
+    is_short = len(answer.splitlines()) < 2
+    return f"{asked} {answer}" if is_short else f"{asked}\n{quoted(answer)}"
+
+
 def _quoted(text: str, task_id: str) -> str:
     """A text of another agent as data: quoted line by line, and cut where it is long."""
-    quoted = "\n".join(f"> {line}" for line in text[:REPORTED].splitlines())
+    shown = quoted(text[:REPORTED])
     if len(text) <= REPORTED:
-        return quoted
-    return f'{quoted}\n(Cut after {REPORTED:,} characters. get_task with task_id "{task_id}" has the whole.)'
-
-
-def assignment(task: Task, guides: Iterable[str], prerequisites: Sequence[Task]) -> str:
-    """What an outside session is told with its first request.
-
-    Changes made before are part of it, so only messages and ended subtasks follow it.
-    """
-    lines = [f"[Task Assignment: {in_one_line(task.title)}]", f"Instructions: {first_message(task)}"]
-    if task.acceptance:
-        lines += ["Acceptance Criteria:", *(f"- [ ] {criterion.text}" for criterion in task.acceptance)]
-    lines += [f"Required Outputs: {outline(task.outputs)}"] if task.outputs else []
-    titles = in_one_line(", ".join(guides))
-    lines += [f"Troubleshooting: {titles}"] if titles else []
-    lines += [f"Task {task.id}. Finish with complete_task({_completion_arguments(task)})."]
-    said = news(update for update in task.queued if is_said(update))
-    return "\n\n".join(["\n".join(lines), *_results_of(prerequisites), *([said] if said else [])])
-
-
-def _completion_arguments(task: Task) -> str:
-    """The arguments with which a session completes its task."""
-    required = [output for output in task.outputs if output.required]
-    return f'task_id="{task.id}"' + (f", outputs={_blank(required)}" if required else "")
+        return shown
+    return f'{shown}\n(Cut after {REPORTED:,} characters. get_task with task_id "{task_id}" has the whole.)'
 
 
 def is_said(update: Update) -> bool:
@@ -211,12 +206,24 @@ def is_said(update: Update) -> bool:
 
 def news(updates: Iterable[Update]) -> str:
     """What has changed since the agent last heard, each under its heading."""
-    return "\n\n".join(f"{_HEADINGS[update.type]}\n{_said_in(update)}" for update in updates)
+    return "\n\n".join(f"{heading_of(update)}\n{said_in(update)}" for update in updates)
+
+
+def heading_of(update: Update) -> str:
+    """The heading under which an update is told."""
+    return _HEADINGS[update.type]
 
 
 def tells_news(message: str) -> bool:
     """True for a message that tells an agent of updates."""
     return message.startswith(tuple(f"{heading}\n" for heading in _HEADINGS.values()))
+
+
+def updates_in(message: str) -> list[tuple[UpdateType, str]]:
+    """The updates that a message tells an agent of, each with its heading."""
+    kinds: dict[str, UpdateType] = {heading: kind for kind, heading in _HEADINGS.items()}
+    blocks = [block.rstrip("\n") for block in _UPDATE.split(message)]
+    return [(kinds[heading], block) for block in blocks if (heading := block.partition("\n")[0]) in kinds]
 
 
 def only_reminds(message: str) -> bool:
@@ -231,27 +238,23 @@ def subtask_ended(report: str) -> str:
     return f"{SUBTASK_ENDED}\n{report}"
 
 
-def _said_in(update: Update) -> str:
+def said_in(update: Update) -> str:
     """The text of an update; terms that were removed are named."""
     return update.content or _REMOVED.get(update.type, "")
 
 
 def missing_outputs(task: Task, gaps: Sequence[Gap]) -> str:
-    """What an agent is told whose required outputs are missing or wrong: each gap, and the call that closes all of them."""
+    """What an agent is told whose outputs are missing or wrong: each gap, and the call that closes all of them."""
     named = {gap.name for gap in gaps}
-    wanted = _blank([output for output in task.outputs if output.name in named or _is_awaited(output, task)])
-    return "\n".join(
-        [
-            "The task is not complete. These required outputs are missing or wrong:",
-            *(f"- {gap.told}" for gap in gaps),
-            f'Call complete_task with {{"outputs": {wanted}}} and your own values. A message alone does not hand over an output.',
-        ]
-    )
-
-
-def _is_awaited(output: Output, task: Task) -> bool:
-    """True if an output must still be handed over; what came with a refused claim was not kept."""
-    return output.required and output.name not in (task.completion_outputs or {})
+    outstanding = _outstanding(task)
+    wanted = [output for output in task.outputs if output.name in named or output.name in outstanding]
+    values = {**outstanding, **{output.name: _placeholder(output) for output in wanted}}
+    has_optional = any(output.name in named and not output.required for output in wanted)
+    what = "outputs are not accepted" if has_optional else "required outputs are missing or wrong"
+    lines = [f"The task is not complete. These {what}:", *(f"- {gap.told}" for gap in gaps)]
+    call = f'Call complete_task with {{"outputs": {_filled(values)}}} and your own values.'
+    may_omit = " You can leave out an optional output." if has_optional else ""
+    return "\n".join([*lines, f"{call}{may_omit} A message alone does not hand over an output."])
 
 
 def refused_claim(task: Task, gaps: Sequence[Gap]) -> str:
@@ -267,9 +270,9 @@ _PLACEHOLDERS: Mapping[OutputKind, str] = {
 }
 
 
-def _blank(outputs: Iterable[Output]) -> str:
-    """The JSON object that hands over these outputs, with a placeholder for each value."""
-    return "{" + ", ".join(f"{dumps(output.name)}: {_placeholder(output)}" for output in outputs) + "}"
+def _filled(values: Mapping[str, str]) -> str:
+    """The JSON object that hands over outputs, with a placeholder for each value."""
+    return "{" + ", ".join(f"{dumps(name)}: {value}" for name, value in values.items()) + "}"
 
 
 def _placeholder(output: Output) -> str:
@@ -280,19 +283,34 @@ def failed_criteria(task: Task, failing: Sequence[Criterion]) -> str:
     """What an agent is told whose result fails criteria: each gap with its check, and how to claim completion again."""
     lines = ["Your result was checked. These acceptance criteria are not met:"]
     for item in failing:
-        lines += [f"- {item.id}: {item.text}"]
+        lines += [f"- {item.id}: {_indented(item.text)}"]
         lines += [f"  Check: {check}." if (check := requirement(item.check)) else "  Check: by remit."]
         lines += [f"  Found: {item.evidence}."] if item.evidence else []
-    return "\n".join([*lines, f"Close these gaps. Then {_next_claim(task, failing)}."])
+    return "\n".join([*lines, f"Close these gaps. Then {_next_claim(task)}."])
 
 
-def _next_claim(task: Task, failing: Sequence[Criterion]) -> str:
-    """How to claim completion again; an output that a check looks at must be handed over anew."""
-    names = dict.fromkeys(name for item in failing if (name := _checked_output(item.check)))
-    if names:
-        values = ", ".join(f"{dumps(name)}: <the new value>" for name in names)
-        return f'call complete_task with {{"outputs": {{{values}}}}}'
-    return "call complete_task again" if task.completion == "explicit" else "call complete_task again, or end with a final message"
+def claim_again(task: Task) -> str:
+    """The call of complete_task that hands over what is outstanding."""
+    values = _outstanding(task)
+    if task.session_id is not None:
+        outputs = f", outputs={_filled(values)}" if values else ""
+        return f'complete_task(task_id="{task.id}"{outputs})'
+    return f'complete_task with {{"outputs": {_filled(values)}}}' if values else "complete_task again"
+
+
+def _next_claim(task: Task) -> str:
+    """How to claim completion after a claim that was rejected."""
+    by_message = task.completion == "auto" and task.session_id is None and not _outstanding(task)
+    return f"call {claim_again(task)}" + (", or end with a final message" if by_message else "")
+
+
+def _outstanding(task: Task) -> dict[str, str]:
+    """A placeholder for each output that is still to be handed over, or anew because a check failed."""
+    rejected = [_checked_output(item.check) for item in task.acceptance if item.status == "fail"]
+    new = {name: "<the new value>" for name in rejected if name}
+    named = {gap.name for gap in find_gaps(task, None, {})}
+    blank = {output.name: _placeholder(output) for output in task.outputs if output.name in named}
+    return {**blank, **new}
 
 
 def _checked_output(check: Json) -> str:
@@ -344,7 +362,9 @@ def task_block(
     is_last: bool = False,
 ) -> str:
     """How the task stands now and what it has left; it ends every request, so that all before it can be cached."""
-    lines = [f"<Task id={task.id}>", f"Title: {in_one_line(current_title(task))}"]
+    title = in_one_line(current_title(task))
+    is_repeated = _shows_instructions(task) and title == task.instructions
+    lines = [f"<Task id={task.id}>", *([] if is_repeated else [f"Title: {title}"])]
     lines += [f"Description: {_shortened(task.description)}"] if _is_described(task) else []
     lines += _terms(task)
     resources = [f"- {item.label or item.type}: {item.value}" for item in task.resources]
@@ -361,9 +381,10 @@ def task_block(
 
 
 def _how_to_finish(task: Task) -> str:
-    required = [output for output in task.outputs if output.required]
-    if required:
-        return f'call complete_task with {{"outputs": {_blank(required)}}}.'
+    if _outstanding(task):
+        return f"call {claim_again(task)}."
+    if any(output.required for output in task.outputs):
+        return f"{_next_claim(task)}."
     if task.completion == "explicit":
         return "call complete_task. A message alone does not complete this task."
     return "end with one message that holds the whole result."
@@ -385,19 +406,47 @@ def _terms(task: Task) -> list[str]:
         lines += [f"Terms, version {task.terms_version} (they replace all earlier instructions, criteria and outputs):"]
     elif task.acceptance or task.outputs:
         lines += ["Terms, version 1:"]
-    if task.instructions != task.title or task.instructions_version > 1:
+    if _shows_instructions(task):
         lines += [f"Instructions: {_current_instructions(task)}"]
     lines += _listed("Acceptance criteria, which the result must meet", [_criterion_line(item) for item in task.acceptance])
-    if task.outputs:
-        lines += [f"Required outputs, handed over with complete_task: {outline(task.outputs)}"]
-        lines += [f"The output {item.name} follows this JSON Schema: {dumps(item.schema)}" for item in task.outputs if item.schema is not None]
-    return lines
+    return [*lines, *_output_lines(task)]
+
+
+def _shows_instructions(task: Task) -> bool:
+    """True if the task block has the instructions beside the title."""
+    return task.instructions != task.title or task.instructions_version > 1
+
+
+def _output_lines(task: Task) -> list[str]:
+    """Which outputs must be handed over, which may be, their schemas, and which are handed over already."""
+    how = ", handed over with complete_task"
+    required = outline(output for output in task.outputs if output.required)
+    optional = outline(output for output in task.outputs if not output.required)
+    lines = [f"Required outputs{how}: {required}"] if required else []
+    lines += [f"Optional outputs{'' if required else how}: {optional}"] if optional else []
+    schemas = [(item.name, item.schema) for item in task.outputs if item.schema is not None]
+    lines += [f"The output {name} follows this JSON Schema: {dumps(schema)}" for name, schema in schemas]
+    there, outstanding = task.completion_outputs or {}, _outstanding(task)
+    handed = [output.name for output in task.outputs if output.name in there and output.name not in outstanding]
+    again = "Handed over already (send one again only to replace it)"
+    return [*lines, f"{again}: {', '.join(handed)}"] if handed else lines
 
 
 def _criterion_line(item: Criterion) -> str:
-    check = requirement(item.check)
+    box = "[x]" if item.status == "pass" else "[ ]"
     waived = " (waived)" if item.status == "waived" else ""
-    return f"- {'[x]' if item.status == 'pass' else '[ ]'} {item.id}: {item.text}{f' (check: {check})' if check else ''}{waived}"
+    return f"- {box} {item.id}: {criterion_text(item)}{waived}"
+
+
+def criterion_text(item: Criterion) -> str:
+    """A criterion as one item of a list, with its check."""
+    check = requirement(item.check)
+    return _indented(item.text) + (f" (check: {check})" if check else "")
+
+
+def _indented(text: str) -> str:
+    """A text whose later lines belong to the same item of a list."""
+    return "\n  ".join(text.splitlines())
 
 
 def _listed(heading: str, items: Sequence[str]) -> list[str]:

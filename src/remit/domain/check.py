@@ -37,6 +37,8 @@ class OutputCheck:
 
 MOST_QUOTED = 2_000
 """How many characters of an expected value an agent is shown."""
+MOST_FOUND = 60
+"""How many characters of a value stand in evidence."""
 Check = FileCheck | OutputCheck
 KINDS: Mapping[str, type[Check]] = {"file": FileCheck, "output": OutputCheck}
 
@@ -108,6 +110,12 @@ def _exactly(value: Json) -> str:
     return whole if len(whole) <= MOST_QUOTED else describe(value)
 
 
+def _short(value: Json) -> str:
+    """A value as JSON, cut where it is long."""
+    whole = dumps(value)
+    return whole if len(whole) <= MOST_FOUND else f"{whole[: MOST_FOUND - 3]}..."
+
+
 def _readable(check: Json) -> Check | str:
     """The check, or why nothing here can decide it; what was stored before checks were looked at may be anything."""
     try:
@@ -124,7 +132,7 @@ def _file(wanted: Sought, files: Files) -> Verdict:
         return Verdict("unverified", f"{wanted.path}: {seen.why}")
     if not seen.found:
         return Verdict("fail", f"{wanted.path}: {seen.why}")
-    return Verdict("pass", f"{wanted.path}: is there" if wanted.text is None else f"{wanted.path}: contains {describe(wanted.text)}")
+    return Verdict("pass", f"{wanted.path}: is there" if wanted.text is None else f"{wanted.path}: contains {_short(wanted.text)}")
 
 
 def _output(wanted: OutputCheck, value: Json) -> Verdict:
@@ -133,11 +141,11 @@ def _output(wanted: OutputCheck, value: Json) -> Verdict:
         return Verdict("fail", f"{name}: is missing")
     if wanted.equals is not None:
         if faults({"const": wanted.equals}, value, name):
-            return Verdict("fail", f"{name}: is {describe(value)}, not {describe(wanted.equals)}")
-        return Verdict("pass", f"{name}: is {describe(value)}")
+            return Verdict("fail", f"{name}: is {_short(value)}, not {_short(wanted.equals)}")
+        return Verdict("pass", f"{name}: is {_short(value)}")
     if wanted.contains is None:
         return Verdict("pass", f"{name}: is there")
     if not isinstance(value, str):
-        return Verdict("fail", f"{name}: is {describe(value)}, which is no text")
+        return Verdict("fail", f"{name}: is {_short(value)}, which is no text")
     has = wanted.contains in value
-    return Verdict("pass" if has else "fail", f"{name}: {'contains' if has else 'does not contain'} {describe(wanted.contains)}")
+    return Verdict("pass" if has else "fail", f"{name}: {'contains' if has else 'does not contain'} {_short(wanted.contains)}")

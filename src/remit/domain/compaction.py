@@ -8,7 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, cast
 
+from remit.domain.brief import in_one_line, updates_in
 from remit.domain.message import Message, Part, TextPart, Thinking, ToolCall, ToolResult
+from remit.domain.value import UpdateType
 
 MarkKind = Literal["shortened", "summarized"]
 
@@ -35,8 +37,15 @@ SUMMARY_HEADING = "[Summary of your earlier work]"
 NO_SUMMARY = "No model could summarize it. This is its beginning and its end:"
 PEOPLE = "ask_user"
 """The tool whose results are never shortened: they are the answers of people."""
-LASTING = ("[Task Update: Instructions Modified]", "[Task Update: Message]", "[Not accepted yet]")
-"""Headings of messages that stay as they are when the messages around them are summarized."""
+LASTING: Mapping[UpdateType, frozenset[UpdateType]] = {
+    "message": frozenset(),
+    "instructions": frozenset({"instructions"}),
+    "rejection": frozenset({"rejection", "acceptance", "outputs"}),
+}
+"""Updates that stay as they are when the messages around them are summarized.
+
+Each stays until a later update of one of these kinds replaces it. The task block shows the rest.
+"""
 READING = ("Read", "LS", "Glob", "Grep", "task_output", "get_", "list_")
 """How the names of tools begin that change nothing, so that they can be called again."""
 _TASK_IDS = re.compile(r'"task_?[Ii]d": ?"(\d+)"')
@@ -167,25 +176,57 @@ def _line(role: str, part: Part) -> str:
             return ""
 
 
-def with_summary(first: Message, summary: str, replaced: Sequence[Message]) -> Message:
+def with_summary(
+    first: Message,
+    summary: str,
+    replaced: Sequence[Message],
+    kept: Sequence[Message],
+) -> Message:
     """The first message of a conversation, followed by a summary of the messages that are left out.
 
-    What people and updates said in those messages stands behind it, word for word.
+    What people said in those messages and the updates that still hold stand behind it, word for word.
+    `kept` are the messages that follow, whose updates may replace earlier ones.
     """
     quoted = "\n".join(f"> {line}" for line in summary.splitlines())
-    texts = [f"{SUMMARY_HEADING}\n{quoted}", *_lasting(replaced)]
+    texts = [f"{SUMMARY_HEADING}\n{quoted}", *_lasting(replaced, kept)]
     return first._replace(parts=(*first.parts, *(TextPart(text) for text in texts)))
 
 
-def _lasting(messages: Sequence[Message]) -> list[str]:
-    questions: dict[str, Any] = {}
+class _Told(NamedTuple):
+    """What an agent was told: an update, or an answer of a person, which has no kind."""
+
+    kind: UpdateType | None
+    text: str
+
+
+def _lasting(replaced: Sequence[Message], kept: Sequence[Message]) -> list[str]:
+    told = _all_told(replaced)
+    later = {item.kind for item in _all_told(kept)}
     found: list[str] = []
+    for item in reversed(told):
+        if item.kind is None or (item.kind in LASTING and later.isdisjoint(LASTING[item.kind])):
+            found.append(item.text)
+        later.add(item.kind)
+    return found[::-1]
+
+
+def _all_told(messages: Sequence[Message]) -> list[_Told]:
+    """The updates and the answers of people in messages, in their order."""
+    questions: dict[str, Any] = {}
+    found: list[_Told] = []
     for message in messages:
-        if message.role == "user" and not set(LASTING).isdisjoint(message.text.splitlines()):
-            found.append(_short_reports(message.text, OLD_CHARACTERS))
+        if message.role == "user":
+            found += [_Told(kind, text) for kind, text in updates_in(message.text)]
         for part in message.parts:
             if isinstance(part, ToolCall) and part.name == PEOPLE:
                 questions[part.call_id] = part.arguments.get("question")
             if isinstance(part, ToolResult) and part.name == PEOPLE:
-                found.append(f"You asked: {questions.get(part.call_id)}\n{part.text}")
+                asked = in_one_line(str(questions.get(part.call_id)))
+                found.append(_Told(None, f"You asked: {asked}\n{_one_answer(part.text)}"))
     return found
+
+
+def _one_answer(text: str) -> str:
+    """An answer whose later lines cannot look like headings of remit."""
+    first, *others = text.splitlines() or [""]
+    return "\n".join([first, *(f"> {line}" for line in others)])

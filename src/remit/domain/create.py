@@ -102,6 +102,7 @@ def created(
         creator_task_id=creator_task_id,
         via=parent.via if parent else via,
         has_instructions=instructions == command.title,
+        description_only=command.description is not None and command.instructions is None,
     )
 
 
@@ -173,6 +174,7 @@ def successor(task: Task, ids: NewIds, owner: str | None, parent: Task | None) -
         via=task.via,
         has_instructions=task.has_instructions,
         title_outdated=task.title_outdated,
+        description_only=task.description_only,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TypeVar, assert_never
 
 from remit.domain import command as cmd
 from remit.domain import event as ev
+from remit.domain.brief import answer_told
 from remit.domain.check import judge
 from remit.domain.create import criteria, resource, stands_for_instructions, title_of
 from remit.domain.evolve import foreseen
@@ -234,18 +235,20 @@ def _instruct(task: Task, command: cmd.UpdateTask) -> Events:
     version = task.terms_version + 1
     instructions = _new_instructions(task, command)
     if instructions is not None and instructions != task.instructions:
-        stands_in = command.description is None and task.description == task.instructions
+        is_given = command.instructions is not None
+        replaces_both = command.description is None and task.description == task.instructions
+        gives_both = is_given and command.description == instructions
         derived = task.delegated and task.title == title_of(task.instructions)
         titled_by_it = command.title is None and derived
         title = title_of(instructions) if titled_by_it else command.title or task.title
-        is_given = command.instructions is not None
+        has_words = is_given or task.description_only
         updated = ev.InstructionsUpdated(
             update_id=update_id(task, len(events) + 1),
             instructions=instructions,
-            description=instructions if stands_in else None,
+            description=instructions if replaces_both or gives_both else None,
             title=title if titled_by_it else None,
             terms_version=version,
-            has_instructions=is_given and (stands_for_instructions(task) or title == instructions),
+            has_instructions=has_words and (stands_for_instructions(task) or title == instructions),
         )
         events.append(updated)
     if command.acceptance is not None and (acceptance := criteria(command.acceptance, task)) != task.acceptance:
@@ -257,10 +260,12 @@ def _instruct(task: Task, command: cmd.UpdateTask) -> Events:
 
 
 def _new_instructions(task: Task, command: cmd.UpdateTask) -> str | None:
-    """The instructions that an update gives; a new title gives them where the title stands for them."""
-    if command.instructions is None and stands_for_instructions(task):
-        return command.title
-    return command.instructions
+    """The instructions that an update gives; a description or title gives them where it stands for them."""
+    if command.instructions is not None:
+        return command.instructions
+    if task.description_only:
+        return command.description
+    return command.title if stands_for_instructions(task) else None
 
 
 def _waive(task: Task, command: cmd.WaiveCriterion, context: Context) -> Events:
@@ -329,7 +334,7 @@ def _respond(task: Task, command: cmd.Respond, context: Context) -> Events:
     answered: Events = [ev.UserInteractionResponded(interaction_id=question.id, answer=answer)]
     if question.blocking and question.call_id is not None:
         return answered
-    told = f"Answer to {question.question!r}: {answer}"
+    told = answer_told(question.question, answer)
     return [*answered, ev.MessageSent(update_id=update_id(task), message=told), *wake(replace(task, questions=()), "message")]
 
 

@@ -81,6 +81,8 @@ class TaskCreated:
     """Whether instructions or a description were given that read like the title; without any, the title stands for them."""
     title_outdated: bool = False
     """Whether the title stood for instructions that changed before this successor was created."""
+    description_only: bool = False
+    """Whether a description was given and no instructions: the description stands for them."""
 
 
 @record
@@ -615,6 +617,7 @@ ADDED: dict[type[Any], dict[str, int]] = {
         "created_by": 2,
         "has_instructions": 3,
         "title_outdated": 3,
+        "description_only": 3,
     },
     UserInteractionRequested: {"allow_other": 2, "asked_by": 2},
     RunLost: {"last_seen_at": 2},

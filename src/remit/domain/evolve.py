@@ -115,6 +115,7 @@ def _created(event: ev.TaskCreated, entry: ev.Entry) -> Task:
         via=event.via,
         has_instructions=event.has_instructions,
         title_outdated=event.title_outdated,
+        description_only=event.description_only,
         counts=Counts(criteria=len(event.acceptance)),
     )
 
@@ -167,6 +168,7 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
                 instructions=text,
                 instructions_version=task.instructions_version + 1,
                 has_instructions=task.has_instructions or event.has_instructions,
+                description_only=task.description_only and event.description is None and text == task.description,
                 terms_version=event.terms_version or task.terms_version,
                 description=task.description if description is None else description,
             )

@@ -410,6 +410,8 @@ class Task:
     """Whether instructions that read like the title were given, so that the title does not stand for them."""
     title_outdated: bool = False
     """Whether the title stood for the instructions, which have changed since."""
+    description_only: bool = False
+    """Whether a description was given and no instructions, so that it stands for them."""
     awaited: bool = False
     """Whether the task was delegated or a caller has waited for it since."""
     creator_task_id: str | None = None

@@ -1,0 +1,65 @@
+"""What an outside session is told: its assignment, and each update with the task that it belongs to.
+
+A session can work on several tasks, and its calls must name the task. A running agent reads `brief`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from remit.domain.brief import (
+    claim_again,
+    criterion_text,
+    first_message,
+    heading_of,
+    in_one_line,
+    is_said,
+    results_of,
+    said_in,
+)
+from remit.domain.create import current_title
+from remit.domain.policy import outline
+from remit.domain.value import Task, Update
+
+
+def assignment(task: Task, guides: Iterable[str], prerequisites: Sequence[Task]) -> str:
+    """What an outside session is told with its first request.
+
+    Changes made before are part of it, so only messages and ended subtasks follow it.
+    """
+    lines = [f"[Task Assignment: {in_one_line(task.title)}]", f"Instructions: {first_message(task)}"]
+    lines += ["Acceptance Criteria:", *_criteria(task)] if task.acceptance else []
+    lines += _outputs(task)
+    titles = in_one_line(", ".join(guides))
+    lines += [f"Troubleshooting: {titles}"] if titles else []
+    lines += [f"Task {task.id}. Finish with {claim_again(task)}."]
+    said = session_news(task, [update for update in task.queued if is_said(update)])
+    return "\n\n".join(["\n".join(lines), *results_of(prerequisites), *([said] if said else [])])
+
+
+def session_news(task: Task, updates: Sequence[Update]) -> str:
+    """What has changed since the session last heard, each under its heading and the name of its task."""
+    name = f'Task {task.id} "{in_one_line(current_title(task))}"'
+    newest = {update.type: update for update in updates}
+    texts = [_terms(task, update) if newest[update.type] is update else said_in(update) for update in updates]
+    told = zip(updates, texts, strict=True)
+    return "\n\n".join(f"{heading_of(update)}\n{name}\n{text}" for update, text in told)
+
+
+def _terms(task: Task, update: Update) -> str:
+    """The text of the newest update of its kind: criteria with their checks, and which outputs are optional."""
+    if update.type == "acceptance" and task.acceptance:
+        return "\n".join(_criteria(task))
+    if update.type == "outputs" and task.outputs:
+        return "\n".join(_outputs(task))
+    return said_in(update)
+
+
+def _criteria(task: Task) -> list[str]:
+    return [f"- [ ] {criterion_text(criterion)}" for criterion in task.acceptance]
+
+
+def _outputs(task: Task) -> list[str]:
+    """The outputs, first those that must be handed over."""
+    required = outline(output for output in task.outputs if output.required)
+    optional = outline(output for output in task.outputs if not output.required)
+    lines = [f"Required Outputs: {required}"] if required else []
+    return [*lines, f"Optional Outputs: {optional}"] if optional else lines
