@@ -119,6 +119,23 @@ def test_after_a_comma_the_next_name_of_a_list_is_completed(tmp_path: Path, by: 
     assert completed(shell, "remit", "worker", "--agents", "ex", by=by) == ["explore"]
 
 
+def test_tools_and_models_are_completed(tmp_path: Path, by: str) -> None:
+    shell = Shell(tmp_path)
+    assert completed(shell, "remit", "run", "--allow", "Ed", by=by) == ["Edit"]
+    assert completed(shell, "remit", "run", "--allow", "Edit,Ba", by=by) == ["Edit,Bash"]
+    assert sorted(offered(shell, "remit", "run", "--model", "", by=by)) == ["light", "main"]
+
+
+def test_ended_tasks_are_offered_only_where_they_can_be_used(tmp_path: Path, by: str) -> None:
+    shell = Shell(tmp_path)
+    shell.remit("init")
+    for title in ("One", "Two"):
+        shell.remit("task", "create", title, "--owner", "general")
+    shell.remit("task", "cancel", "1")
+    assert [name for name in offered(shell, "remit", "task", "cancel", "", by=by) if name.isdigit()] == ["2"]
+    assert sorted(name for name in offered(shell, "remit", "task", "show", "", by=by) if name.isdigit()) == ["1", "2"]
+
+
 def test_completion_help_says_how_to_install_it_in_each_shell() -> None:
     with shop() as at:
         said = at("completion", "--help").out

@@ -366,8 +366,10 @@ def _names(session: Session, kind: str) -> list[str]:
             return [item["id"] for item in session.call("list_agents")["agents"]]
         if kind == "questions":
             return [item["id"] for item in session.call("list_interactions")["interactions"]]
-        live, ended = session.call("list_tasks", limit=_COMPLETED), session.call("list_history", limit=_COMPLETED)
-        return [item["id"] for page in (live, ended) for item in page["tasks"]]
+        pages = [session.call("list_tasks", limit=_COMPLETED)]
+        if kind == "tasks":
+            pages.append(session.call("list_history", limit=_COMPLETED))
+        return [item["id"] for page in pages for item in page["tasks"]]
     except RemitError:
         return []
 

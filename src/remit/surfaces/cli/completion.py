@@ -1,13 +1,15 @@
 """Scripts that complete commands and options in a shell, made from the table of commands."""
 
+from remit.domain.agent import TOOLS
 from remit.surfaces.cli.command import Argument
 from remit.surfaces.cli.menu import COMMANDS, GROUPS
 from remit.surfaces.cli.parser import arguments_of, members
 
 _STORE_OPTIONS = ("--workspace", "--database-url", "--url")
 """Options that choose where names are looked up, on every command."""
-_AGENT_LIST = "agents,"
-"""The kind of an argument that takes several agents."""
+_LIVE_ONLY = ("run", "pause", "resume", "cancel", "complete", "fail", "assign", "message", "update", "steps", "step", "subtask")
+"""Commands of `task` that an ended task refuses."""
+_LIVE_COMMANDS = frozenset(f"task {name}" for name in _LIVE_ONLY)
 _TYPED = '"${_remit_options[@]}"'
 """The same as they were typed, in bash and zsh."""
 
@@ -122,7 +124,7 @@ def _zsh() -> str:
 
 def _shared() -> str:
     cases = [f"    {_quoted(path)}) printf '%s' {_quoted(' '.join(_following(path)))} ;;" for path in ["", *_paths()]]
-    lists = [_quoted(at) for at, kind in _named().items() if kind == _AGENT_LIST]
+    lists = [_quoted(at) for at, kind in _named().items() if kind.endswith(",")]
     paths = [f"      {_quoted(_reached(path))}) found={_quoted(path)} ;;" for path in _paths()]
     names = [f"    {_quoted(at)}) {_found(kind, _TYPED)} ;;" for at, kind in _named().items()]
     return _WORDS.format(
@@ -140,28 +142,35 @@ def _named() -> dict[str, str]:
     found = {"help": f"={' '.join(name for name, _ in members(''))}"}
     for path, command in COMMANDS.items():
         for argument in arguments_of(command):
-            if kind := _kind(argument):
+            if kind := _kind(path, argument):
                 found.setdefault(f"{path} {argument.name}" if _is_option(argument) else path, kind)
             elif _is_option(argument) and argument.choices:
                 found[f"{path} {argument.name}"] = f"={' '.join(argument.choices)}"
     return found
 
 
-def _kind(argument: Argument) -> str:
-    """Whether an argument names agents, tasks or questions, or agents between commas."""
+def _kind(path: str, argument: Argument) -> str:
+    """What an argument names: agents, tasks or questions, or these words after an equals sign.
+
+    A comma at the end means that it takes several names with commas between them.
+    """
     if argument.field == "agents":
-        return _AGENT_LIST
+        return "agents,"
+    if argument.metavar == "TOOLS" and argument.field != "tools":
+        return f"={' '.join(TOOLS)},"
+    if argument.metavar == "MODEL":
+        return "=main light"
     if argument.metavar == "AGENT" or argument.name in ("AGENT", "OWNER") or argument.field == "subagent_type":
         return "agents"
     if argument.metavar == "TASK" or argument.name == "TASK":
-        return "tasks"
+        return "live" if path in _LIVE_COMMANDS else "tasks"
     return "questions" if argument.name == "QUESTION" else ""
 
 
 def _found(kind: str, typed: str) -> str:
     """The shell command that prints names, with the options that choose a store; it says nothing where there is no workspace."""
     if kind.startswith("="):
-        return f"printf '%s' {_quoted(kind[1:])}"
+        return f"printf '%s' {_quoted(kind[1:].rstrip(','))}"
     return f"remit completion --names {kind.rstrip(',')} {typed} 2>/dev/null"
 
 
@@ -243,14 +252,19 @@ def _fish() -> str:
 
 def _fish_arguments() -> list[str]:
     return [
-        f"{_fish_at(path)} {found}" for path, command in COMMANDS.items() for argument in arguments_of(command) if (found := _fish_argument(argument))
+        f"{_fish_at(path)} {found}"
+        for path, command in COMMANDS.items()
+        for argument in arguments_of(command)
+        if (found := _fish_argument(path, argument))
     ]
 
 
-def _fish_argument(argument: Argument) -> str:
+def _fish_argument(path: str, argument: Argument) -> str:
     choices = f" -a {_quoted(' '.join(argument.choices))}" if argument.choices else ""
-    if kind := _kind(argument):
-        listed = " | __remit_list" if kind == _AGENT_LIST else ""
+    if kind := _kind(path, argument):
+        listed = " | string split ' ' | __remit_list" if kind.endswith(",") else ""
+        if kind.startswith("=") and not listed:
+            listed = " | string split ' '"
         choices = f" -a {_quoted(f'({_found(kind, _TYPED_IN_FISH)}{listed})')}"
     if not _is_option(argument):
         return choices.strip() or ("-F" if argument.name == "FILE" else "")

@@ -526,7 +526,7 @@ _OTHERS = (
         show.lines("script"),
         (
             Argument("SHELL", "shell", "bash, zsh or fish", choices=("bash", "zsh", "fish"), optional=True),
-            Argument("--names", "names", "print the ids that the script completes", metavar="KIND", choices=("agents", "tasks", "questions")),
+            Argument("--names", "names", "print the ids that the script completes", metavar="KIND", choices=("agents", "tasks", "live", "questions")),
         ),
         'eval "$(remit completion bash)"  # in ~/.bashrc\n'
         'autoload -U compinit && compinit; eval "$(remit completion zsh)"  # in ~/.zshrc\n'
