@@ -34,6 +34,15 @@ async def test_the_answer_stands_if_no_turn_is_left_for_the_reminder(durable_url
         assert len(at.script.asked) == 2
 
 
+async def test_the_answer_stands_if_the_turns_are_used_up_after_the_reminder(durable_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Any:
+        return calls(("LS", {})) if REMINDER in texts(request) else planner(request)
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        found = await at.call("task", objective="Go", limits={"max_turns": 5})
+        assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
+
+
 async def test_the_answer_stands_if_the_budget_of_a_subtask_is_used_up(durable_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Any:
         if request.agent == "explore":

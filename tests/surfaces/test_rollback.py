@@ -262,6 +262,31 @@ def test_a_live_server_says_that_another_store_took_the_place_of_its_own(place: 
     assert titles(place.shell) == ["Other"]
 
 
+@pytest.mark.parametrize("how", ["into the file", "in its place"])
+def test_another_store_is_not_mixed_with_the_log_of_a_live_server(tmp_path: Path, how: str) -> None:
+    places = [tmp_path / name for name in ("own", "other")]
+    for place in places:
+        place.mkdir()
+    own, other = (Place(place, None) for place in places)
+    for number in range(30):  # its generation is higher, so that it does not look older
+        other.create(f"Other {number}")
+    own.create("First")
+    with served(own.shell) as server:
+        assert asked(server, "/api/tasks", title="Second")[0] in (200, 201)
+        until(lambda: own.file.with_name("remit.db-wal").stat().st_size > 0)
+        if how == "into the file":
+            shutil.copyfile(other.file, own.file)
+        else:
+            shutil.copyfile(other.file, own.file.with_name("new")).replace(own.file)
+        status, answer = asked(server, "/api/tasks", title="Lost")
+        assert (status, "Another store was put " in answer["error"]["message"]) == (409, True)
+    said = own.shell.remit("task", "list")
+    assert (said.code, "was replaced by another store" in said.err, "Traceback" in said.err) == (4, True, False)
+    assert own.shell.remit("doctor", "--accept-rollback").code == 0
+    assert len(titles(own.shell)) == 30
+    assert own.shell.remit("doctor", "--verify").code == 0
+
+
 def test_a_worker_stops_claiming_and_says_so_once(place: Place) -> None:
     place.create("First")
     place.keep_copy()

@@ -48,6 +48,8 @@ class Mark(NamedTuple):
     """SQLite only: the generation of the database file (`sqlite/file.py`)."""
     boot: str = ""
     """SQLite only: the boot of the machine in which it had that generation. A power failure can take back a checkpoint, not the log."""
+    page: int = 0
+    """SQLite only: the page of the database file that holds the id of the store; 0 if it is not known."""
     highest_position: str = ""
     """The highest position of all epochs: an accepted rollback does not lower it."""
     highest_task_id: int = 0
@@ -74,7 +76,7 @@ class Mark(NamedTuple):
         )
 
 
-_ADDED = ("highest_position", "highest_task_id", "generation", "boot")
+_ADDED = ("highest_position", "highest_task_id", "generation", "boot", "page")
 """What marks of older versions lack."""
 
 

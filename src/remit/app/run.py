@@ -562,7 +562,12 @@ class Stretch:
             return None
 
     async def _last_turn(self, reached: "Reached") -> None:
-        """Let the agent report, and end its task; it ends at its limit even if the model can never be asked for a report."""
+        """Let the agent report, and end its task; it ends at its limit even if the model can never be asked for a report.
+
+        An agent that was only reminded of open steps has answered before: its answer stands.
+        """
+        if self._talk.reminder is not None and await self._end_as_before():
+            return None
         try:
             report = _report_of(await self._report(reached.told))
         except ModelFailed as failed:

@@ -43,7 +43,9 @@ _QUOTA = re.compile(
     re.IGNORECASE,
 )
 _WRONG_KEY = re.compile(
-    r"(?:invalid|incorrect|wrong)[\s_]api[\s_-]?key|api[\s_-]?key[\s_](?:is[\s_])?(?:not[\s_]valid|invalid|incorrect)",
+    r"(?:invalid|incorrect|wrong|no|missing)[\s_]api[\s_-]?key"
+    r"|api[\s_-]?key[\s_](?:is[\s_])?(?:not[\s_](?:valid|found)|invalid|incorrect|expired|missing)"
+    r"|(?:missing|invalid) authorization header",
     re.IGNORECASE,
 )
 """How endpoints say, with status 400, that they do not accept the key."""

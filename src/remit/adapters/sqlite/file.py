@@ -1,10 +1,13 @@
-"""The database file itself: recognizes that another file took its place, or that an older copy was written into it.
+"""The database file itself: recognizes that another file took its place, or that other content was written into it.
 
 SQLite does not notice while it has a file open. It goes on with a deleted file, and it mixes an older copy with its write-ahead log.
 
 An older copy is recognized by a number in the header of the file, the *generation*. Writers raise it in transactions, and
 checkpoints copy it from the log into the file, so the generation of the file never becomes lower. The rest of the content is not examined: a process
 that is killed during a checkpoint leaves pages of different times side by side, which the write-ahead log makes whole again.
+
+Another store is recognized by its id, which stands in one page of the file. The page is read through the descriptor that
+is open already: SQLite would open one of its own, and closing that would drop the locks of this process.
 """
 
 import os
@@ -23,6 +26,8 @@ USE_OTHER = "Put the file back, and running processes go on; or restart this pro
 
 GENERATION_OFFSET, GENERATION_BYTES = 68, 4
 """Where the header of a SQLite file has its application id, which holds the generation."""
+PAGE_SIZE_OFFSET, PAGE_SIZE_BYTES, LARGEST_PAGE = 16, 2, 65_536
+"""Where the header has the size of a page; the largest size is written as 1."""
 
 
 class _Shared:
@@ -53,6 +58,8 @@ class DatabaseFile:
             self._shared[self.identity] = self._here = known
         self.store_id = ""
         """The store that is in this file, once it is known."""
+        self.page = 0
+        """The page that holds the id of that store; 0 if the file does not have it yet."""
         self._beside: dict[Path, str] = {}
         """The log and the shared memory that SQLite uses, once it has opened them."""
         self._must_not_be_older()
@@ -70,7 +77,7 @@ class DatabaseFile:
         return self._here.highest_generation
 
     def check(self) -> None:
-        """Raise RolledBack unless the path still leads to this file, and no older copy was written into it."""
+        """Raise RolledBack unless the path still leads to this file, and no other content was written into it."""
         try:
             status = self.path.stat()
         except FileNotFoundError:
@@ -78,9 +85,23 @@ class DatabaseFile:
         if identity(status) != self.identity:
             raise self._changed(f"The database file {self.path} was replaced while it was in use")
         self._must_not_be_older()
+        if self.page and not self.holds(self.store_id, self.page):
+            raise self._changed(f"Other content was written into the database file {self.path} while it was in use")
         for path, known in self._beside.items():
             if _identity_at(path) != known:
                 raise self._changed(f"{path} was deleted or replaced while it was in use")
+
+    def know_store(self, store_id: str, page: int) -> None:
+        """Check from now on that the file holds this store, whose id is in a page of it."""
+        self.store_id = store_id
+        self.page = page if self.holds(store_id, page) else 0
+
+    def holds(self, store_id: str, page: int) -> bool:
+        """True if a page of the file, without what is only in the log, has the id of a store."""
+        raw = os.pread(self._here.handle, PAGE_SIZE_BYTES, PAGE_SIZE_OFFSET)
+        size = int.from_bytes(raw, "big")
+        size = LARGEST_PAGE if size == 1 else size
+        return store_id.encode() in os.pread(self._here.handle, size, (page - 1) * size)
 
     def keep_beside(self) -> None:
         """Check from now on that the log and the shared memory of SQLite stay where they are; a connection must be open."""

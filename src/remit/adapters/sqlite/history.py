@@ -64,21 +64,28 @@ def foreign_log(path: Path, file: DatabaseFile, marks: Marks) -> tuple[Mark, Rol
     SQLite would mix both.
     """
     found: list[Mark] = []
+    is_other = False
     for _ in range(RECHECKS):
         log = log_identity(path)
-        found = [mark for mark in marks.all() if log and _is_foreign(mark, log, file)]
+        writers = [mark for mark in marks.all() if log and mark.log == log]
+        is_other = not file.is_empty and _lacks_all(file, writers)
+        found = writers if is_other else [mark for mark in writers if _is_foreign(mark, file)]
         if not found:
             return None
         time.sleep(RECHECK_SECONDS)  # a process that has just opened the file is about to write the mark
-    lost = "was deleted" if file.is_empty else "was replaced by an older copy"
+    copy = "another store" if is_other else "an older copy"
+    lost = "was deleted" if file.is_empty else f"was replaced by {copy}"
     message = f"The database file {path} {lost}, but its write-ahead log {path.name}-wal was not: they do not fit."
     newest = max(found, key=lambda mark: mark.at)
     return newest, RolledBack(message, hint=HINT)
 
 
-def _is_foreign(mark: Mark, log: str, file: DatabaseFile) -> bool:
-    if mark.log != log:
-        return False
+def _lacks_all(file: DatabaseFile, writers: list[Mark]) -> bool:
+    """True if a file has none of the stores that wrote its log; a new log can have the identity of a deleted one."""
+    return bool(writers) and not any(mark.page == 0 or file.holds(mark.store_id, mark.page) for mark in writers)
+
+
+def _is_foreign(mark: Mark, file: DatabaseFile) -> bool:
     if file.is_empty:
         return True
     # A power failure can take back a checkpoint of the same file, and then the log still has what it wrote.

@@ -90,6 +90,8 @@ class SqliteReader:
             _, error = found_rollback(self._connection, marks_of(self.path))
         except sqlite3.OperationalError:  # of an older version, which had no marks
             return
+        except sqlite3.Error as broken:
+            raise self._translated(broken) from broken
         if error is not None:
             raise error
 

@@ -9,6 +9,7 @@ TAIL = "SELECT COALESCE(MAX(pos), 0) FROM event"
 STATE = """SELECT s.id, s.epoch, COALESCE(CAST(e.pos AS TEXT), ''), COALESCE(e.id, ''), COALESCE((SELECT MAX(id) FROM task), 0), s.floor
     FROM store s LEFT JOIN event e ON e.pos = (SELECT MAX(pos) FROM event)"""
 EVENT_ID = "SELECT id FROM event WHERE pos = ?"
+PAGE_OF_ID = "SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = 'store'"
 TAKE_OVER = "UPDATE store SET id = ?"
 NEW_EPOCH = "UPDATE store SET epoch = :epoch, floor = MAX(floor, :floor)"
 NEW_IDS = "UPDATE counter SET value = value + :count WHERE name = 'task' RETURNING value"

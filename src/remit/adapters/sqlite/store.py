@@ -139,7 +139,7 @@ class SqliteEventStore:
             stack.callback(writer.close)
             self._judge(writer, foreign)
             reader = SqliteReader(self.path, file, self._poke)
-            file.store_id = writer.known.store_id
+            file.know_store(writer.known.store_id, writer.page_of_id)
             file.keep_beside()
             stack.pop_all()
         return file, writer, reader
@@ -176,6 +176,7 @@ class SqliteEventStore:
             log=log_identity(self.path),
             generation=file.highest_generation,
             boot=boot_id(),
+            page=file.page,
         )
         self.marks.write(mark)
 
@@ -451,6 +452,8 @@ class Writer:
 
     def _look(self) -> None:
         self.known = read_state(self._connection).mark
+        self.page_of_id: int = self._connection.execute(sql.PAGE_OF_ID).fetchone()[0]
+        """The page of the file that holds the id of the store."""
 
     def can_write_now(self) -> bool:
         """True if no other process holds the lock for writes; does not wait for it."""
