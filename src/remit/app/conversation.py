@@ -26,7 +26,7 @@ LEAST_SAVING = 100
 KEPT = ("model", "input", "output", "cached", "cost", "environment", "mark")
 """What is stored with a message beside its role and parts."""
 READING = ("get_task", "task_output", *DELEGATING)
-"""Tools whose answer shows the results of tasks that have ended; a delegation also those that it did not have to wait for."""
+"""Tools whose answer shows the results of tasks that have ended."""
 ENDED = frozenset(state.value for state in State if state.terminal)
 RESULTS = frozenset({"completed", "failed", "timeout", "cancelled"})
 """How `task_output` names the status of a task that has ended."""

@@ -65,7 +65,10 @@ async def used(store: EventStore, root_id: str) -> Usage:
 
 
 async def used_so_far(store: EventStore, root_id: str) -> Usage:
-    """What the tasks of a tree have used, with the answers of live runs, which a task counts when its run ends."""
+    """What the tasks of a tree have used, including live runs.
+
+    A task counts the use of a run when the run ends; until then, the stored answers tell it.
+    """
     total = Usage()
     for (document,) in await store.select("tree", {"id": int(root_id)}):
         task = task_of(document)
@@ -89,7 +92,10 @@ class Purse:
         self._used = Usage()
         self._roots: Roots | None = None
         self._books = False
-        """True once the tree was limited during this run: its ledger then counts every call, also if the limit is removed."""
+        """True once the tree was limited during this run.
+
+        The ledger then counts every call, also after the limit is removed.
+        """
 
     async def open(self, roots: "Roots") -> None:
         """Read the limits of the tree for the first time in this run."""
