@@ -148,3 +148,80 @@ async def test_a_subtask_with_the_limit_of_its_tree_names_its_own_limit(any_url:
             "The limit of 30,000 tokens for this task is reached: it used 30,000 tokens. It could not report: "
         )
         await at.team.ended(parent)
+
+
+def left(request: Request) -> int | None:
+    """The tokens that the task block of a request shows as left."""
+    found = re.search(r"^Left: .*?([\d,]+) tokens", request.messages[-1].text, re.MULTILINE)
+    return number(found[1]) if found else None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"max_tokens": 60_000}, {"max_tokens": LIMIT}),
+        ({"max_tokens": LIMIT}, {"max_tokens": 60_000}),
+        ({}, {"max_tokens": LIMIT}),
+        ({"max_tokens": LIMIT}, {}),
+    ],
+)
+async def test_a_root_obeys_limits_that_change_during_its_run(any_url: str, tmp_path: Path, before: dict[str, Any], after: dict[str, Any]) -> None:
+    async def changing(request: Request) -> Response:
+        if len(at.script.asked) == 2:
+            await at.call("update_task", task_id="1", limits={**after, "max_turns": 80})
+        if len(at.script.asked) == 40:
+            return says("Enough.")
+        return looking(request)
+
+    async with stage(any_url, tmp_path, changing) as at:
+        task = await at.run(limits={**before, "max_turns": 80})
+        used = sum(ANSWER[:2])
+        shown = [left(request) for request in at.script.asked]
+        most_before, most = before.get("max_tokens"), after.get("max_tokens")
+        assert shown[:2] == [most_before and most_before - n * used for n in (0, 1)]
+        assert shown[2:] == [most and most - n * used for n in range(2, len(shown))]
+        if most is None:
+            assert (task.state, task.usage.requests) == (State.DONE, 40)
+            return
+        if most == LIMIT:
+            told = TREE.match(task.failure_reason or "")
+            assert told is not None, task.failure_reason
+            assert number(told[1]) == most
+            assert at.script.asked[-1].messages[-1].text.startswith(f"[Last turn]\n{used * (len(shown) - 1):,} of {most:,} tokens are used,")
+        else:
+            assert len(shown) > LIMIT // used, "the raised limit covers more requests"
+        ((booked, _),) = await at.team.core.store.select("budget", {"id": 1})
+        assert booked == task.usage.input_tokens + task.usage.output_tokens
+
+
+async def test_a_root_obeys_a_cost_limit_that_changes_during_its_run(any_url: str, tmp_path: Path) -> None:
+    async def changing(request: Request) -> Response:
+        if len(at.script.asked) == 2:
+            await at.call("update_task", task_id="1", limits={"max_cost": 0.025, "max_turns": 80})
+        return looking(request)
+
+    async with stage(any_url, tmp_path, changing, price=Price(1, 1)) as at:
+        task = await at.run(limits={"max_cost": 0.06, "max_turns": 80})
+        assert (task.failure_reason or "").startswith("The budget of the whole tree, $0.025, had ")
+        assert "$0.023" in at.script.asked[2].messages[-1].text
+
+
+@pytest.mark.parametrize("before", [{"max_tokens": 60_000}, {}])
+async def test_a_child_obeys_limits_of_its_root_that_change_during_its_run(any_url: str, tmp_path: Path, before: dict[str, Any]) -> None:
+    async def rule(request: Request) -> Response:
+        if request.agent == "build":
+            return says("Done.") if results(request) else calls(("task", {"objective": "Look", "limits": {"max_turns": 80}}))
+        asked = [each for each in at.script.asked if each.agent != "build"]
+        if len(asked) == 2:
+            await at.call("update_task", task_id="1", limits={"max_tokens": LIMIT})
+        return says("Enough.") if len(asked) == 40 else looking(request)
+
+    async with stage(any_url, tmp_path, rule) as at:
+        parent = await at.run(owner="build", limits=before)
+        child = await at.team.task("2")
+        assert (child.failure_reason or "").startswith("The budget of the whole tree, 25,000 tokens, had "), child.failure_reason
+        shown = [left(request) for request in at.script.asked if request.agent != "build"]
+        lead = sum(calls().tokens[:2])
+        assert shown[2:] == [LIMIT - lead - n * sum(ANSWER[:2]) for n in range(2, len(shown))]
+        ((booked, _),) = await at.team.core.store.select("budget", {"id": 1})
+        assert booked == sum(task.usage.input_tokens + task.usage.output_tokens for task in (parent, child))

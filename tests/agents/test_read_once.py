@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from remit.domain.message import Request
+from remit.app.activation import CallRecord, CallStatus
+from remit.app.conversation import Conversation
+from remit.domain.message import Request, ToolResult
+from remit.domain.wire import dumps
 from tests.agents.stage import Gate, calls, says, stage, texts
 
 FOUND = "Found it in main.py."
@@ -141,3 +144,57 @@ async def test_the_report_of_a_successor_names_the_task_that_it_replaces(any_url
         await at.team.ended("1")
         told = texts([request for request in at.script.asked if request.agent == "build"][-1])
         assert '[Subtask ended]\nTask 3 "Look" (plan, replaces task 2): completed after ' in told
+
+
+def everything(request: Request) -> str:
+    """What a model was told, with the results of its calls."""
+    parts = [part for message in request.messages for part in message.parts]
+    return "\n".join([texts(request), *(part.text for part in parts if isinstance(part, ToolResult))])
+
+
+@pytest.mark.parametrize("slow", ["read by the call", "still running"])
+async def test_a_result_that_task_parallel_returned_is_not_delivered_again(any_url: str, tmp_path: Path, slow: str) -> None:
+    gate = Gate()
+    is_read = slow == "read by the call"
+
+    async def last() -> Any:
+        await at.team.ended("3")
+        return says("One.")
+
+    def rule(request: Request) -> Any:
+        if request.agent == "explore":
+            if "Two" in request.messages[0].text:
+                return says(FOUND) if is_read else gate.then(says(FOUND))
+            return last() if is_read else says("One.")
+        if not any(message.role == "tool" for message in request.messages):
+            items = [{"objective": "One", "subagent_type": "explore"}, {"objective": "Two", "subagent_type": "explore", "wait": False}]
+            return calls(("task_parallel", {"tasks": items}))
+        gate.open.set()
+        return says("Done." if FOUND in everything(request) else "I wait.")
+
+    async with stage(any_url, tmp_path, rule, concurrency=4) as at:
+        await at.create(owner="build")
+        assert (await at.team.ended("1")).summary == "Done."
+        last_asked = at.script.asked[-1]
+        assert ("[Subtask ended]" in texts(last_asked)) == (not is_read)
+        assert everything(last_asked).count(FOUND) == 1
+
+
+@pytest.mark.parametrize("status", ["completed", "failed"])
+def test_a_receipt_that_shows_a_result_counts_as_read(status: str) -> None:
+    def receipt(call_id: str, call_status: CallStatus, answer: dict[str, str]) -> CallRecord:
+        return CallRecord(
+            task_id=1,
+            call_id=call_id,
+            run_id="r",
+            tool="task",
+            arguments="{}",
+            repeatable=1,
+            started_at="",
+            status=call_status,
+            result=dumps(answer),
+        )
+
+    ended = receipt("a", "failed" if status == "failed" else "done", {"task_id": "2", "status": status, "result": FOUND})
+    running = receipt("b", "done", {"task_id": "3", "status": "running"})
+    assert Conversation("1", [], {"a": ended, "b": running}).results_read == {"2"}

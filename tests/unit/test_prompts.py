@@ -2,8 +2,11 @@
 
 import json
 import re
+from pathlib import Path
 
 from scripts.prompts import PAGE, SITUATIONS
+
+from remit.adapters.tools import WorkspaceTools
 
 
 def test_every_offered_tool_is_described_in_full() -> None:
@@ -21,6 +24,14 @@ def test_a_set_of_tools_is_described_once() -> None:
     sections = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
     sets = [json.dumps(tools) for section in sections if (tools := _described(section))]
     assert len(sets) == len(frozenset(sets))
+
+
+def test_every_tool_of_the_workspace_is_described(tmp_path: Path) -> None:
+    sections = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
+    tools = [tool for section in sections for tool in _described(section)]
+    shown = {tool["name"]: tool["description"] for tool in tools}
+    for spec in WorkspaceTools(tmp_path, find_programs=False).specs():
+        assert shown.get(spec.name) == spec.description, spec.name
 
 
 def _offered(section: str) -> list[str]:

@@ -3,10 +3,10 @@
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from remit.app.activation import CallRecord
-from remit.app.order import blocks, count, may_delegate
+from remit.app.order import DELEGATING, blocks, count, may_delegate
 from remit.codec import opened
 from remit.domain import brief, compaction
 from remit.domain import event as ev
@@ -25,8 +25,8 @@ LEAST_SAVING = 100
 """How many characters a mark must save to be worth setting."""
 KEPT = ("model", "input", "output", "cached", "cost", "environment", "mark")
 """What is stored with a message beside its role and parts."""
-READING = ("get_task", "task_output")
-"""Tools whose answer shows the result of a task that has ended."""
+READING = ("get_task", "task_output", *DELEGATING)
+"""Tools whose answer shows the results of tasks that have ended."""
 ENDED = frozenset(state.value for state in State if state.terminal)
 RESULTS = frozenset({"completed", "failed", "timeout", "cancelled"})
 """How `task_output` names the status of a task that has ended."""
@@ -151,8 +151,8 @@ class Conversation:
     @property
     def results_read(self) -> set[str]:
         """The tasks whose result the agent has read as the answer to a call."""
-        answers = [call for call in self.calls.values() if call.tool in READING and call.status == "done"]
-        return {task_id for call in answers if (task_id := _ended_task(call.result or ""))}
+        answers = [call for call in self.calls.values() if call.tool in READING and call.status in ("done", "failed")]
+        return {task_id for call in answers for task_id in _ended_tasks(call.result or "")}
 
     @property
     def tool_uses(self) -> Counter[str]:
@@ -260,12 +260,20 @@ class Conversation:
         return ToolResult(call.call_id, call.name, text, record.status in ("failed", "denied"), media)
 
 
-def _ended_task(result: str) -> str:
-    """The task that an answer shows with its result; empty if the task has not ended."""
+def _ended_tasks(result: str) -> set[str]:
+    """The tasks that an answer shows with their results; tasks that have not ended are left out."""
     try:
-        answer = json.loads(result)
-    except ValueError:  # a long answer that was cut
-        return ""
+        answer: Any = json.loads(result)
+    except ValueError:  # an error in words, or a long answer that was cut
+        return set()
+    if not isinstance(answer, dict):
+        return set()
+    found = cast("Mapping[str, Any]", answer)
+    return {task_id for item in found.get("results", (found,)) if (task_id := _ended_task(item))}
+
+
+def _ended_task(answer: Mapping[str, Any]) -> str:
+    """The task that an answer shows with its result; empty if the task has not ended."""
     shown = answer.get("data", answer)
     has_ended = shown.get("state") in ENDED or shown.get("status") in RESULTS
     return str(shown.get("task_id") or shown.get("id") or "") if has_ended else ""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from remit.app.activation import Activation
+from remit.app.conversation import Conversation
 from remit.codec import task_of
 from remit.domain.counting import counted, dollars
 from remit.domain.message import Request, Response, TextPart, Tokens, Tool, ToolCall, ToolResult
@@ -47,7 +48,7 @@ class Roots:
         """What a tree without a ledger has used; nothing once it has one."""
         if await self._store.select("budget", {"id": int(root_id)}):
             return Usage()
-        return await used(self._store, root_id)
+        return await used_so_far(self._store, root_id)
 
     async def booked(self, root_id: str) -> tuple[int, float] | None:
         """The tokens and the money that the ledger of a tree has used or set aside; None without a ledger."""
@@ -60,6 +61,20 @@ async def used(store: EventStore, root_id: str) -> Usage:
     total = Usage()
     for (document,) in await store.select("tree", {"id": int(root_id)}):
         total = total.plus(task_of(document).usage)
+    return total
+
+
+async def used_so_far(store: EventStore, root_id: str) -> Usage:
+    """What the tasks of a tree have used, including live runs.
+
+    A task counts the use of a run when the run ends; until then, the stored answers tell it.
+    """
+    total = Usage()
+    for (document,) in await store.select("tree", {"id": int(root_id)}):
+        task = task_of(document)
+        total = total.plus(task.usage)
+        if task.run is not None:
+            total = total.plus((await Conversation.load(store, task.id)).usage.beyond(task.usage))
     return total
 
 
@@ -76,13 +91,29 @@ class Purse:
         self._tool_tokens = 0
         self._used = Usage()
         self._roots: Roots | None = None
+        self._books = False
+        """True once the tree was limited during this run.
+
+        The ledger then counts every call, also after the limit is removed.
+        """
 
     async def open(self, roots: "Roots") -> None:
-        """Find out what the root of the tree allows, and what was used before it allowed so much only."""
-        task, self._roots = self._activation.task, roots
-        self._limits = task.limits if task.root_id == task.id else await roots.limits(task.root_id)
-        if self._limited:
-            self._used = await roots.unbooked(task.root_id)
+        """Read the limits of the tree for the first time in this run."""
+        self._roots = roots
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the limits of the root as they are now; they hold until the next refresh.
+
+        Called before every request is built, and never between a reservation and its settlement.
+        A root knows its own limits from its last write; for other tasks this is one indexed read.
+        """
+        assert self._roots is not None, "opened before it is refreshed"
+        task = self._activation.task
+        self._limits = task.limits if task.root_id == task.id else await self._roots.limits(task.root_id)
+        if self._limited and not self._books:
+            self._used = await self._roots.unbooked(task.root_id)
+            self._books = True
 
     def most(self, *, report: bool) -> int | None:
         """The most that an answer may take."""
@@ -163,6 +194,7 @@ class Purse:
 
     async def reserve(self, request: Request, *, report: bool) -> bool:
         """Set aside the most that a call can take; False if the tree has not got it. A call whose end nobody sees counts as made."""
+        self._reserved = (0, 0.0)
         if not self._limited:
             return True
         if self.unpriced:
@@ -180,13 +212,13 @@ class Purse:
 
     async def settle(self, response: Response) -> None:
         """Put back what a call did not take."""
-        if self._limited:
+        if self._books:
             tokens, cost = self._reserved
             await self._take(response.tokens.input + response.tokens.output - tokens, (response.cost or 0.0) - cost, limits=Limits())
 
     async def free(self) -> None:
         """Put back what a call was to take that is not made."""
-        if self._limited:
+        if any(self._reserved):
             tokens, cost = self._reserved
             await self._take(-tokens, -cost, limits=Limits())
 

@@ -273,6 +273,7 @@ class Stretch:
         if self._talk.turns and not self._activation.halted:
             with suppress(TimeoutError, ModelFailed, _Halted):
                 async with asyncio.timeout(report_seconds(limit)):
+                    await self._purse.refresh()
                     await self._hear(await self._hands(self._talk).so_far(self._talk.open_calls()))
                     why = brief.LIMIT_REACHED.format(limit=in_seconds(limit))
                     message += _report_of(await self._report(why))
@@ -418,6 +419,7 @@ class Stretch:
     # What the model answers.
 
     async def _answer(self) -> None:
+        await self._purse.refresh()
         if unpriced := self._purse.unpriced:
             return await self._abort("budget", unpriced)
         most = self._max_turns
@@ -551,6 +553,7 @@ class Stretch:
 
     async def _report_without_history(self) -> str | None:
         """What the agent says in a last turn that shows it only its instructions and any summary."""
+        await self._purse.refresh()
         why = brief.LIMIT_REACHED.format(limit="the context of the model")
         request = await self._request(brief.LAST_TURN.format(why=why))
         short = request._replace(messages=(request.messages[0], request.messages[-1]))
