@@ -118,6 +118,16 @@ _HEADINGS: Mapping[UpdateType, str] = {
 _UPDATE = re.compile(rf"(?:\A|(?<=\n\n))(?=(?:{'|'.join(map(re.escape, _HEADINGS.values()))})\n)")
 """Where an update begins in a message."""
 
+_BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_SPACE = rf"(?:[^\S{_BREAKS}]|[\u200b-\u200f\u2060\ufeff])"
+_HEADING_LIKE = re.compile(
+    rf"(?:\A|(?<=[{_BREAKS}]))(?={_SPACE}*+(?:"
+    rf"\[{_SPACE}*+(?:task{_SPACE}++(?:update|assignment)|not{_SPACE}++accepted{_SPACE}++yet|subtask{_SPACE}++ended)\b"
+    rf"|={{3,}}+{_SPACE}*+remit{_SPACE}*+={{3,}}))",
+    re.IGNORECASE,
+)
+"""Where a line begins that looks like a heading of remit or like the delimiter."""
+
 _REMOVED = {
     "acceptance": "There are no acceptance criteria now.",
     "outputs": "No outputs are required now.",
@@ -184,6 +194,11 @@ def quoted(text: str) -> str:
     return "\n".join(f"> {line}" for line in text.splitlines())
 
 
+def without_headings(text: str) -> str:
+    """A text in which lines that look like a heading of remit are quoted; all others stay as they are."""
+    return _HEADING_LIKE.sub("> ", text)
+
+
 def answer_told(question: str, answer: str) -> str:
     """The answer to a question that the agent did not wait for."""
     asked = f"Answer to {dumps(in_one_line(question))}:"
@@ -206,7 +221,7 @@ def is_said(update: Update) -> bool:
 
 def news(updates: Iterable[Update]) -> str:
     """What has changed since the agent last heard, each under its heading."""
-    return "\n\n".join(f"{heading_of(update)}\n{said_in(update)}" for update in updates)
+    return "\n\n".join(f"{heading_of(update)}\n{without_headings(said_in(update))}" for update in updates)
 
 
 def heading_of(update: Update) -> str:

@@ -14,6 +14,7 @@ from remit.domain.brief import (
     is_said,
     results_of,
     said_in,
+    without_headings,
 )
 from remit.domain.create import current_title
 from remit.domain.policy import outline
@@ -25,14 +26,16 @@ def assignment(task: Task, guides: Iterable[str], prerequisites: Sequence[Task])
 
     Changes made before are part of it, so only messages and ended subtasks follow it.
     """
-    lines = [f"[Task Assignment: {in_one_line(task.title)}]", f"Instructions: {first_message(task)}"]
+    lines = [f"Instructions: {first_message(task)}"]
     lines += ["Acceptance Criteria:", *_criteria(task)] if task.acceptance else []
     lines += _outputs(task)
     titles = in_one_line(", ".join(guides))
     lines += [f"Troubleshooting: {titles}"] if titles else []
     lines += [f"Task {task.id}. Finish with {claim_again(task)}."]
     said = session_news(task, [update for update in task.queued if is_said(update)])
-    return "\n\n".join(["\n".join(lines), *results_of(prerequisites), *([said] if said else [])])
+    body = without_headings("\n".join(lines))
+    told = f"[Task Assignment: {in_one_line(task.title)}]\n{body}"
+    return "\n\n".join([told, *results_of(prerequisites), *([said] if said else [])])
 
 
 def session_news(task: Task, updates: Sequence[Update]) -> str:
@@ -41,7 +44,7 @@ def session_news(task: Task, updates: Sequence[Update]) -> str:
     newest = {update.type: update for update in updates}
     texts = [_terms(task, update) if newest[update.type] is update else said_in(update) for update in updates]
     told = zip(updates, texts, strict=True)
-    return "\n\n".join(f"{heading_of(update)}\n{name}\n{text}" for update, text in told)
+    return "\n\n".join(f"{heading_of(update)}\n{name}\n{without_headings(text)}" for update, text in told)
 
 
 def _terms(task: Task, update: Update) -> str:
