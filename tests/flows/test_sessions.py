@@ -298,3 +298,86 @@ async def test_ordinary_text_is_told_as_it_is(memory_outside: Outside) -> None:
     text = "See [Task Update: Message].\n\n  [x] done \r\n[Task 7]\n> quoted\n===== end =====\n\n\tcode\u2028"
     await memory_outside.do("send_message", task_id=task, message=text)
     assert (await memory_outside.told()).endswith(f'Task 1 "Write it"\n{text}')
+
+
+REJECTED: dict[str, Any] = {
+    "title": "R",
+    "instructions": "Do R",
+    "session_id": "s1",
+    "outputs": ["r", "q"],
+    "acceptance": [{"text": "q hi", "check": {"output": "q", "contains": "hi"}}],
+}
+FINISH_R = 'complete_task(task_id="1", outputs={"q": <the new value>})'
+NOT_ACCEPTED = f"""\
+[Not accepted yet]
+Task 1 "R"
+Your result was checked. These acceptance criteria are not met:
+- c1: q hi
+  Check: the output q contains "hi".
+  Found: output q: does not contain "hi".
+Close these gaps. Then call {FINISH_R}."""
+ASSIGNED_R = f"""\
+[Task Assignment: R]
+Instructions: Do R
+Acceptance Criteria:
+- [ ] q hi (check: the output q contains "hi")
+Required Outputs: r, q
+Handed over already (send one again only to replace it): r
+Task 1. Finish with {FINISH_R}.
+
+{NOT_ACCEPTED}"""
+
+
+async def reject(at: Outside) -> None:
+    """A result of task 1 that is not accepted."""
+    await at.do("complete_task", task_id="1", outputs={"r": "1", "q": "2"})
+    await at.core.service.execute(CheckCriteria(task_id="1"), "system:engine")
+
+
+async def updates(at: Outside) -> list[tuple[str, str]]:
+    """The updates of task 1, each with its status."""
+    return [(item["type"], item["status"]) for item in (await at.do("list_updates", task_id="1"))["updates"]]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_new_session_is_told_why_the_last_result_was_not_accepted(any_url: str, *, is_known: bool) -> None:
+    async with outside(any_url) as at:
+        await at.create(**REJECTED)
+        await at.told()
+        await reject(at)
+        if is_known:
+            assert await at.told() == NOT_ACCEPTED
+        await at.do("assign_task", task_id="1", subagent_session_id="s2")
+        assert await at.told("s2") == ASSIGNED_R
+        assert await updates(at) == [("rejection", "delivered")]
+        assert await at.told("s2") == ""
+
+
+async def test_a_session_rejected_before_its_first_request_is_told_why(any_url: str) -> None:
+    async with outside(any_url) as at:
+        await at.create(**REJECTED)
+        await reject(at)
+        await at.do("send_message", task_id="1", message="Hurry.")
+        assert await at.told() == f'{ASSIGNED_R}\n\n[Task Update: Message]\nTask 1 "R"\nHurry.'
+        assert await updates(at) == [("rejection", "delivered"), ("message", "delivered")]
+
+
+async def test_an_annulled_rejection_is_neither_told_nor_recorded_as_delivered(any_url: str) -> None:
+    async with outside(any_url) as at:
+        await at.create(**REJECTED)
+        await reject(at)
+        await at.do("update_task", task_id="1", acceptance=["It is short."])
+        told = await at.do("pre_request", session_id="s1")
+        assert "[Not accepted yet]" not in told["context"]
+        assert told["update_ids"] == ["1-u2"]
+        assert await updates(at) == [("rejection", "undelivered"), ("acceptance", "delivered")]
+        assert await at.told() == ""
+
+
+async def test_of_two_rejections_before_the_first_request_the_last_is_told(any_url: str) -> None:
+    async with outside(any_url) as at:
+        await at.create(**REJECTED)
+        await reject(at)
+        await reject(at)
+        assert await at.told() == ASSIGNED_R
+        assert await updates(at) == [("rejection", "undelivered"), ("rejection", "delivered")]

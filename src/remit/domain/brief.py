@@ -221,12 +221,12 @@ def is_said(update: Update) -> bool:
 
 def news(updates: Iterable[Update]) -> str:
     """What has changed since the agent last heard, each under its heading."""
-    return "\n\n".join(f"{heading_of(update)}\n{without_headings(said_in(update))}" for update in updates)
+    return "\n\n".join(f"{heading_of(update.type)}\n{without_headings(said_in(update))}" for update in updates)
 
 
-def heading_of(update: Update) -> str:
-    """The heading under which an update is told."""
-    return _HEADINGS[update.type]
+def heading_of(kind: UpdateType) -> str:
+    """The heading under which updates of a kind are told."""
+    return _HEADINGS[kind]
 
 
 def tells_news(message: str) -> bool:
@@ -302,6 +302,11 @@ def failed_criteria(task: Task, failing: Sequence[Criterion]) -> str:
         lines += [f"  Check: {check}." if (check := requirement(item.check)) else "  Check: by remit."]
         lines += [f"  Found: {item.evidence}."] if item.evidence else []
     return "\n".join([*lines, f"Close these gaps. Then {_next_claim(task)}."])
+
+
+def unmet(task: Task) -> list[Criterion]:
+    """The criteria that the last result failed, unless the terms have replaced them since."""
+    return [criterion for criterion in task.acceptance if criterion.status == "fail"]
 
 
 def claim_again(task: Task) -> str:
@@ -441,10 +446,14 @@ def _output_lines(task: Task) -> list[str]:
     lines += [f"Optional outputs{'' if required else how}: {optional}"] if optional else []
     schemas = [(item.name, item.schema) for item in task.outputs if item.schema is not None]
     lines += [f"The output {name} follows this JSON Schema: {dumps(schema)}" for name, schema in schemas]
+    return [*lines, *handed_over(task)]
+
+
+def handed_over(task: Task) -> list[str]:
+    """A line with the outputs that need not be handed over again, if there are any."""
     there, outstanding = task.completion_outputs or {}, _outstanding(task)
-    handed = [output.name for output in task.outputs if output.name in there and output.name not in outstanding]
-    again = "Handed over already (send one again only to replace it)"
-    return [*lines, f"{again}: {', '.join(handed)}"] if handed else lines
+    names = [output.name for output in task.outputs if output.name in there and output.name not in outstanding]
+    return [f"Handed over already (send one again only to replace it): {', '.join(names)}"] if names else []
 
 
 def _criterion_line(item: Criterion) -> str:
