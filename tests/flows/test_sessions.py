@@ -10,7 +10,7 @@ import pytest
 from remit.bootstrap import open_core
 from remit.catalog import Caller, Core, call
 from remit.domain.command import CheckCriteria, StartRun
-from remit.errors import Conflict
+from remit.errors import Conflict, InvalidParam
 from tests.people import ANN
 
 ASSIGNMENT = """\
@@ -381,3 +381,22 @@ async def test_of_two_rejections_before_the_first_request_the_last_is_told(any_u
         await reject(at)
         assert await at.told() == ASSIGNED_R
         assert await updates(at) == [("rejection", "undelivered"), ("rejection", "delivered")]
+
+
+@pytest.mark.parametrize("blank", ["", " \n"])
+async def test_an_update_with_a_blank_description_is_refused(any_url: str, blank: str) -> None:
+    async with outside(any_url) as at:
+        task = await at.create(description="Why")
+        with pytest.raises(InvalidParam, match="description"):
+            await at.do("update_task", task_id=task, description=blank)
+        assert (await at.do("get_task", task_id=task))["description"] == "Why"
+        assert await at.create(description=blank)
+
+
+async def test_a_session_sees_the_schema_that_its_output_follows(any_url: str) -> None:
+    async with outside(any_url) as at:
+        task = await at.create(session_id="s1", outputs=[{"name": "j", "kind": "json", "schema": {"type": "object"}}])
+        schema = 'Required Outputs: j (json)\nThe output j follows this JSON Schema: {"type":"object"}'
+        assert f"\n{schema}\nTask 1. Finish with" in await at.told()
+        await at.do("update_task", task_id=task, outputs=[{"name": "j", "kind": "json", "schema": {"type": "array"}}])
+        assert (await at.told()).endswith(schema.replace("object", "array"))

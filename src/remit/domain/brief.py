@@ -444,9 +444,13 @@ def _output_lines(task: Task) -> list[str]:
     optional = outline(output for output in task.outputs if not output.required)
     lines = [f"Required outputs{how}: {required}"] if required else []
     lines += [f"Optional outputs{'' if required else how}: {optional}"] if optional else []
+    return [*lines, *output_schemas(task), *handed_over(task)]
+
+
+def output_schemas(task: Task) -> list[str]:
+    """A line for each output that follows a JSON Schema."""
     schemas = [(item.name, item.schema) for item in task.outputs if item.schema is not None]
-    lines += [f"The output {name} follows this JSON Schema: {dumps(schema)}" for name, schema in schemas]
-    return [*lines, *handed_over(task)]
+    return [f"The output {name} follows this JSON Schema: {dumps(schema)}" for name, schema in schemas]
 
 
 def handed_over(task: Task) -> list[str]:

@@ -14,6 +14,7 @@ from remit.domain.brief import (
     heading_of,
     in_one_line,
     is_said,
+    output_schemas,
     results_of,
     said_in,
     unmet,
@@ -84,8 +85,9 @@ def _criteria(task: Task) -> list[str]:
 
 
 def _outputs(task: Task) -> list[str]:
-    """The outputs, first those that must be handed over."""
+    """The outputs, first those that must be handed over, and their schemas."""
     required = outline(output for output in task.outputs if output.required)
     optional = outline(output for output in task.outputs if not output.required)
     lines = [f"Required Outputs: {required}"] if required else []
-    return [*lines, f"Optional Outputs: {optional}"] if optional else lines
+    lines += [f"Optional Outputs: {optional}"] if optional else []
+    return [*lines, *output_schemas(task)]
