@@ -7,6 +7,7 @@ import pytest
 
 from remit.domain.message import Request, Response
 from remit.domain.value import Task
+from remit.errors import InvalidParam
 from tests.agents.stage import Gate, Stage, calls, says, stage
 from tests.agents.test_interruption import reached
 
@@ -195,11 +196,12 @@ async def test_a_blank_description_counts_as_not_given(any_url: str, tmp_path: P
 
 
 @pytest.mark.parametrize("blank", BLANK, ids=repr)
-async def test_a_blank_new_description_changes_nothing(any_url: str, tmp_path: Path, blank: str) -> None:
+async def test_a_blank_new_description_is_refused(any_url: str, tmp_path: Path, blank: str) -> None:
     async with stage(any_url, tmp_path, [says("Done.")], workers=0) as at:
         task_id = await at.create(title=OLD, description="The report needs it.")
         version = (await at.team.task(task_id)).version
-        await at.call("update_task", task_id=task_id, description=blank)
+        with pytest.raises(InvalidParam, match="description"):
+            await at.call("update_task", task_id=task_id, description=blank)
         task = await at.team.task(task_id)
         assert (task.description, task.version) == ("The report needs it.", version)
         await at.hire()

@@ -118,6 +118,16 @@ _HEADINGS: Mapping[UpdateType, str] = {
 _UPDATE = re.compile(rf"(?:\A|(?<=\n\n))(?=(?:{'|'.join(map(re.escape, _HEADINGS.values()))})\n)")
 """Where an update begins in a message."""
 
+_BREAKS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_SPACE = rf"(?:[^\S{_BREAKS}]|[\u200b-\u200f\u2060\ufeff])"
+_HEADING_LIKE = re.compile(
+    rf"(?:\A|(?<=[{_BREAKS}]))(?={_SPACE}*+(?:"
+    rf"\[{_SPACE}*+(?:task{_SPACE}++(?:update|assignment)|not{_SPACE}++accepted{_SPACE}++yet|subtask{_SPACE}++ended)\b"
+    rf"|={{3,}}+{_SPACE}*+remit{_SPACE}*+={{3,}}))",
+    re.IGNORECASE,
+)
+"""Where a line begins that looks like a heading of remit or like the delimiter."""
+
 _REMOVED = {
     "acceptance": "There are no acceptance criteria now.",
     "outputs": "No outputs are required now.",
@@ -184,6 +194,11 @@ def quoted(text: str) -> str:
     return "\n".join(f"> {line}" for line in text.splitlines())
 
 
+def without_headings(text: str) -> str:
+    """A text in which lines that look like a heading of remit are quoted; all others stay as they are."""
+    return _HEADING_LIKE.sub("> ", text)
+
+
 def answer_told(question: str, answer: str) -> str:
     """The answer to a question that the agent did not wait for."""
     asked = f"Answer to {dumps(in_one_line(question))}:"
@@ -206,12 +221,12 @@ def is_said(update: Update) -> bool:
 
 def news(updates: Iterable[Update]) -> str:
     """What has changed since the agent last heard, each under its heading."""
-    return "\n\n".join(f"{heading_of(update)}\n{said_in(update)}" for update in updates)
+    return "\n\n".join(f"{heading_of(update.type)}\n{without_headings(said_in(update))}" for update in updates)
 
 
-def heading_of(update: Update) -> str:
-    """The heading under which an update is told."""
-    return _HEADINGS[update.type]
+def heading_of(kind: UpdateType) -> str:
+    """The heading under which updates of a kind are told."""
+    return _HEADINGS[kind]
 
 
 def tells_news(message: str) -> bool:
@@ -287,6 +302,11 @@ def failed_criteria(task: Task, failing: Sequence[Criterion]) -> str:
         lines += [f"  Check: {check}." if (check := requirement(item.check)) else "  Check: by remit."]
         lines += [f"  Found: {item.evidence}."] if item.evidence else []
     return "\n".join([*lines, f"Close these gaps. Then {_next_claim(task)}."])
+
+
+def unmet(task: Task) -> list[Criterion]:
+    """The criteria that the last result failed, unless the terms have replaced them since."""
+    return [criterion for criterion in task.acceptance if criterion.status == "fail"]
 
 
 def claim_again(task: Task) -> str:
@@ -424,12 +444,20 @@ def _output_lines(task: Task) -> list[str]:
     optional = outline(output for output in task.outputs if not output.required)
     lines = [f"Required outputs{how}: {required}"] if required else []
     lines += [f"Optional outputs{'' if required else how}: {optional}"] if optional else []
+    return [*lines, *output_schemas(task), *handed_over(task)]
+
+
+def output_schemas(task: Task) -> list[str]:
+    """A line for each output that follows a JSON Schema."""
     schemas = [(item.name, item.schema) for item in task.outputs if item.schema is not None]
-    lines += [f"The output {name} follows this JSON Schema: {dumps(schema)}" for name, schema in schemas]
+    return [f"The output {name} follows this JSON Schema: {dumps(schema)}" for name, schema in schemas]
+
+
+def handed_over(task: Task) -> list[str]:
+    """A line with the outputs that need not be handed over again, if there are any."""
     there, outstanding = task.completion_outputs or {}, _outstanding(task)
-    handed = [output.name for output in task.outputs if output.name in there and output.name not in outstanding]
-    again = "Handed over already (send one again only to replace it)"
-    return [*lines, f"{again}: {', '.join(handed)}"] if handed else lines
+    names = [output.name for output in task.outputs if output.name in there and output.name not in outstanding]
+    return [f"Handed over already (send one again only to replace it): {', '.join(names)}"] if names else []
 
 
 def _criterion_line(item: Criterion) -> str:

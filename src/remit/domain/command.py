@@ -162,7 +162,7 @@ class UpdateTask:
 
     task_id: Annotated[TaskId, "Id of the task, such as 42."]
     title: Annotated[Title, "New title."] | None = None
-    description: Annotated[Body, "New description."] | None = None
+    description: Annotated[Words, "New description."] | None = None
     instructions: Annotated[Words, "New instructions."] | None = None
     acceptance: Annotated[Acceptance, "New criteria, all of them."] | None = None
     outputs: Annotated[Outputs, "New required outputs, all of them."] | None = None

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from remit.domain import event as ev
+from remit.domain.brief import is_said
 from remit.domain.policy import outline
 from remit.domain.record import fields, replace
 from remit.domain.value import (
@@ -188,7 +189,11 @@ def _apply(task: Task, event: ev.Event, entry: ev.Entry) -> Task:
             return _queue(reminded, entry, update_id, "steps", message)
         case ev.UpdateDelivered(update_ids=update_ids, session_id=session_id):
             state = State.RUNNING if session_id is not None and task.state is State.PENDING else task.state
-            return replace(task, state=state, queued=tuple(update for update in task.queued if update.update_id not in update_ids), briefed=True)
+            # An assignment replaces the terms and rejections before it, also those that it does not have.
+            is_assignment = session_id is not None and not task.briefed
+            left = tuple(update for update in task.queued if update.update_id not in update_ids)
+            left = tuple(update for update in left if is_said(update)) if is_assignment else left
+            return replace(task, state=state, queued=left, briefed=True)
         case ev.StepsReplaced(steps=steps):
             return replace(task, steps=steps)
         case ev.StepUpdated(index=index):

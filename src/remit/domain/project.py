@@ -116,6 +116,8 @@ def _parts(before: Task | None, entry: ev.Entry, after: Task) -> list[Change]:
     match entry.event:
         case ev.UpdateDelivered(update_ids=ids, run_id=run_id, turn=turn):
             changes += [_update(after, item, "delivered", run_id, turn) for item in before.queued if item.update_id in ids]
+            known = {*ids, *(item.update_id for item in after.queued)}
+            changes += [_update(after, item, "undelivered") for item in before.queued if item.update_id not in known]
         case ev.UserInteractionResponded(interaction_id=interaction_id, answer=answer):
             found = [item for item in before.questions if item.id == interaction_id]
             changes += [_interaction(after, item, "answered", answer, entry.actor, instant(entry.at)) for item in found]

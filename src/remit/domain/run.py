@@ -9,6 +9,7 @@ from remit.domain.brief import reminder
 from remit.domain.output import Files, gaps
 from remit.domain.policy import MAX_IDLE_RUNS, max_attempts
 from remit.domain.record import replace
+from remit.domain.session_text import in_assignment
 from remit.domain.value import FailCause, FailReason, State, Task, Usage, WakeCause
 from remit.domain.verdict import NO_FILES, claim, tell_gaps
 from remit.errors import Conflict, NotFound, StaleRun
@@ -202,6 +203,8 @@ def _deliver(task: Task, command: cmd.DeliverUpdates, run_id: str | None) -> Eve
     if task.state not in (State.PENDING, State.RUNNING):
         return []
     first: Events = [ev.TaskStarted()] if task.started_at is None else []
+    if not task.briefed:
+        ids = tuple(update.update_id for update in in_assignment(task) if update.update_id in ids)
     delivered = ev.UpdateDelivered(update_ids=ids, session_id=command.session_id, turn=command.turn)
     return [*first, delivered] if ids or not task.briefed else []
 
