@@ -11,6 +11,7 @@ from remit.app.conversation import Conversation
 from remit.domain.message import Request, ToolResult
 from remit.domain.wire import dumps
 from tests.agents.stage import Gate, calls, says, stage, texts
+from tests.patience import patient
 
 FOUND = "Found it in main.py."
 START = ("task", {"objective": "Look", "subagent_type": "explore", "wait": False})
@@ -139,7 +140,7 @@ async def test_the_report_of_a_successor_names_the_task_that_it_replaces(any_url
     async with stage(any_url, tmp_path, rule) as at:
         await at.create(owner="build")
         await at.waiting("1")
-        await asyncio.wait_for(gate.reached.wait(), 60)
+        await asyncio.wait_for(gate.reached.wait(), patient(60))
         await at.call("update_task", task_id="2", owner="plan")
         await at.team.ended("1")
         told = texts([request for request in at.script.asked if request.agent == "build"][-1])

@@ -33,6 +33,8 @@ class OpeningWait:
         self._store = store
         self._began = time.monotonic()
         self._said = False
+        self._is_locked = False
+        """Whether the server has reported a lock: it answers, even if an answer then comes too late."""
 
     @property
     def waited(self) -> float:
@@ -41,9 +43,9 @@ class OpeningWait:
 
     def again(self) -> float:
         """Return the seconds to sleep before the next try; Busy if the time is up."""
+        self._is_locked = True
         if self.waited >= OPEN_SECONDS:
-            message = f"The store {self._store} was locked by another process for {OPEN_SECONDS:.0f} seconds while it was being opened."
-            raise Busy(message, hint="Find the process that writes or upgrades it, or try again.")
+            raise self._locked()
         if self.waited >= SAY_SECONDS:
             self._announce(OTHERS)
         return TURN_SECONDS
@@ -58,10 +60,16 @@ class OpeningWait:
             announcement.cancel()
 
     def must_go_on(self) -> None:
-        """Raise Unavailable if the server has been silent until the time was up."""
+        """Raise Unavailable if the server has been silent until the time was up, or Busy if it had reported a lock."""
         if self.waited >= OPEN_SECONDS:
+            if self._is_locked:
+                raise self._locked()
             message = f"The server of the store {self._store} did not answer for {OPEN_SECONDS:.0f} seconds while it was being opened."
             raise Unavailable(message, hint="Check the database URL and that the server runs.")
+
+    def _locked(self) -> Busy:
+        message = f"The store {self._store} was locked by another process for {OPEN_SECONDS:.0f} seconds while it was being opened."
+        return Busy(message, hint="Find the process that writes or upgrades it, or try again.")
 
     def _announce(self, cause: str) -> None:
         if not self._said:
