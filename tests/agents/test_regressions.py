@@ -243,6 +243,7 @@ async def test_a_child_in_the_background_stays_in_sight_and_is_not_made_again(an
         await reached(gate)
         gate.open.set()
         await at.team.ended("2")
+        await at.team.until(task_id, lambda task: any(update.type == "subtask" for update in task.queued))
         await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
         task = await at.team.ended(task_id)
         assert (task.state, len(task.children)) == (State.DONE, 1)

@@ -119,4 +119,4 @@ def test_a_task_that_cannot_start_yet_is_not_waited_for(at: Shop) -> None:
     now = at("task", "run", at.create("Later", "--owner", "general", "--not-before", FUTURE))
     assert (now.code, now.out, now.err) == (0, "Ready to run: #3 Later (pending)\n", ""), "run means now"
     unowned = at("task", "run", at.create("Nobody's"))
-    assert (unowned.code, unowned.err) == (4, "error: Task 4 has no owner.\nGive it one with 'remit task update'.\n")
+    assert (unowned.code, unowned.err) == (4, "error: Task 4 has no owner.\nGive it one with: remit task update 4 --owner AGENT\n")
