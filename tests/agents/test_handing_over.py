@@ -49,7 +49,7 @@ async def test_an_agent_cannot_change_what_its_giver_set(any_url: str, tmp_path:
 
 
 async def test_what_an_agent_repeats_unchanged_is_not_refused(any_url: str, tmp_path: Path) -> None:
-    fields = {"title": "Sum it up", "owner": "Ping", "priority": 3, "description": "", "metadata": {"seen": 1}}
+    fields = {"title": "Sum it up", "owner": "Ping", "priority": 3, "metadata": {"seen": 1}}
     wanted = calls(("update_task", {"task_id": "1", **fields}))
     async with stage(any_url, tmp_path, [wanted, says("Done.")], agents=PAIR) as at:
         task = await at.run(owner="ping", title="Sum it up", priority=3)

@@ -83,10 +83,9 @@ async def test_a_refused_model_names_the_setting_and_the_endpoint_and_never_the_
         {"error": {"code": 400, "message": "API key expired. Please renew the API key.", "status": "INVALID_ARGUMENT"}},
         {"error": {"code": 400, "message": "API Key not found. Please pass a valid API key.", "status": "INVALID_ARGUMENT"}},
         {"error": {"message": "No API key provided"}},
-        {"error": {"message": "Missing or invalid Authorization header."}},
         {"error": {"message": "Invalid API key"}},
     ],
-    ids=["OpenAI", "code", "Gemini", "Gemini list", "words"],
+    ids=["OpenAI", "code", "Gemini", "Gemini list", "expired", "unknown", "none", "words"],
 )
 async def test_a_wrong_key_that_is_answered_with_400_is_explained_like_401(
     workspace: Path, durable_url: str, monkeypatch: pytest.MonkeyPatch, provider: str, refused: Any

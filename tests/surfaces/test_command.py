@@ -291,7 +291,7 @@ def test_a_worker_hands_over_when_told_to_stop_and_ends_at_once_when_told_twice(
     stubborn.remit("task", "cancel", "1")
     stubborn.remit("task", "create", "Stubborn", "--owner", "general")
     with start(stubborn) as worker:
-        until(lambda: "RunStarted" in events_of(stubborn, "2"))
+        until((stubborn.folder / "begun").exists)
         worker.send_signal(signal.SIGTERM)
         until((stubborn.folder / "deaf").exists)
         worker.send_signal(signal.SIGTERM)
