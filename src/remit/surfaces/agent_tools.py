@@ -161,7 +161,7 @@ class CatalogTools:
         return {"notice": told} if told else {}
 
     def _within(self, arguments: Mapping[str, Any], activation: Any) -> dict[str, Any]:
-        """A task that an agent makes beside its own: whoever gets it, it has no tool that its maker has not."""
+        """Limit the tools of a task that an agent creates beside its own to the tools of that agent."""
         asked = parse(CreateTask, dict(arguments))
         owner = self._core.agents.find(asked.owner or activation.task.owner)
         mine = self._core.agents.grant(activation.task.owner, activation.task.tools)
