@@ -1,1 +1,1 @@
-"""Measurements of remit against bare code doing the same work, as ratios within one run."""
+"""Compares remit with plain code that does the same work, as ratios within one run."""

@@ -1,4 +1,7 @@
-"""How fast units are committed: the store against bare driver code with the same schema, batches and durability."""
+"""Commit rates of the stores, compared with plain driver code.
+
+Both use the same schema, batches and durability.
+"""
 
 import asyncio
 import tempfile
@@ -10,19 +13,19 @@ from typing import Any
 import asyncpg
 
 from bench.units import units
-from remit.adapters.postgres.sql import EVENT_COLUMNS
-from remit.adapters.sqlite import sql
-from remit.adapters.sqlite.driver import connect
-from remit.adapters.sqlite.store import SqliteEventStore
+from remit.adapters.stores.sqlite import statements
+from remit.adapters.stores.sqlite.driver import connect
+from remit.adapters.stores.sqlite.store import SqliteEventStore
 from remit.bootstrap import open_store
-from remit.domain.table import TABLES
+from remit.domain.projection.tables import TABLES
+from remit.domain.task.stored_event import Stored
 from remit.ports import EventStore, Unit
 
 Rate = float
 
 
 async def store_rate(store: EventStore, work: list[Unit], concurrent: int) -> Rate:
-    """Units a second through `EventStore.commit`, so many callers at once."""
+    """Units per second through `EventStore.commit`, with concurrent callers."""
     left = iter(work)
 
     async def caller() -> None:
@@ -37,7 +40,7 @@ async def store_rate(store: EventStore, work: list[Unit], concurrent: int) -> Ra
 
 
 def bare_sqlite_rate(path: Path, work: list[Unit], batch: int) -> Rate:
-    """Units a second by plain sqlite3: insert, upsert, commit, nothing checked."""
+    """Units per second with plain sqlite3: insert, upsert, commit, without checks."""
     connection = connect(path)
     connection.execute("PRAGMA synchronous=FULL")
     started = time.perf_counter()
@@ -45,9 +48,9 @@ def bare_sqlite_rate(path: Path, work: list[Unit], batch: int) -> Rate:
         connection.execute("BEGIN IMMEDIATE")
         for unit in work[first : first + batch]:
             for append in unit.appends:
-                connection.executemany(sql.INSERT_EVENT, append.events)
+                connection.executemany(statements.EVENTS["insert_event"], append.events)
             for change in unit.changes:
-                connection.execute(sql.PUT[change.table], change.values)
+                connection.execute(statements.PUT[change.table], change.values)
         connection.execute("COMMIT")
     rate = len(work) / (time.perf_counter() - started)
     connection.close()
@@ -55,20 +58,29 @@ def bare_sqlite_rate(path: Path, work: list[Unit], batch: int) -> Rate:
 
 
 async def bare_postgres_rate(url: str, work: list[Unit], batch: int) -> Rate:
-    """Units a second by plain asyncpg: insert, upsert, notify, commit, nothing checked."""
-    connection: Any = await asyncpg.connect(url, server_settings={"search_path": "remit", "plan_cache_mode": "force_generic_plan"})
+    """Units per second with plain asyncpg: insert, upsert, notify, commit, without checks."""
+    connection: Any = await asyncpg.connect(
+        url, server_settings={"search_path": "remit", "plan_cache_mode": "force_generic_plan"}
+    )
     task = TABLES["task"].columns
-    insert_event = f"INSERT INTO event ({', '.join(EVENT_COLUMNS)}) VALUES ({_numbers(len(EVENT_COLUMNS))})"
+    insert_event = (
+        f"INSERT INTO event ({', '.join(Stored._fields)}) VALUES ({_numbers(len(Stored._fields))})"
+    )
     put_task = (
-        f"INSERT INTO task ({', '.join(task)}) VALUES ({_numbers(len(task))}) "
-        f"ON CONFLICT (id) DO UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in task[1:])}"
+        f"INSERT INTO task ({', '.join(task)}) VALUES ({_numbers(len(task))}) ON CONFLICT (id) DO"
+        f" UPDATE SET {', '.join(f'{column} = excluded.{column}' for column in task[1:])}"
     )
     started = time.perf_counter()
     for first in range(0, len(work), batch):
         part = work[first : first + batch]
         async with connection.transaction():
-            await connection.executemany(insert_event, [event for unit in part for append in unit.appends for event in append.events])
-            await connection.executemany(put_task, [change.values for unit in part for change in unit.changes])
+            await connection.executemany(
+                insert_event,
+                [event for unit in part for append in unit.appends for event in append.events],
+            )
+            await connection.executemany(
+                put_task, [change.values for unit in part for change in unit.changes]
+            )
             await connection.execute("NOTIFY remit_event")
     rate = len(work) / (time.perf_counter() - started)
     await connection.close()
@@ -80,7 +92,7 @@ def _numbers(count: int) -> str:
 
 
 async def sqlite_round(concurrent: int, count: int) -> tuple[Rate, Rate]:
-    """The store's rate and the bare one, on two new files, one after the other."""
+    """The rates of the store and of plain code, on two new files, one after the other."""
     with tempfile.TemporaryDirectory() as folder:
         return await _sqlite_round(Path(folder), concurrent, count)
 
@@ -95,8 +107,10 @@ async def _sqlite_round(folder: Path, concurrent: int, count: int) -> tuple[Rate
     return ours, bare
 
 
-async def postgres_round(new_database: Callable[[], str], concurrent: int, count: int) -> tuple[Rate, Rate]:
-    """The store's rate and the bare one, on two new databases, one after the other."""
+async def postgres_round(
+    new_database: Callable[[], str], concurrent: int, count: int
+) -> tuple[Rate, Rate]:
+    """The rates of the store and of plain code, on two new databases, one after the other."""
     ours_url, bare_url = new_database(), new_database()
     async with open_store(bare_url):
         pass

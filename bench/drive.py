@@ -1,7 +1,8 @@
-"""A driver in a process of its own: it sets itself up, then does a job for each line it reads, and says what that took.
+"""Run a driver in a separate process: set it up, run one job per input line, and print its cost.
 
-A driver is a file in `drivers/` with `setup(cfg) -> state`, `run(state, n, k) -> text`, `teardown(state)` and, if it can go on after it
-was killed, `resume(state) -> text`, each plain or `async`; `DELEGATE` names the tool that its lead delegates with.
+A driver is a file in `drivers/` with `setup(cfg) -> state`, `run(state, n, k) -> text`,
+`teardown(state)` and, if it can continue after a kill, `resume(state) -> text`. Each can be plain
+or `async`. `DELEGATE` names the tool that its lead delegates with.
 """
 
 import asyncio
@@ -21,14 +22,20 @@ DRIVERS = Path(__file__).parent / "drivers"
 
 
 async def main(name: str, cfg: dict[str, Any]) -> None:
-    """Lines are read in a thread, so that whatever a driver does meanwhile goes on."""
+    """Read lines in a thread, so that the driver's event loop keeps running."""
     sys.path.insert(0, str(DRIVERS))
     driver = importlib.import_module(name)
     state = await settled(driver.setup(cfg))
     say({"delegate": driver.DELEGATE})
     while line := await asyncio.to_thread(sys.stdin.readline):
         order = json.loads(line)
-        say(await measured(partial(driver.resume, state) if order.get("resume") else partial(driver.run, state, order["n"], order["k"])))
+        say(
+            await measured(
+                partial(driver.resume, state)
+                if order.get("resume")
+                else partial(driver.run, state, order["n"], order["k"])
+            )
+        )
     await settled(driver.teardown(state))
 
 
@@ -37,7 +44,11 @@ async def measured(work: Callable[[], Any]) -> dict[str, Any]:
     forget_peak()
     before, began = memory_kb("VmRSS"), time.process_time()
     text = await settled(work())
-    return {"cpu": time.process_time() - began, "memory_kb": memory_kb("VmHWM") - before, "text": text}
+    return {
+        "cpu": time.process_time() - began,
+        "memory_kb": memory_kb("VmHWM") - before,
+        "text": text,
+    }
 
 
 async def settled(value: Any) -> Any:
@@ -45,12 +56,12 @@ async def settled(value: Any) -> Any:
 
 
 def forget_peak() -> None:
-    """From now on the peak is that of what comes (Linux)."""
+    """Reset the peak memory counter of this process (Linux)."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def memory_kb(field: str) -> int:
-    """A line of what the kernel says of this process (Linux)."""
+    """A field of `/proc/self/status`, in KB (Linux)."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition(f"{field}:")[2].split()[0])
 
@@ -61,4 +72,4 @@ def say(value: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))
-    os._exit(0)  # some libraries keep threads that would hold the process
+    os._exit(0)  # some libraries have threads that keep the process alive

@@ -1,4 +1,4 @@
-"""A driver (`bench/drive.py`) as the one who measures sees it."""
+"""The measuring side of a driver process (`bench/drive.py`)."""
 
 import json
 import subprocess
@@ -13,15 +13,24 @@ from bench.surfaces import ENVIRONMENT
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 180.0
-"""For one job."""
+"""The time limit of one job."""
 
 
 class Driven:
-    """A driver that is set up and waits for jobs; it is killed if one takes too long."""
+    """Start a driver that waits for jobs. It is killed if a job takes too long."""
 
-    def __init__(self, name: str, service: Service, folder: Path, max_n: int, *, stream: bool = False) -> None:
+    def __init__(
+        self, name: str, service: Service, folder: Path, max_n: int, *, stream: bool = False
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        cfg = {"base_url": service.url, "model": "bench", "api_key": "bench", "stream": stream, "data_dir": str(folder), "max_n": max_n}
+        cfg = {
+            "base_url": service.url,
+            "model": "bench",
+            "api_key": "bench",
+            "stream": stream,
+            "data_dir": str(folder),
+            "max_n": max_n,
+        }
         self._name, self._errors = name, folder.with_suffix(".errors")
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
@@ -38,14 +47,20 @@ class Driven:
     def __enter__(self) -> "Driven":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is not None:
             self.kill()
         elif self._process.poll() is None:
-            self._process.communicate(timeout=PATIENCE_SECONDS)  # no more jobs: it takes itself down
+            # A closed input makes the driver tear down and exit.
+            self._process.communicate(timeout=PATIENCE_SECONDS)
 
     def do(self, **order: Any) -> dict[str, Any]:
-        """Have a job done; what it took."""
+        """Run a job; return its cost."""
         self.begin(**order)
         return self.said()
 
@@ -55,7 +70,7 @@ class Driven:
         self._process.stdin.flush()
 
     def said(self) -> dict[str, Any]:
-        """The next thing it says; a library may print lines of its own."""
+        """The next JSON line of the driver; lines that libraries print are skipped."""
         limit = threading.Timer(PATIENCE_SECONDS, self._process.kill)
         limit.start()
         try:
@@ -68,6 +83,6 @@ class Driven:
         return found
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill the driver."""
         self._process.kill()
         self._process.communicate()

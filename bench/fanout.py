@@ -1,7 +1,9 @@
-"""What delegation costs: a lead hands out N jobs in one answer, each a sub-agent that reads two notes, and sums up the results.
+"""The cost of delegation: a lead delegates N jobs in one answer, each to a sub-agent that reads two
+notes, and summarizes the results.
 
-remit does it durably on SQLite. Beside it stand the same calls of the model in plain aiohttp code that keeps nothing, and other
-frameworks where they are installed, which keep nothing either. Each works in a process of its own, in turns; CPU is that process's.
+remit does this durably on SQLite. It is compared with plain aiohttp code that makes the same model
+calls, and with other frameworks if they are installed; these store nothing. Each runs in a separate
+process, in turns. CPU is that of the process.
 """
 
 import statistics
@@ -17,22 +19,27 @@ from bench.service import Service, service
 
 NOTES = 2
 SIZES = {1: 10, 10: 5, 100: 6}
-"""How many jobs, and how often in one process."""
+"""The number of jobs, and the repetitions in one process."""
 OPEN = 1000
-"""How many more, once, in a process that has not had as many before, and all of them open at once."""
+"""A larger number of jobs, all open at once, run once in a new process."""
 JUDGED = 100
 MOST_CPU = 6.0
 MOST_SPAWN = 10.0
 MOST_OPEN_KB = 60.0
 ROUNDS = 3
 OURS, FLOOR = "remit_driver", "floor"
-PEERS = {"pydantic-ai": ("pydantic_ai_driver", ("pydantic_ai", "openai")), "agno": ("agno_driver", ("agno", "openai"))}
-"""Other frameworks: their drivers, and the packages these need."""
-PLAIN = "plain aiohttp beside it"
+PEERS = {
+    "pydantic-ai": ("pydantic_ai_driver", ("pydantic_ai", "openai")),
+    "agno": ("agno_driver", ("agno", "openai")),
+}
+"""Other frameworks: their drivers, and the packages that these need."""
+PLAIN = "other: plain aiohttp"
 
 
 class Trial(NamedTuple):
-    """One job done: CPU seconds and growth at its peak in KB for each sub-agent, and seconds until the last of them had begun."""
+    """The cost of one job: CPU seconds and peak growth in KB per sub-agent, and seconds until the
+    last of them started.
+    """
 
     cpu: float
     memory_kb: float
@@ -40,22 +47,41 @@ class Trial(NamedTuple):
 
 
 Trials = dict[tuple[str, int], list[Trial]]
-"""By driver and number of jobs."""
+"""Results by driver and number of jobs."""
 
 
 async def fanout_lines(folder: Path, rounds: int) -> list[Line]:
-    """All of it."""
-    peers = {name: driver for name, (driver, needed) in PEERS.items() if all(find_spec(package) for package in needed)}
+    """Run the whole part."""
+    peers = {
+        name: driver
+        for name, (driver, needed) in PEERS.items()
+        if all(find_spec(package) for package in needed)
+    }
     with service() as model:
         found, streamed = _measured(Bench(model, folder), list(peers.values()), min(rounds, ROUNDS))
         killed = await killed_lines(model, folder / "killed")
     lines = [line for n in (*SIZES, OPEN) for line in _cpu_lines(n, found, peers)]
-    lines.append(_cpu_line(f"fan-out to {JUDGED:,}, streaming", PLAIN, streamed[OURS, JUDGED], streamed[FLOOR, JUDGED]))
-    return [*lines, _spawn_line(found[OURS, JUDGED], found[FLOOR, JUDGED]), *_memory_lines(found, peers), *killed]
+    lines.append(
+        _cpu_line(
+            f"fan-out to {JUDGED:,}, streaming",
+            PLAIN,
+            streamed[OURS, JUDGED],
+            streamed[FLOOR, JUDGED],
+        )
+    )
+    return [
+        *lines,
+        _spawn_line(found[OURS, JUDGED], found[FLOOR, JUDGED]),
+        *_memory_lines(found, peers),
+        *killed,
+    ]
 
 
 def _measured(bench: "Bench", peers: list[str], rounds: int) -> tuple[Trials, Trials]:
-    """Everybody in turns: whole answers, and answers in streams. Others are slow when many are open, so once must do."""
+    """Run all drivers in turns, with whole and with streamed answers.
+
+    Other frameworks are slow with many open jobs, so they run once.
+    """
     found, streamed = Trials(), Trials()
     for number in range(rounds):
         for driver in (FLOOR, OURS, *peers):
@@ -73,59 +99,103 @@ def _merge(into: Trials, more: Trials) -> None:
 
 
 class Bench:
-    """Has drivers do jobs, each in a new process and a folder of its own."""
+    """Runs jobs with drivers, each in a new process and folder."""
 
     def __init__(self, model: Service, folder: Path) -> None:
         self._model, self._folder = model, folder
         self._opened = 0
 
-    def trials(self, driver: str, sizes: dict[int, int], *, stream: bool = False, barrier: int = 0) -> Trials:
-        """Jobs of these sizes, so often each; with a barrier, no sub-agent gets an answer before so many have asked."""
+    def trials(
+        self, driver: str, sizes: dict[int, int], *, stream: bool = False, barrier: int = 0
+    ) -> Trials:
+        """Run jobs of these sizes, with repetitions.
+
+        With a barrier, no sub-agent gets an answer before that many have sent a request.
+        """
         self._opened += 1
-        with Driven(driver, self._model, self._folder / f"fan-{self._opened}", max(sizes), stream=stream) as driven:
+        with Driven(
+            driver, self._model, self._folder / f"fan-{self._opened}", max(sizes), stream=stream
+        ) as driven:
             self._trial(driven, 1, 0)
             self._trial(driven, 10, 0)
-            return {(driver, n): [self._trial(driven, n, barrier) for _ in range(times)] for n, times in sizes.items()}
+            return {
+                (driver, n): [self._trial(driven, n, barrier) for _ in range(times)]
+                for n, times in sizes.items()
+            }
 
     def _trial(self, driven: Driven, n: int, barrier: int) -> Trial:
         self._model.rules(delegate=driven.delegate, barrier=barrier)
         said, record = driven.do(n=n, k=NOTES), self._model.record()
         assert said["text"] == f"summary of {n} jobs", said
-        assert (len(record.calls), record.repeated, record.results) == (n * (NOTES + 1) + 2, 0, n), "the job was not done right"
+        assert (len(record.calls), record.repeated, record.results) == (
+            n * (NOTES + 1) + 2,
+            0,
+            n,
+        ), "the job was not done right"
         return Trial(said["cpu"] / n, said["memory_kb"] / n, record.spawned()[1])
 
 
-# What is shown.
+# Output.
 
 
 def _cpu_lines(n: int, found: Trials, peers: dict[str, str]) -> list[Line]:
     what = f"fan-out to {n:,}"
     return [
         _cpu_line(what, PLAIN, found[OURS, n], found[FLOOR, n], MOST_CPU if n == JUDGED else None),
-        *(_cpu_line(what, f"{name}, which keeps nothing, beside it", found[OURS, n], found[driver, n]) for name, driver in peers.items()),
+        *(
+            _cpu_line(what, f"other: {name}, without storage", found[OURS, n], found[driver, n])
+            for name, driver in peers.items()
+        ),
     ]
 
 
-def _cpu_line(what: str, beside: str, ours: Sequence[Trial], others: Sequence[Trial], most: float | None = None) -> Line:
+def _cpu_line(
+    what: str,
+    beside: str,
+    ours: Sequence[Trial],
+    others: Sequence[Trial],
+    most: float | None = None,
+) -> Line:
     mine, theirs = [trial.cpu for trial in ours], [trial.cpu for trial in others]
     ratio = min(mine) / min(theirs)
-    shown = [f"{min(column) * 1000:.2f}, {statistics.median(column) * 1000:.2f}" for column in (mine, theirs)]
-    return _line(f"{what}: CPU ms for each sub-agent, at best and in the median ({beside})", shown, ratio, most)
+    shown = [
+        f"{min(column) * 1000:.2f}, {statistics.median(column) * 1000:.2f}"
+        for column in (mine, theirs)
+    ]
+    return _line(
+        f"{what}: CPU ms per sub-agent, best and median ({beside})",
+        shown,
+        ratio,
+        most,
+    )
 
 
 def _spawn_line(ours: Sequence[Trial], others: Sequence[Trial]) -> Line:
     mine, theirs = (min(trial.last for trial in trials) for trials in (ours, others))
     shown = [f"{seconds * 1000:.1f}" for seconds in (mine, theirs)]
-    return _line(f"fan-out to {JUDGED:,}: until the last sub-agent asks its model, ms ({PLAIN})", shown, mine / theirs, MOST_SPAWN)
+    return _line(
+        f"fan-out to {JUDGED:,}: until the last sub-agent calls its model, ms ({PLAIN})",
+        shown,
+        mine / theirs,
+        MOST_SPAWN,
+    )
 
 
 def _memory_lines(found: Trials, peers: dict[str, str]) -> list[Line]:
-    kb = {driver: max(trial.memory_kb for trial in found[driver, OPEN]) for driver in (OURS, FLOOR, *peers.values())}
+    kb = {
+        driver: max(trial.memory_kb for trial in found[driver, OPEN])
+        for driver in (OURS, FLOOR, *peers.values())
+    }
     what, mine = f"{OPEN:,} sub-agents open at once: KB for each", f"{kb[OURS]:.0f}"
     return [
-        _line(f"{what} (the limit beside it)", [mine, f"{MOST_OPEN_KB:.0f}"], kb[OURS] / MOST_OPEN_KB, 1.0),
+        _line(
+            f"{what} (other: the limit)",
+            [mine, f"{MOST_OPEN_KB:.0f}"],
+            kb[OURS] / MOST_OPEN_KB,
+            1.0,
+        ),
         *(
-            _line(f"{what} ({name} beside it)", [mine, f"{kb[driver]:.0f}"], kb[OURS] / kb[driver])
+            _line(f"{what} (other: {name})", [mine, f"{kb[driver]:.0f}"], kb[OURS] / kb[driver])
             for name, driver in {"plain aiohttp": FLOOR, **peers}.items()
         ),
     ]
@@ -133,4 +203,11 @@ def _memory_lines(found: Trials, peers: dict[str, str]) -> list[Line]:
 
 def _line(what: str, shown: Sequence[str], ratio: float, most: float | None = None) -> Line:
     ours, other = shown
-    return Line(what, ours, other, ratio, "" if most is None else f"at most {most:.2f}", most is None or ratio <= most)
+    return Line(
+        what,
+        ours,
+        other,
+        ratio,
+        "" if most is None else f"at most {most:.2f}",
+        most is None or ratio <= most,
+    )

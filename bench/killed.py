@@ -1,4 +1,4 @@
-"""A fan-out whose process is killed in the middle and started again: what is asked twice, what comes of it, and how long it takes."""
+"""A fan-out whose process is killed and restarted: repeated calls, the result and the time."""
 
 import shutil
 import time
@@ -14,15 +14,15 @@ from remit import Remit
 JOBS = 20
 NOTES = 2
 ENDED = 12
-"""How many sub-agents have got their last answer when the process is killed."""
+"""The number of sub-agents that have their last answer when the process is killed."""
 LATENCY = 0.2
 STAGGER = 0.02
-"""Seconds that a call takes, and how much more for each next job: so there is a middle."""
+"""Seconds per call, and the increase per job, so that jobs end at different times."""
 MOST_SECONDS = 2.0
 
 
 class Killed(NamedTuple):
-    """The record when the process was killed and when all was done, and seconds from its start anew to the result."""
+    """The record at the kill and at the end, and the seconds from the restart to the result."""
 
     before: Record
     after: Record
@@ -30,11 +30,11 @@ class Killed(NamedTuple):
 
 
 Stored = dict[int, int]
-"""How many answers of the model are stored for each job, and for the lead."""
+"""The number of stored model answers per job, and for the lead."""
 
 
 async def killed_lines(model: Service, folder: Path) -> list[Line]:
-    """What was stored is looked up in a copy, made when the process was dead and before the next one was there."""
+    """Count stored answers in a copy of the database, made between the kill and the restart."""
     copy = folder.with_name(f"{folder.name}-copy")
     found = _killed(model, folder, copy)
     return _lines(found, await _stored(copy))
@@ -47,7 +47,7 @@ def _killed(model: Service, folder: Path, copy: Path) -> Killed:
         _until_ended(model, ENDED)
         first.kill()
     before = model.record()
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*-wake"))  # pipes of the dead
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*-wake"))  # skip the pipes
     began = time.monotonic()
     with Driven("remit_driver", model, folder, JOBS) as second:
         said = second.do(resume=True)
@@ -60,22 +60,25 @@ def _until_ended(model: Service, count: int) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while model.record().ended(NOTES) < count:
         assert time.monotonic() < deadline, f"not even {count} jobs ended"
-        time.sleep(0.005)  # between two looks at the record
+        time.sleep(0.005)  # polling interval
 
 
 async def _stored(folder: Path) -> Stored:
     stored: Stored = {}
     async with Remit.open(folder, worker=False) as remit:
         for page in (await remit.list_tasks(), await remit.list_history()):
-            for task in page["tasks"]:
-                told = JOB.search((await remit.get_task(task_id=task["id"]))["instructions"])
-                stored[int(told[1]) if told else LEAD] = await _answers(remit, task["id"])
+            for task in page.tasks:
+                told = JOB.search((await remit.get_task(task_id=task.id)).instructions)
+                stored[int(told[1]) if told else LEAD] = await _answers(remit, task.id)
     assert len(stored) == JOBS + 1, "there is a task for each job, and the lead's"
     return stored
 
 
 async def _answers(remit: Remit, task_id: str) -> int:
-    return sum(message["role"] == "assistant" for message in (await remit.get_transcript(task_id=task_id))["messages"])
+    return sum(
+        message.role == "assistant"
+        for message in (await remit.get_transcript(task_id=task_id)).messages
+    )
 
 
 def _lines(found: Killed, stored: Stored) -> list[Line]:
@@ -87,9 +90,16 @@ def _lines(found: Killed, stored: Stored) -> list[Line]:
     what = f"fan-out to {JOBS}, kill -9 after {ENDED} ended, started again"
     repeats = len(known) + len(asked) - len(set(asked))
     return [
-        Line(f"{what}: calls made twice though their answer was stored (the limit beside it)", str(repeats), "0", repeats, "0", repeats == 0),
         Line(
-            f"{what}: calls made twice because their answer was not stored (all such calls beside it)",
+            f"{what}: calls repeated although their answer was stored (other: the limit)",
+            str(repeats),
+            "0",
+            repeats,
+            "0",
+            repeats == 0,
+        ),
+        Line(
+            f"{what}: calls repeated because their answer was not stored (other: all such calls)",
             str(again),
             str(len(flying)),
             again / max(len(flying), 1),
@@ -97,7 +107,7 @@ def _lines(found: Killed, stored: Stored) -> list[Line]:
             True,
         ),
         Line(
-            f"{what}: results that the lead got (all beside it)",
+            f"{what}: results that the lead got (other: all)",
             str(found.after.results),
             str(JOBS),
             found.after.results / JOBS,
@@ -105,7 +115,8 @@ def _lines(found: Killed, stored: Stored) -> list[Line]:
             found.after.results == JOBS,
         ),
         Line(
-            f"{what}: s from the new process to the result, without those the model needs (the limit beside it)",
+            f"{what}: s from the new process to the result, without the model's time (other:"
+            " the limit)",
             f"{late:.2f}",
             f"{MOST_SECONDS:.2f}",
             late / MOST_SECONDS,
@@ -116,6 +127,10 @@ def _lines(found: Killed, stored: Stored) -> list[Line]:
 
 
 def _model_seconds(stored: Stored) -> float:
-    """What the model takes for the calls that are missing: the jobs side by side, then the lead's last."""
-    jobs = ((LATENCY + STAGGER * job) * (NOTES + 1 - turns) for job, turns in stored.items() if job != LEAD)
+    """The model's time for the remaining calls: the jobs in parallel, then the lead's last call."""
+    jobs = (
+        (LATENCY + STAGGER * job) * (NOTES + 1 - turns)
+        for job, turns in stored.items()
+        if job != LEAD
+    )
     return max(jobs, default=0.0) + LATENCY

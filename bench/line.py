@@ -1,10 +1,10 @@
-"""What every measurement ends in: a line of a table."""
+"""One line of the result table."""
 
 from typing import NamedTuple
 
 
 class Line(NamedTuple):
-    """One measurement: two figures, their ratio, and what the ratio has to be."""
+    """One measurement: two figures, their ratio and the target."""
 
     what: str
     ours: str

@@ -1,4 +1,4 @@
-"""A model called with aiohttp and nothing around it: no check, no limit, no second try."""
+"""A plain aiohttp model call without checks, limits or retries."""
 
 import json
 from typing import Any
@@ -9,11 +9,13 @@ Message = dict[str, Any]
 
 
 def new_session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=120))
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=120)
+    )
 
 
 async def ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> Message:
-    """The message that the model at a base URL answers with."""
+    """The answer message of the model at a base URL."""
     async with session.post(f"{url}/chat/completions", json=body) as reply:
         reply.raise_for_status()
         if not body["stream"]:
@@ -33,7 +35,9 @@ def fold(message: Message, delta: dict[str, Any]) -> None:
     for part in delta.get("tool_calls") or []:
         calls = message.setdefault("tool_calls", [])
         while len(calls) <= part["index"]:
-            calls.append({"id": None, "type": "function", "function": {"name": "", "arguments": ""}})
+            calls.append(
+                {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}
+            )
         call = calls[part["index"]]
         call["id"] = part.get("id") or call["id"]
         call["function"]["name"] += part["function"].get("name") or ""

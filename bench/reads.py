@@ -1,4 +1,4 @@
-"""How reading holds up as a workspace grows: the same questions at 1,000 and at 100,000 tasks."""
+"""Read times of the same queries with 1,000 and with 100,000 tasks."""
 
 import statistics
 import time
@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.units import history
-from remit.app.query import Asking, ask, get_task, list_history, list_ready, list_tasks
+from remit.app.reading.query_handlers import (
+    Asking,
+    ask,
+    get_task,
+    list_history,
+    list_ready,
+    list_tasks,
+)
 from remit.ports import EventStore
 
 NOW = "2027-01-01T00:00:00.000000Z"
@@ -14,7 +21,7 @@ REPEATS = 300
 
 
 async def fill(store: EventStore, count: int) -> None:
-    """A used workspace of so many tasks."""
+    """Create a used workspace with this many tasks."""
     made = list(history(count))
     await store.import_events(
         [event for unit in made for append in unit.appends for event in append.events],
@@ -23,7 +30,7 @@ async def fill(store: EventStore, count: int) -> None:
 
 
 def questions(count: int) -> dict[str, Callable[[int], Asking[Any]]]:
-    """What is asked, each time a little differently."""
+    """The queries, with changing parameters."""
     return {
         "get": lambda n: get_task(str(1 + n * 7919 % count), now=NOW),
         "list page": lambda _: list_tasks(),
@@ -35,7 +42,7 @@ def questions(count: int) -> dict[str, Callable[[int], Asking[Any]]]:
 
 
 async def medians(store: EventStore, count: int) -> dict[str, float]:
-    """Seconds for each question, in the median."""
+    """Median seconds per query."""
     return {name: await _median(store, question) for name, question in questions(count).items()}
 
 

@@ -1,4 +1,4 @@
-"""How long a call takes through each surface, against code that does the same work without remit."""
+"""Call times of each surface, compared with code that does the same work without remit."""
 
 import http.client
 import json
@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 TASKS = 3
 PEERS = Path(__file__).parent / "peers"
-# What users have; without compiled files every start is two to three times as long.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+# Users have compiled files; without them, a start takes two to three times as long.
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}
 
 
 class Workspace(NamedTuple):
-    """A workspace with some tasks in it."""
+    """Create a workspace with some tasks."""
 
     folder: Path
     token: str
@@ -30,30 +32,52 @@ class Workspace(NamedTuple):
         return str(self.folder / ".remit" / "remit.db")
 
     def remit(self, *arguments: str) -> list[str]:
-        return [str(Path(sys.executable).parent / "remit"), *arguments, "--workspace", str(self.folder)]
+        return [
+            str(Path(sys.executable).parent / "remit"),
+            *arguments,
+            "--workspace",
+            str(self.folder),
+        ]
 
 
 def workspace(folder: Path) -> Workspace:
     made = Workspace(folder, "")
     run(made.remit("init"))
     for number in range(TASKS):
-        run(made.remit("task", "create", f"Task {number}", "--owner", "general", "--step", "Read", "--step", "Write"))
+        run(
+            made.remit(
+                "task",
+                "create",
+                f"Task {number}",
+                "--owner",
+                "general",
+                "--step",
+                "Read",
+                "--step",
+                "Write",
+            )
+        )
     return made._replace(token=run(made.remit("token", "show")).strip())
 
 
 def run(command: list[str]) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True, env=ENVIRONMENT).stdout
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, env=ENVIRONMENT
+    ).stdout
 
 
 # REST.
 
 
 def rest(place: Workspace, calls: int, rounds: int) -> tuple[float, float]:
-    """Seconds for reading a task over HTTP, in the median: through remit, and through bare Starlette."""
+    """Median seconds to read a task over HTTP, with remit and with plain Starlette."""
     ours, bare = _free_port(), _free_port()
     peer = [sys.executable, str(PEERS / "starlette_app.py"), place.database, place.token, str(bare)]
     with _running(place.remit("serve", "--port", str(ours))), _running(peer):
-        pairs = [(_reads(ours, place.token, calls), _reads(bare, place.token, calls)) for _ in range(rounds)]
+        pairs = [
+            (_reads(ours, place.token, calls), _reads(bare, place.token, calls))
+            for _ in range(rounds)
+        ]
     first, second = zip(*pairs, strict=True)
     return min(first), min(second)
 
@@ -63,7 +87,9 @@ def _reads(port: int, token: str, calls: int) -> float:
     times: list[float] = []
     for number in range(calls):
         started = time.perf_counter()
-        connection.request("GET", f"/api/tasks/{1 + number % TASKS}", headers={"Authorization": f"Bearer {token}"})
+        connection.request(
+            "GET", f"/api/tasks/{1 + number % TASKS}", headers={"Authorization": f"Bearer {token}"}
+        )
         response = connection.getresponse()
         body = response.read()
         times.append(time.perf_counter() - started)
@@ -80,15 +106,17 @@ def _free_port() -> int:
 
 @contextmanager
 def _running(command: list[str]) -> Iterator[None]:
-    """A server that listens; it is stopped at the end."""
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    """Run a server until the end of the block."""
+    child = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
+    )
     port = int(command[command.index("--port") + 1] if "--port" in command else command[-1])
     try:
         deadline = time.monotonic() + 30
         while not _answers(port):
             assert child.poll() is None, "the server ended"
             assert time.monotonic() < deadline, "the server does not answer"
-            time.sleep(0.02)  # between two looks at a port; what is measured comes later
+            time.sleep(0.02)  # polling interval; the measurement starts later
         yield
     finally:
         child.terminate()
@@ -104,17 +132,33 @@ def _answers(port: int) -> bool:
 
 
 def mcp(command: list[str], calls: int) -> tuple[float, float]:
-    """Seconds until the first answer of a stdio server, and for a call after that, in the median."""
+    """Seconds until the first answer of a stdio server, and median seconds of later calls."""
     started = time.perf_counter()
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
-    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    client = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "bench", "version": "1"},
+    }
     _ask(child, 1, "initialize", client)
     _say(child, {"jsonrpc": "2.0", "method": "notifications/initialized"})
     ready = time.perf_counter() - started
     times: list[float] = []
     for number in range(2, calls + 2):
         at = time.perf_counter()
-        reply = _ask(child, number, "tools/call", {"name": "get_task", "arguments": {"task_id": str(1 + number % TASKS)}})
+        reply = _ask(
+            child,
+            number,
+            "tools/call",
+            {"name": "get_task", "arguments": {"task_id": str(1 + number % TASKS)}},
+        )
         times.append(time.perf_counter() - at)
         assert not reply["result"].get("isError"), reply
     assert child.stdin is not None
@@ -129,7 +173,9 @@ def _say(child: "subprocess.Popen[str]", message: dict[str, Any]) -> None:
     child.stdin.flush()
 
 
-def _ask(child: "subprocess.Popen[str]", number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+def _ask(
+    child: "subprocess.Popen[str]", number: int, method: str, params: dict[str, Any]
+) -> dict[str, Any]:
     _say(child, {"jsonrpc": "2.0", "id": number, "method": method, "params": params})
     assert child.stdout is not None
     while True:
@@ -142,7 +188,7 @@ def _ask(child: "subprocess.Popen[str]", number: int, method: str, params: dict[
 
 
 def starts(commands: dict[str, list[str]], rounds: int) -> dict[str, float]:
-    """Seconds that each command takes from start to end, the least of several, interleaved."""
+    """Seconds per command, best of several interleaved runs."""
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds):
         for name, command in commands.items():

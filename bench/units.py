@@ -1,15 +1,16 @@
-"""The same work for everybody: units of events and rows, made by the domain beforehand."""
+"""The work that all stores are measured with: units of events and rows, created in advance."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from uuid_utils import uuid7
 
-from remit.codec import GENESIS, seal
-from remit.domain import event as ev
-from remit.domain.evolve import evolve
-from remit.domain.project import Rows
-from remit.domain.value import Step, Task
+from remit.codec import GENESIS, encode_event
+from remit.domain.decisions.evolve import evolve
+from remit.domain.projection.rows import Rows
+from remit.domain.task import events as ev
+from remit.domain.task.stored_event import Stored
+from remit.domain.task.task import Step, Task
 from remit.ports import Append, Unit
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -17,7 +18,7 @@ OWNERS = ("general", "explore", "plan", "summary", "build")
 
 
 def unit(number: int, *, ended: bool = False) -> Unit:
-    """A new task with some text and a plan; one that has ended has three events."""
+    """A new task with some text and a plan. An ended task has three events."""
     made = ev.TaskCreated(
         id=str(number),
         uid=str(uuid7()),
@@ -29,28 +30,34 @@ def unit(number: int, *, ended: bool = False) -> Unit:
         steps=tuple(Step(title=f"Step {step}") for step in range(4)),
         root_id=str(number),
     )
-    events: list[ev.Event] = [made, ev.CompletionClaimed(summary="Done."), ev.TaskCompleted(verification="none")] if ended else [made]
+    events: list[ev.Event] = (
+        [made, ev.CompletionClaimed(summary="Done."), ev.TaskCompleted(verification="none")]
+        if ended
+        else [made]
+    )
     return _unit(str(number), events, START + timedelta(seconds=number))
 
 
 def units(first: int, count: int) -> list[Unit]:
-    """So many new tasks."""
+    """This many new tasks."""
     return [unit(number) for number in range(first, first + count)]
 
 
 def history(count: int) -> Iterator[Unit]:
-    """A workspace that has been used: nine of ten tasks have ended."""
+    """A used workspace: nine of ten tasks have ended."""
     return (unit(number, ended=number % 10 != 0) for number in range(1, count + 1))
 
 
 def _unit(stream: str, events: list[ev.Event], at: datetime) -> Unit:
     task: Task | None = None
     head = GENESIS
-    sealed: list[ev.Stored] = []
+    sealed: list[Stored] = []
     rows = Rows(None)
     for version, event in enumerate(events, 1):
-        entry = ev.Entry(id=str(uuid7()), stream=stream, version=version, at=at, actor="user:bench", event=event)
-        sealed.append(seal(entry, head))
+        entry = ev.Entry(
+            id=str(uuid7()), stream=stream, version=version, at=at, actor="user:bench", event=event
+        )
+        sealed.append(encode_event(entry, head))
         head = sealed[-1].hash
         task = evolve(task, entry)
         rows.add(entry, task)

@@ -1,4 +1,7 @@
-"""Run a command beside busy loops, to see it work on a busy machine: `python -m scripts.busy make test`."""
+"""Run a command beside busy loops, to simulate a busy machine.
+
+Usage: `python -m scripts.busy make test`.
+"""
 
 import os
 import signal
@@ -8,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 LOOPS = 4
-# A loop ends by itself if its parent is gone, so that none is left even after `kill -9`.
+# A loop ends if its parent is gone, so that none is left after `kill -9`.
 LOOP = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -19,7 +22,7 @@ while os.getppid() == int(sys.argv[1]):
 
 
 def main(command: Sequence[str]) -> int:
-    """Run the command with the loops beside it; return its exit code."""
+    """Run the command beside the loops; return its exit code."""
     if not command:
         print("usage: python -m scripts.busy COMMAND [ARGUMENT ...]", file=sys.stderr)
         return 2
@@ -27,13 +30,17 @@ def main(command: Sequence[str]) -> int:
         print(f"{LOOPS} busy loops run beside: {' '.join(command)}", flush=True)
         code = run(command)
         load = os.getloadavg()[0]
-    print(f"The {LOOPS} busy loops have ended; the load average was {load:.1f}. The command exited with {code}.", flush=True)
+    print(
+        f"The {LOOPS} busy loops have ended; the load average was {load:.1f}. The command exited"
+        f" with {code}.",
+        flush=True,
+    )
     return code
 
 
 @contextmanager
 def busy_loops(count: int) -> Iterator[None]:
-    """Keep so many processes busy, each of which would fill a core."""
+    """Run this many busy loops, each in its own process."""
     loop_command = [sys.executable, "-S", "-c", LOOP, str(os.getpid())]
     loops = [subprocess.Popen(loop_command) for _ in range(count)]
     try:
@@ -46,7 +53,7 @@ def busy_loops(count: int) -> Iterator[None]:
 
 
 def run(command: Sequence[str]) -> int:
-    """Run the command to its end; Ctrl-C reaches it from the terminal, SIGTERM is passed on."""
+    """Run the command to its end. The terminal sends it Ctrl-C; SIGTERM is forwarded."""
     process: subprocess.Popen[bytes] | None = None
     terminated = False
 

@@ -1,6 +1,6 @@
-"""Try remit with real clients: install them from npm into a cache, and run `tests/outside` with them.
+"""Test remit with real clients: install them from npm into a cache, and run `tests/outside`.
 
-What cannot be had here (node, npm, the registry, git) is said, and is a failure: a trial that did not happen proves nothing.
+If node, npm, git or the registry is missing, this says so and fails: a skipped test proves nothing.
 """
 
 import json
@@ -17,16 +17,19 @@ PROGRAMS = {
     "claude": "node_modules/@anthropic-ai/claude-code/install.cjs",
     "opencode": "node_modules/opencode-ai/postinstall.mjs",
 }
-"""Each client, and the script of its package that puts its program into place."""
+"""Each client, and the install script of its package."""
 INSTALL_SECONDS, START_SECONDS = 900, 120
 
 
 class Impossible(Exception):
-    """The trial cannot be made here."""
+    """The tests cannot run on this machine."""
 
 
 def main(arguments: list[str]) -> int:
-    """Install the clients and run the tests; the exit code of pytest, or 1 if that is impossible."""
+    """Install the clients and run the tests.
+
+    Returns the exit code of pytest, or 1 if the tests cannot run.
+    """
     try:
         programs = install(cache())
     except Impossible as why:
@@ -40,19 +43,19 @@ def main(arguments: list[str]) -> int:
 
 
 def cache() -> Path:
-    """Where the clients are kept between trials."""
+    """The cache folder of the clients."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(home) / "remit-outside"
 
 
 def versions() -> str:
-    """The clients in the versions that are pinned."""
+    """The clients with their pinned versions."""
     pinned: dict[str, str] = json.loads(PINS.read_text())["dependencies"]
     return ", ".join(f"{name} {version}" for name, version in pinned.items())
 
 
 def install(folder: Path) -> Path:
-    """Install the pinned clients unless they are there; the folder of their programs."""
+    """Install the pinned clients if needed; return the folder of their programs."""
     if missing := [name for name in NEEDED if shutil.which(name) is None]:
         raise Impossible(f"{', '.join(missing)} not found on the PATH.")
     programs = folder / "node_modules" / ".bin"
@@ -71,25 +74,49 @@ def _install(folder: Path) -> None:
     print(f"Installing {versions()} into {folder} …", flush=True)
     command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
     try:
-        ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+        ran = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_SECONDS,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         raise Impossible(f"npm install did not end within {INSTALL_SECONDS} seconds.") from None
     if ran.returncode:
-        raise Impossible(f"npm install failed. Is the npm registry reachable?\n{ran.stderr.strip()[-2000:]}")
+        raise Impossible(
+            f"npm install failed. Is the npm registry reachable?\n{ran.stderr.strip()[-2000:]}"
+        )
 
 
 def _must_start(program: Path, script: Path) -> None:
-    """See that a client starts; newer versions of npm do not run the scripts of packages, so that is done here."""
+    """Check that a client starts.
+
+    Newer versions of npm do not run install scripts, so this does.
+    """
     if _starts(program) is not None and script.exists():
-        subprocess.run(["node", script.name], cwd=script.parent, capture_output=True, timeout=INSTALL_SECONDS, check=False)
+        subprocess.run(
+            ["node", script.name],
+            cwd=script.parent,
+            capture_output=True,
+            timeout=INSTALL_SECONDS,
+            check=False,
+        )
     if (problem := _starts(program)) is not None:
         raise Impossible(f"{program} does not start: {problem}")
 
 
 def _starts(program: Path) -> str | None:
-    """Why a program does not start; None if it does."""
+    """The reason why a program does not start, or None."""
     try:
-        ran = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=START_SECONDS, check=False)
+        ran = subprocess.run(
+            [program, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return None if ran.returncode == 0 else (ran.stderr or ran.stdout).strip()[-2000:]

@@ -1,8 +1,8 @@
-"""Count what models read before they do anything, and fail where it is more than promised.
+"""Count the tokens that models read before they start, and fail if there are too many.
 
-Run it with `python -m scripts.weight`. A token is counted as four characters of JSON. For agents
-that is the first request of a task with a one-sentence brief, with the system prompt and the tools;
-for MCP, the names, descriptions and input schemas of the tools of a profile.
+Run it with `python -m scripts.weight`. A token is counted as four characters of JSON. For agents,
+this is the first request of a task with a one-sentence objective, including the system prompt and
+the tools. For MCP, it is the names, descriptions and input schemas of the tools of a profile.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from mcp import Client
 
 from remit import Remit
 from remit.adapters.clock import SystemClock
-from remit.app.agents import AgentRegistry
+from remit.app.agents.registry import AgentRegistry
 from remit.bootstrap import open_store
-from remit.catalog import PROFILES, Caller, Core
-from remit.surfaces.mcp import mcp_server
+from remit.catalog import PROFILES, AppContext, Caller
+from remit.surfaces.mcp.server import mcp_server
 
 Body = dict[str, Any]
 
 BRIEF = "Say in which file the kiln is fired."
 CHARACTERS = 4
-"""How many characters of JSON are counted as a token."""
+"""The number of characters of JSON per token."""
 
 
 class Bound(NamedTuple):
-    """How much may be sent; the bytes are those of a whole answer to tools/list."""
+    """A limit; the bytes are those of a whole answer to tools/list."""
 
     tools: int
     tokens: int
@@ -54,27 +54,27 @@ MCP = {
 
 
 class Weight(NamedTuple):
-    """What is sent."""
+    """The measured size."""
 
     tools: int
     tokens: int
     size: int
 
     def within(self, bound: Bound) -> bool:
-        """True if this is no more than a bound allows."""
+        """Whether this is within a limit."""
         is_small = bound.size is None or self.size < bound.size
         return self.tools <= bound.tools and self.tokens <= bound.tokens and is_small
 
 
 def tokens(*values: Any) -> int:
-    """How many tokens values take as JSON."""
+    """The number of tokens of values as JSON."""
     characters = sum(len(json.dumps(value, ensure_ascii=False)) for value in values)
     return -(-characters // CHARACTERS)
 
 
 @asynccontextmanager
 async def model(asked: list[Body]) -> AsyncGenerator[dict[str, str], None]:
-    """A model that ends every task at once and keeps what it was asked; the environment for it."""
+    """Start a model that ends every task and keeps its requests; yield its environment."""
 
     async def answer(request: web.Request) -> web.Response:
         asked.append(await request.json())
@@ -110,15 +110,15 @@ async def first_requests(agents: Iterable[str], folder: Path) -> dict[str, Body]
 
 
 def weight_of_request(body: Body) -> Weight:
-    """What a request to a model weighs."""
+    """The size of a request to a model."""
     messages, tools = body["messages"], body.get("tools", [])
     return Weight(len(tools), tokens(messages, tools), len(json.dumps(body)))
 
 
 async def weight_of_profile(profile: str) -> Weight:
-    """What an MCP client reads of a profile."""
+    """The size of a profile, as an MCP client reads it."""
     async with open_store("memory:") as store:
-        core = Core(store, SystemClock(), AgentRegistry())
+        core = AppContext(store, SystemClock(), AgentRegistry())
         server = mcp_server(core, Caller(actor="user:weight"), "0", profile)
         async with Client(server) as client:
             listed = await client.list_tools()
@@ -135,7 +135,7 @@ async def weight_of_profile(profile: str) -> Weight:
 
 
 async def weigh() -> dict[str, tuple[Weight, Bound]]:
-    """Everything that is bounded, with its bound."""
+    """All sizes with their limits."""
     with TemporaryDirectory() as folder:
         requests = await first_requests(AGENTS, Path(folder))
     agents = {f"agent {name}": (weight_of_request(requests[name]), AGENTS[name]) for name in AGENTS}
@@ -144,12 +144,15 @@ async def weigh() -> dict[str, tuple[Weight, Bound]]:
 
 
 def main() -> int:
-    """Print the table; 1 if something is too much."""
+    """Print the table; return 1 if a limit is exceeded."""
     found = asyncio.run(weigh())
     print(f"{'':<16}{'tools':>14}{'tokens':>18}{'bytes':>20}")
     for name, (weight, bound) in found.items():
         size = f"{weight.size:,}" + (f" < {bound.size:,}" if bound.size else "")
-        tools, counted = f"{weight.tools} of {bound.tools}", f"{weight.tokens:,} of {bound.tokens:,}"
+        tools, counted = (
+            f"{weight.tools} of {bound.tools}",
+            f"{weight.tokens:,} of {bound.tokens:,}",
+        )
         print(f"{name:<16}{tools:>14}{counted:>18}{size:>20}")
     heavy = [name for name, (weight, bound) in found.items() if not weight.within(bound)]
     for name in heavy:

@@ -1,4 +1,4 @@
-"""What every test can ask for."""
+"""Fixtures of all tests."""
 
 import atexit
 import os
@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 from hypothesis import HealthCheck, settings
 
 from remit.bootstrap import open_store
 from remit.ports import Store
 from tests.postgres import PostgresForTests
+from tests.selection import markers
 
 # Marks of the stores that tests make do not belong into the home of the person who runs them.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="remit-state-")
@@ -25,11 +27,33 @@ settings.load_profile("remit")
 
 
 def pytest_configure() -> None:
-    """Listen to Ctrl-C and SIGHUP, so that processes of tests do too, also below nohup and in the background."""
+    """Listen to Ctrl-C and SIGHUP, so that processes of tests do too, also below nohup and in
+    the background.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test as `tests/selection.py` says."""
+    folder = Path(__file__).parent
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        parameters = callspec.params if callspec is not None else {}
+        for name in markers(item.path.relative_to(folder), item.name, parameters):
+            item.add_marker(name)
+
+
+def pytest_sessionfinish() -> None:
+    """Save the measured coverage: pytest-xdist kills processes that take more than ten seconds
+    to exit.
+    """
+    measuring = Coverage.current()
+    if measuring is not None:
+        measuring.save()
 
 
 @pytest.fixture(scope="session")
@@ -41,15 +65,18 @@ def postgres() -> Iterator[PostgresForTests]:
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty store of each kind."""
-    return "memory:" if request.param == "memory" else _durable(request, tmp_path)
+    if request.param == "memory":
+        yield "memory:"
+    else:
+        yield from _durable(request, tmp_path)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def durable_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def durable_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty store of each kind that outlives a process."""
-    return _durable(request, tmp_path)
+    yield from _durable(request, tmp_path)
 
 
 @pytest.fixture
@@ -59,8 +86,10 @@ async def store(any_url: str) -> AsyncIterator[Store]:
         yield opened
 
 
-def _durable(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def _durable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'remit.db'}"
+        yield f"sqlite:///{tmp_path / 'remit.db'}"
+        return
     server: PostgresForTests = request.getfixturevalue("postgres")
-    return server.new_database()
+    with server.new_store() as url:
+        yield url

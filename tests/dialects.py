@@ -1,7 +1,8 @@
 """Strict servers: each refuses what the real ones of its kind refuse, in their public wording.
 
-A rule is a plain predicate over the body of a request with the refusal that the server would answer. A server
-checks all of its rules, refuses with the first that is broken, and else answers what its script says.
+A rule is a plain predicate over the body of a request with the refusal that the server would
+answer. A server checks all of its rules, refuses with the first that is broken, and else answers
+what its script says.
 """
 
 import json
@@ -18,7 +19,10 @@ from tests.modelserver import Dialect, Reply, Status
 SAID: dict[str, dict[str, str]] = json.loads(Path(__file__).with_suffix(".json").read_text())
 """The public wording of each refusal, by dialect and rule; `{}` stands for what breaks the rule."""
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+SIGNATURES = ("SIGNED==", "skip_thought_signature_validator")
+"""The signatures that Gemini takes: its own, and the documented one for calls of other models."""
 MAX_TOOLS = 128
+MAX_DESCRIPTION = 1024
 MAX_REPEATS = 2000
 KNOWN_TO_GEMINI = frozenset(
     (
@@ -60,7 +64,9 @@ class Rule(NamedTuple):
     refusal: Callable[[str], Status]
 
 
-def openai_error(message: str, code: str | None = None, *, status: int = 400, param: str | None = None) -> Callable[[str], Status]:
+def openai_error(
+    message: str, code: str | None = None, *, status: int = 400, param: str | None = None
+) -> Callable[[str], Status]:
     """OpenAI's shape of an error; `{}` stands for what breaks the rule."""
 
     def refuse(what: str) -> Status:
@@ -75,7 +81,9 @@ def openai_error(message: str, code: str | None = None, *, status: int = 400, pa
     return refuse
 
 
-def mistral_error(message: str, code: str, kind: str = "invalid_request_error") -> Callable[[str], Status]:
+def mistral_error(
+    message: str, code: str, kind: str = "invalid_request_error"
+) -> Callable[[str], Status]:
     return lambda what: Status(
         400,
         {
@@ -140,17 +148,29 @@ def unanswered(body: Body) -> str:
 
 def wrong_name(body: Body) -> str:
     said = body.get("messages") or ()
-    called = [call["function"]["name"] for message in said for call in message.get("tool_calls") or ()]
-    called += [item["name"] for item in body.get("input") or () if item.get("type") == "function_call"]
+    called = [
+        call["function"]["name"] for message in said for call in message.get("tool_calls") or ()
+    ]
+    called += [
+        item["name"] for item in body.get("input") or () if item.get("type") == "function_call"
+    ]
     return next(
-        (name for name in (*(tool["name"] for tool in tools(body)), *called) if not NAME.fullmatch(name)),
+        (
+            name
+            for name in (*(tool["name"] for tool in tools(body)), *called)
+            if not NAME.fullmatch(name)
+        ),
         "",
     )
 
 
 def doubled(body: Body) -> str:
     return next(
-        (name for name, number in Counter(tool["name"] for tool in tools(body)).items() if number > 1),
+        (
+            name
+            for name, number in Counter(tool["name"] for tool in tools(body)).items()
+            if number > 1
+        ),
         "",
     )
 
@@ -160,7 +180,10 @@ def too_many_tools(body: Body) -> str:
 
 
 def without_properties(body: Body) -> str:
-    roots = [(tool["name"], tool.get("parameters") or tool.get("input_schema") or {}) for tool in tools(body)]
+    roots = [
+        (tool["name"], tool.get("parameters") or tool.get("input_schema") or {})
+        for tool in tools(body)
+    ]
     return next(
         (name for name, root in roots if root.get("type") != "object" or "properties" not in root),
         "",
@@ -168,11 +191,18 @@ def without_properties(body: Body) -> str:
 
 
 def array_without_items(body: Body) -> str:
-    return "items" if any(schema.get("type") == "array" and "items" not in schema for schema in schemas(body)) else ""
+    return (
+        "items"
+        if any(schema.get("type") == "array" and "items" not in schema for schema in schemas(body))
+        else ""
+    )
 
 
 def alternatives_at_the_top(body: Body) -> str:
-    roots = [(tool["name"], tool.get("parameters") or tool.get("input_schema") or {}) for tool in tools(body)]
+    roots = [
+        (tool["name"], tool.get("parameters") or tool.get("input_schema") or {})
+        for tool in tools(body)
+    ]
     return next(
         (name for name, root in roots if root.keys() & {"oneOf", "anyOf", "allOf", "enum", "not"}),
         "",
@@ -184,9 +214,18 @@ def long_id(body: Body) -> str:
     return next((found for found in ids if len(found) > 40), "")
 
 
+def long_description(body: Body) -> str:
+    lengths = [len(tool.get("description") or "") for tool in tools(body)]
+    return next((str(found) for found in lengths if found > MAX_DESCRIPTION), "")
+
+
 def choice_without_tools(body: Body) -> str:
     return next(
-        (name for name in ("tool_choice", "parallel_tool_calls") if name in body and not body.get("tools")),
+        (
+            name
+            for name in ("tool_choice", "parallel_tool_calls")
+            if name in body and not body.get("tools")
+        ),
         "",
     )
 
@@ -203,14 +242,25 @@ def user_after_tool(body: Body) -> str:
 
 
 def not_alternating(body: Body) -> str:
-    """What a template refuses that knows user and assistant alone; results of tools are made user messages before it."""
+    """What a template refuses that knows user and assistant alone.
+
+    Results of tools are made user messages before it.
+    """
     plain = ["user" if role == "tool" else role for role in roles(body) if role != "system"]
-    return "" if all(role == ("user", "assistant")[number % 2] for number, role in enumerate(plain)) else "roles"
+    return (
+        ""
+        if all(role == ("user", "assistant")[number % 2] for number, role in enumerate(plain))
+        else "roles"
+    )
 
 
 def not_alternating_but_for_tools(body: Body) -> str:
     """What Mistral's own template refuses: tool calls and results do not count."""
-    spoken = [m["role"] for m in body["messages"] if m["role"] in ("user", "assistant") and not m.get("tool_calls")]
+    spoken = [
+        m["role"]
+        for m in body["messages"]
+        if m["role"] in ("user", "assistant") and not m.get("tool_calls")
+    ]
     is_wrong = any(role != ("user", "assistant")[number % 2] for number, role in enumerate(spoken))
     return "roles" if is_wrong else ""
 
@@ -218,15 +268,26 @@ def not_alternating_but_for_tools(body: Body) -> str:
 def high_bound(body: Body) -> str:
     bounds = ("maxLength", "minLength", "maxItems", "minItems")
     return next(
-        (name for schema in schemas(body) for name in bounds if (schema.get(name) or 0) > MAX_REPEATS),
+        (
+            name
+            for schema in schemas(body)
+            for name in bounds
+            if (schema.get(name) or 0) > MAX_REPEATS
+        ),
         "",
     )
 
 
 def group_in_pattern(body: Body) -> str:
-    patterns = [schema["pattern"] for schema in schemas(body) if isinstance(schema.get("pattern"), str)]
+    patterns = [
+        schema["pattern"] for schema in schemas(body) if isinstance(schema.get("pattern"), str)
+    ]
     return next(
-        (pattern for pattern in patterns if "(?" in pattern or not (pattern[:1] == "^" and pattern[-1:] == "$")),
+        (
+            pattern
+            for pattern in patterns
+            if "(?" in pattern or not (pattern[:1] == "^" and pattern[-1:] == "$")
+        ),
         "",
     )
 
@@ -235,6 +296,16 @@ def unknown_keyword(body: Body) -> str:
     found = {name for schema in schemas(body) for name in schema} - KNOWN_TO_GEMINI
     listed = {"type" for schema in schemas(body) if isinstance(schema.get("type"), list)}
     return min(found | listed, default="")
+
+
+def unsigned_call(body: Body) -> str:
+    """The first call of an answer that lacks its signature; later ones need none."""
+    for message in body["messages"]:
+        for call in (message.get("tool_calls") or ())[:1]:
+            google = call.get("extra_content", {}).get("google", {})
+            if google.get("thought_signature") not in SIGNATURES:
+                return str(call["function"]["name"])
+    return ""
 
 
 def odd_call_id(body: Body) -> str:
@@ -247,7 +318,11 @@ def unknown_to_mistral(body: Body) -> str:
 
 
 def thoughts_of_mistral(body: Body) -> str:
-    return "reasoning_content" if any("reasoning_content" in message for message in body["messages"]) else ""
+    return (
+        "reasoning_content"
+        if any("reasoning_content" in message for message in body["messages"])
+        else ""
+    )
 
 
 def extra(what: str) -> Status:
@@ -288,7 +363,9 @@ def gemini(message: str) -> Callable[[str], Status]:
 
 
 def llama(message: str, status: int, kind: str) -> Callable[[str], Status]:
-    return lambda what: Status(status, {"error": {"code": status, "message": message.replace("{}", what), "type": kind}})
+    return lambda what: Status(
+        status, {"error": {"code": status, "message": message.replace("{}", what), "type": kind}}
+    )
 
 
 def vllm(wording: str) -> Callable[[str], Status]:
@@ -305,7 +382,9 @@ def vllm(wording: str) -> Callable[[str], Status]:
 
 
 def xai(message: str) -> Callable[[str], Status]:
-    return lambda what: Status(400, {"code": "Client specified an invalid argument", "error": message.replace("{}", what)})
+    return lambda what: Status(
+        400, {"code": "Client specified an invalid argument", "error": message.replace("{}", what)}
+    )
 
 
 ALL = (
@@ -344,6 +423,10 @@ OPENAI = (
         openai_error(SAID["openai"]["alternatives_at_the_top"], "invalid_function_parameters"),
     ),
     Rule(long_id, openai_error(SAID["openai"]["long_id"], "string_above_max_length")),
+    Rule(
+        long_description,
+        openai_error(SAID["openai"]["long_description"], "string_above_max_length"),
+    ),
 )
 MISTRAL = (
     *ALL,
@@ -353,7 +436,9 @@ MISTRAL = (
         user_after_tool,
         mistral_error(SAID["mistral"]["user_after_tool"], "3230", "invalid_request_message_order"),
     ),
-    Rule(odd_call_id, mistral_error(SAID["mistral"]["odd_call_id"], "3280", "invalid_function_call")),
+    Rule(
+        odd_call_id, mistral_error(SAID["mistral"]["odd_call_id"], "3280", "invalid_function_call")
+    ),
 )
 GEMINI = (
     *ALL,
@@ -361,16 +446,29 @@ GEMINI = (
     Rule(unknown_keyword, gemini(SAID["gemini"]["unknown_keyword"])),
     Rule(array_without_items, gemini(SAID["gemini"]["array_without_items"])),
 )
+GEMINI_3 = (*GEMINI, Rule(unsigned_call, gemini(SAID["gemini"]["unsigned_call"])))
 LLAMA_CPP = (
     *ALL,
     Rule(high_bound, llama(SAID["llama_cpp"]["high_bound"], 400, "invalid_request_error")),
-    Rule(group_in_pattern, llama(SAID["llama_cpp"]["group_in_pattern"], 400, "invalid_request_error")),
+    Rule(
+        group_in_pattern, llama(SAID["llama_cpp"]["group_in_pattern"], 400, "invalid_request_error")
+    ),
 )
 GEMMA = (
     *(rule for rule in LLAMA_CPP if rule.breaks is not unanswered),
     Rule(not_alternating, llama(SAID["gemma"]["not_alternating"], 500, "server_error")),
 )
-"""A llama.cpp server with the template of Gemma, which makes results of tools messages of the user."""
+"""A llama.cpp server with the template of Gemma, which makes results of tools messages of the
+user.
+"""
+GEMMA_2 = (
+    *GEMMA,
+    Rule(
+        lambda body: "system" if "system" in roles(body) else "",
+        llama(SAID["gemma"]["system_role"], 500, "server_error"),
+    ),
+)
+"""The same with an older template, which has no system role either."""
 VLLM = (
     *ALL,
     Rule(user_after_tool, vllm(SAID["vllm"]["user_after_tool"])),
@@ -407,7 +505,9 @@ def anthropic(message: str) -> Callable[[str], Status]:
 def without_result(body: Body) -> str:
     waiting: set[str] = set()
     for message in body["messages"]:
-        results = [block["tool_use_id"] for block in message["content"] if block["type"] == "tool_result"]
+        results = [
+            block["tool_use_id"] for block in message["content"] if block["type"] == "tool_result"
+        ]
         if set(results) != waiting:
             return ", ".join(sorted(waiting ^ set(results)))
         waiting = {block["id"] for block in message["content"] if block["type"] == "tool_use"}
@@ -415,16 +515,26 @@ def without_result(body: Body) -> str:
 
 
 def blank(body: Body) -> str:
-    return "text" if any(block["type"] == "text" and not block["text"].strip() for block in blocks(body)) else ""
+    return (
+        "text"
+        if any(block["type"] == "text" and not block["text"].strip() for block in blocks(body))
+        else ""
+    )
 
 
 def marks(body: Body) -> str:
-    found = [block for block in (*body.get("tools", ()), *body.get("system", ()), *blocks(body)) if "cache_control" in block]
+    found = [
+        block
+        for block in (*body.get("tools", ()), *body.get("system", ()), *blocks(body))
+        if "cache_control" in block
+    ]
     return str(len(found)) if len(found) > 4 else ""
 
 
 def not_in_turn(body: Body) -> str:
-    wrong = any(role != ("user", "assistant")[number % 2] for number, role in enumerate(roles(body)))
+    wrong = any(
+        role != ("user", "assistant")[number % 2] for number, role in enumerate(roles(body))
+    )
     return "roles" if wrong else ""
 
 
@@ -437,7 +547,9 @@ def result_after_text(body: Body) -> str:
     """Results of tools come first in a message of the user."""
     for message in body["messages"]:
         kinds = [block["type"] for block in message["content"]]
-        if "tool_result" in kinds and kinds != sorted(kinds, key=lambda kind: kind != "tool_result"):
+        if "tool_result" in kinds and kinds != sorted(
+            kinds, key=lambda kind: kind != "tool_result"
+        ):
             return "tool_result"
     return ""
 
@@ -447,13 +559,17 @@ def changed_thoughts(body: Body) -> str:
     for block in blocks(body):
         if block["type"] == "thinking" and block["signature"] != signature(block["thinking"]):
             return "thinking"
-        if block["type"] == "redacted_thinking" and not str(block.get("data", "")).startswith("sealed:"):
+        if block["type"] == "redacted_thinking" and not str(block.get("data", "")).startswith(
+            "sealed:"
+        ):
             return "redacted_thinking"
     return ""
 
 
 def forgotten_thoughts(body: Body) -> str:
-    """A call of tools whose answer began with thoughts: the script of the server says which ids those have."""
+    """A call of tools whose answer began with thoughts: the script of the server says which ids
+    those have.
+    """
     for message in body["messages"]:
         used = [block["id"] for block in message["content"] if block["type"] == "tool_use"]
         thought = {block["type"] for block in message["content"]} & {
@@ -531,6 +647,7 @@ RESPONSES = (
     Rule(too_many_tools, openai_error(SAID["all"]["too_many_tools"])),
     Rule(without_properties, openai_error(SAID["openai"]["without_properties"])),
     Rule(array_without_items, openai_error(SAID["openai"]["array_without_items"])),
+    Rule(long_description, openai_error(SAID["openai"]["long_description"])),
     Rule(unpaired, openai_error(SAID["responses"]["unpaired"])),
     Rule(unsealed, openai_error(SAID["responses"]["unsealed"])),
     Rule(has("reasoning"), openai_error(SAID["responses"]["reasoning"], param="reasoning.effort")),
@@ -548,7 +665,9 @@ def as_messages(body: Body) -> Body:
                 messages.append({"role": "assistant", "content": "", "tool_calls": []})
             messages[-1]["tool_calls"].append(call)
         elif kind == "function_call_output":
-            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
+            messages.append(
+                {"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]}
+            )
         elif kind is None:
             messages.append(item)
     return {**body, "messages": messages}
@@ -560,8 +679,10 @@ DIALECTS: dict[str, tuple[Rule, ...]] = {
     "anthropic": ANTHROPIC,
     "mistral": MISTRAL,
     "gemini": GEMINI,
+    "gemini-3": GEMINI_3,
     "llama.cpp": LLAMA_CPP,
     "gemma": GEMMA,
+    "gemma-2": GEMMA_2,
     "vllm": VLLM,
     "ollama": OLLAMA,
     "xai": XAI,

@@ -1,4 +1,6 @@
-"""An endpoint for tests: it speaks two dialects, says what it is told to say, and fails in every way that endpoints fail."""
+"""An endpoint for tests: it speaks two dialects, says what it is told to say, and fails in every
+way that endpoints fail.
+"""
 
 import asyncio
 import json
@@ -85,11 +87,19 @@ class ModelServer:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
-        self.asked.append(Asked(request.path, {name.lower(): value for name, value in request.headers.items()}, body))
+        self.asked.append(
+            Asked(
+                request.path, {name.lower(): value for name, value in request.headers.items()}, body
+            )
+        )
         assert request.transport is not None
         self.transports.append(request.transport)
         wrong = objection(self.dialect, body)
-        reply = Status(400, {"error": {"type": "invalid_request_error", "message": wrong}}) if wrong else await self._choose(body)
+        reply = (
+            Status(400, {"error": {"type": "invalid_request_error", "message": wrong}})
+            if wrong
+            else await self._choose(body)
+        )
         match reply:
             case Say(stream=streams) if not (streams and self.asked[-1].body["stream"]):
                 return web.json_response(document(self.dialect, reply))
@@ -128,8 +138,17 @@ def objection(dialect: Dialect, body: dict[str, Any]) -> str:
         return ""
     if "tool_choice" in body:
         return "a choice of tools where there are none"
-    blocks = [block for message in body.get("messages", ()) if dialect == "anthropic" for block in message["content"]]
-    return "tools were used and are not defined" if any(block["type"] in ("tool_use", "tool_result") for block in blocks) else ""
+    blocks = [
+        block
+        for message in body.get("messages", ())
+        if dialect == "anthropic"
+        for block in message["content"]
+    ]
+    return (
+        "tools were used and are not defined"
+        if any(block["type"] in ("tool_use", "tool_result") for block in blocks)
+        else ""
+    )
 
 
 def frames(dialect: Dialect, say: Say) -> tuple[bytes, ...]:
@@ -141,14 +160,34 @@ def document(dialect: Dialect, say: Say) -> dict[str, Any]:
     """What is said, at once."""
     text = "".join(say.texts)
     if dialect == "openai":
-        calls = [{"id": call_id, "type": "function", "function": {"name": name, "arguments": "".join(pieces)}} for call_id, name, pieces in say.calls]
+        calls = [
+            {
+                "id": call_id,
+                "type": "function",
+                "function": {"name": name, "arguments": "".join(pieces)},
+            }
+            for call_id, name, pieces in say.calls
+        ]
         message = {"role": "assistant", "content": text or None, "tool_calls": calls}
-        return {"model": "really", "choices": [{"message": message, "finish_reason": _finish(dialect, say)}], "usage": _usage(dialect, say)}
+        return {
+            "model": "really",
+            "choices": [{"message": message, "finish_reason": _finish(dialect, say)}],
+            "usage": _usage(dialect, say),
+        }
     if dialect == "responses":
         return _response(say)
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
-    blocks += [{"type": "tool_use", "id": call_id, "name": name, "input": json.loads("".join(pieces))} for call_id, name, pieces in say.calls]
-    return {"type": "message", "model": "really", "content": blocks, "stop_reason": _finish(dialect, say), "usage": _usage(dialect, say)}
+    blocks += [
+        {"type": "tool_use", "id": call_id, "name": name, "input": json.loads("".join(pieces))}
+        for call_id, name, pieces in say.calls
+    ]
+    return {
+        "type": "message",
+        "model": "really",
+        "content": blocks,
+        "stop_reason": _finish(dialect, say),
+        "usage": _usage(dialect, say),
+    }
 
 
 def sse(value: Any) -> bytes:
@@ -158,12 +197,32 @@ def sse(value: Any) -> bytes:
 
 def _openai(say: Say) -> tuple[bytes, ...]:
     def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
-        return sse({"id": "1", "model": "really", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+        return sse(
+            {
+                "id": "1",
+                "model": "really",
+                "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+            }
+        )
 
-    out = [chunk({"role": "assistant", "content": ""}), *(chunk({"content": text}) for text in say.texts)]
+    out = [
+        chunk({"role": "assistant", "content": ""}),
+        *(chunk({"content": text}) for text in say.texts),
+    ]
     for index, (call_id, name, pieces) in enumerate(say.calls):
-        out.append(chunk({"tool_calls": [{"index": index, "id": call_id, "function": {"name": name, "arguments": ""}}]}))
-        out += [chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}) for piece in pieces]
+        out.append(
+            chunk(
+                {
+                    "tool_calls": [
+                        {"index": index, "id": call_id, "function": {"name": name, "arguments": ""}}
+                    ]
+                }
+            )
+        )
+        out += [
+            chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+            for piece in pieces
+        ]
     out.append(chunk({}, _finish("openai", say)))
     if say.usage is not None:
         out.append(sse({"model": "really", "choices": [], "usage": _usage("openai", say)}))
@@ -178,10 +237,17 @@ def _anthropic(say: Say) -> tuple[bytes, ...]:
     out = [event("message_start", message={"model": "really", "usage": usage}), event("ping")]
     blocks: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
     if say.texts:
-        blocks.append(({"type": "text", "text": ""}, [{"type": "text_delta", "text": text} for text in say.texts]))
+        blocks.append(
+            (
+                {"type": "text", "text": ""},
+                [{"type": "text_delta", "text": text} for text in say.texts],
+            )
+        )
     for call_id, name, pieces in say.calls:
         start = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
-        blocks.append((start, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]))
+        blocks.append(
+            (start, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces])
+        )
     for index, (start, deltas) in enumerate(blocks):
         out.append(event("content_block_start", index=index, content_block=start))
         out += [event("content_block_delta", index=index, delta=delta) for delta in deltas]
@@ -196,9 +262,17 @@ def _response(say: Say) -> dict[str, Any]:
     text = "".join(say.texts)
     kind = "refusal" if say.finish == "refusal" else "text"
     content = [{"type": "refusal" if kind == "refusal" else "output_text", kind: text}]
-    items: list[dict[str, Any]] = [{"type": "message", "role": "assistant", "content": content}] if text else []
+    items: list[dict[str, Any]] = (
+        [{"type": "message", "role": "assistant", "content": content}] if text else []
+    )
     items += [
-        {"type": "function_call", "id": f"fc_{number}", "call_id": call_id, "name": name, "arguments": "".join(pieces)}
+        {
+            "type": "function_call",
+            "id": f"fc_{number}",
+            "call_id": call_id,
+            "name": name,
+            "arguments": "".join(pieces),
+        }
         for number, (call_id, name, pieces) in enumerate(say.calls)
     ]
     is_cut = say.finish not in ("", "refusal")
@@ -218,9 +292,14 @@ def _responses(say: Say) -> tuple[bytes, ...]:
         return f"event: {kind}\n".encode() + sse({"type": kind, **fields})
 
     whole = _response(say)
-    out = [event("response.created", response={"status": "in_progress"}), event("response.in_progress")]
+    out = [
+        event("response.created", response={"status": "in_progress"}),
+        event("response.in_progress"),
+    ]
     for index, item in enumerate(whole["output"]):
-        empty: dict[str, Any] = {"arguments": ""} if item["type"] == "function_call" else {"content": []}
+        empty: dict[str, Any] = (
+            {"arguments": ""} if item["type"] == "function_call" else {"content": []}
+        )
         out.append(event("response.output_item.added", output_index=index, item={**item, **empty}))
         if item["type"] == "function_call":
             pieces = say.calls[int(item["id"].removeprefix("fc_"))][2]
@@ -237,10 +316,23 @@ def _usage(dialect: Dialect, say: Say) -> Any:
         return say.usage
     sent, received, cached = say.usage
     if dialect == "openai":
-        return {"prompt_tokens": sent, "completion_tokens": received, "prompt_tokens_details": {"cached_tokens": cached}}
+        return {
+            "prompt_tokens": sent,
+            "completion_tokens": received,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
     if dialect == "responses":
-        return {"input_tokens": sent, "output_tokens": received, "input_tokens_details": {"cached_tokens": cached}}
-    return {"input_tokens": sent - cached, "output_tokens": received, "cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
+        return {
+            "input_tokens": sent,
+            "output_tokens": received,
+            "input_tokens_details": {"cached_tokens": cached},
+        }
+    return {
+        "input_tokens": sent - cached,
+        "output_tokens": received,
+        "cache_read_input_tokens": cached,
+        "cache_creation_input_tokens": 0,
+    }
 
 
 def _finish(dialect: Dialect, say: Say) -> str:
@@ -251,4 +343,8 @@ def _finish(dialect: Dialect, say: Say) -> str:
     return "tool_use" if say.calls else "end_turn"
 
 
-_FRAMES: dict[Dialect, Callable[[Say], tuple[bytes, ...]]] = {"openai": _openai, "anthropic": _anthropic, "responses": _responses}
+_FRAMES: dict[Dialect, Callable[[Say], tuple[bytes, ...]]] = {
+    "openai": _openai,
+    "anthropic": _anthropic,
+    "responses": _responses,
+}

@@ -1,7 +1,8 @@
 """Time limits of tests, scaled by how slow the machine is at the moment.
 
-A limit is only an upper bound: it never makes a passing test slower. Leases and task limits that a test expects
-to hold are limits too. Every process that imports this module measures the machine for itself.
+A limit is only an upper bound: it never makes a passing test slower. Leases and task limits that a
+test expects to hold are limits too. Every process that imports this module measures the machine for
+itself.
 """
 
 import os
@@ -14,12 +15,16 @@ REFERENCE_SECONDS = 0.0006
 FRESH_SECONDS = 5.0
 """How long a measurement is used before the machine is measured again."""
 MOST_SLOWDOWN = 10.0
-"""A limit grows no further, so that a test that hangs ends, and that short limits stay below long ones of remit."""
+"""A limit grows no further, so that a test that hangs ends, and that short limits stay below
+long ones of remit.
+"""
 LOAD = Path("/proc/loadavg")
 
 
 class Patience:
-    """Scale limits by the slowdown of the machine, and measure it again when the last measurement is old."""
+    """Scale limits by the slowdown of the machine, and measure it again when the last
+    measurement is old.
+    """
 
     def __init__(self, measure: Callable[[], float], now: Callable[[], float]) -> None:
         self._measure, self._now = measure, now
@@ -39,7 +44,10 @@ def measure_slowdown() -> float:
 
 
 def _slowness_of_core() -> float:
-    """Compare the CPU time of a fixed piece of work with the reference; the best of three ignores interruptions."""
+    """Compare the CPU time of a fixed piece of work with the reference.
+
+    The best of three ignores interruptions.
+    """
     return min(_work_seconds() for _ in range(3)) / REFERENCE_SECONDS
 
 
@@ -51,7 +59,9 @@ def _work_seconds() -> float:
 
 
 def _processes_per_core() -> float:
-    """Return how many processes want each core: on average over the last minute or at this moment, at least 1."""
+    """Return how many processes want each core: on average over the last minute or at this
+    moment, at least 1.
+    """
     wanting = os.getloadavg()[0]
     if LOAD.exists():
         running_now = LOAD.read_text().split()[3].partition("/")[0]

@@ -5,16 +5,17 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from remit.adapters.clock import SystemClock
-from remit.app.agents import AgentRegistry
-from remit.app.query import Asking, ask
-from remit.app.scheduler import Scheduler
+from remit.app.agents.registry import AgentRegistry
+from remit.app.engine.scheduler import Scheduler
+from remit.app.engine.worker import Worker
+from remit.app.maintenance.verify import verify
+from remit.app.reading.query_handlers import Asking, ask
 from remit.app.service import Outcome, Service
-from remit.app.verify import verify
-from remit.app.worker import Worker
 from remit.bootstrap import open_store
-from remit.domain import command as cmd
-from remit.domain.wire import instant
+from remit.domain.records.serialize import instant
+from remit.domain.task import commands as cmd
 from remit.ports import Claim, EventStore, Store
+from remit.store_queries.event_queries import EVENTS
 from remit.testing import Scripted
 from tests.patience import patient
 
@@ -28,15 +29,26 @@ class Desk:
         self.store = store
         self.service = Service(store, SystemClock(), AgentRegistry())
 
-    async def do(self, command: str, actor: str = ANN, run_id: str | None = None, **fields: Any) -> Outcome:
+    async def do(
+        self, command: str, actor: str = ANN, run_id: str | None = None, **fields: Any
+    ) -> Outcome:
         """Carry out a command by its name, such as CreateTask."""
         return await self.service.do(getattr(cmd, command), fields, actor, run_id)
 
     async def carry_news(self) -> None:
         """Do what a worker does soon after: tell parents and dependents. Runs are left alone."""
         clock, store = SystemClock(), cast("Store", self.store)
-        clerk = Worker(store, self.service, clock, Scripted(), "clerk", Scheduler(store, self.service, clock, "0 6 * * *", 10.0))
-        while jobs := (await store.claim(Claim("clerk", {}, room=0, signals=100, lease_seconds=patient(60)))).jobs:
+        clerk = Worker(
+            store,
+            self.service,
+            clock,
+            Scripted(),
+            "clerk",
+            Scheduler(store, self.service, clock, "0 6 * * *", 10.0),
+        )
+        while jobs := (
+            await store.claim(Claim("clerk", {}, room=0, signals=100, lease_seconds=patient(60)))
+        ).jobs:
             for job in jobs:
                 await clerk.handle(job)
 
@@ -57,15 +69,15 @@ class Desk:
 
     async def get(self, task_id: str) -> dict[str, Any]:
         """A task as callers see it."""
-        from remit.app.query import get_task
+        from remit.app.reading.query_handlers import get_task
 
         shown: dict[str, Any] = await self.ask(get_task(task_id, now=instant(SystemClock().now())))
         return shown
 
     async def events(self, task_id: str) -> list[str]:
         """The names of a task's events."""
-        rows = await self.store.select("events", {"stream": task_id, "after": 0, "limit": 10_000})
-        return [row[3] for row in rows]
+        rows = await self.store.select(EVENTS, {"stream": task_id, "after": 0, "limit": 10_000})
+        return [row.type for row in rows]
 
     async def must_hold_together(self) -> None:
         """Every chain, version and row is right."""

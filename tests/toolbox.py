@@ -8,8 +8,8 @@ from time import monotonic
 from typing import Any
 
 from remit.adapters.tools import WorkspaceTools
-from remit.adapters.tools.shell import first_program
-from remit.domain.tool import ToolCallRequest, ToolOutcome
+from remit.adapters.tools.shell.bash import first_program
+from remit.domain.agents.tools import ToolCallRequest, ToolOutcome
 from tests.patience import patient
 
 ALL = frozenset({"LS", "Glob", "Grep", "Read", "Write", "Edit", "MultiEdit", "Bash"})
@@ -19,7 +19,15 @@ RG = first_program("rg")
 def working_bwrap() -> str | None:
     """Bubblewrap, if it is installed and this machine lets it work."""
     bwrap = first_program("bwrap")
-    if bwrap and subprocess.run([bwrap, "--unshare-all", "--ro-bind", "/", "/", "true"], capture_output=True, check=False).returncode == 0:
+    if (
+        bwrap
+        and subprocess.run(
+            [bwrap, "--unshare-all", "--ro-bind", "/", "/", "true"],
+            capture_output=True,
+            check=False,
+        ).returncode
+        == 0
+    ):
         return bwrap
     return None
 
@@ -36,10 +44,27 @@ class Toolbox:
         self.workspace = workspace
         self.cancel = asyncio.Event()
         bwrap = BWRAP if box == "sandboxed" else None
-        self.host = WorkspaceTools(workspace, allow_unsandboxed=box == "unsandboxed", bwrap=bwrap, rg=rg, find_programs=False)
+        self.host = WorkspaceTools(
+            workspace,
+            allow_unsandboxed=box == "unsandboxed",
+            bwrap=bwrap,
+            rg=rg,
+            find_programs=False,
+        )
 
-    async def __call__(self, tool: str, *, granted: frozenset[str] = ALL, seconds: float | None = None, **arguments: Any) -> ToolOutcome:
-        return await self.host.call(ToolCallRequest(tool, arguments, granted, patient(30) if seconds is None else seconds, self.cancel))
+    async def __call__(
+        self,
+        tool: str,
+        *,
+        granted: frozenset[str] = ALL,
+        seconds: float | None = None,
+        **arguments: Any,
+    ) -> ToolOutcome:
+        return await self.host.call(
+            ToolCallRequest(
+                tool, arguments, granted, patient(30) if seconds is None else seconds, self.cancel
+            )
+        )
 
     async def said(self, tool: str, **arguments: Any) -> str:
         """What comes of a call that is done."""

@@ -1,4 +1,6 @@
-"""A wire between a process and PostgreSQL that can go silent: nothing comes through, and nobody is told."""
+"""A proxy between a process and PostgreSQL that can go silent: it transmits nothing, and the
+connection stays open.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +13,10 @@ SOCKET = ".s.PGSQL.5432"
 
 
 class Wire:
-    """Forwards bytes both ways on a port of this machine; while it is cut it holds them, and every connection stays open."""
+    """Forwards bytes both ways on a port of this machine.
+
+    While it is cut it holds them, and every connection stays open.
+    """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -38,7 +43,10 @@ class Wire:
         self._whole.set()
 
     def forget(self) -> None:
-        """Let nothing through on the connections that there are, ever; new ones are as good as any."""
+        """Let nothing through on the connections that there are, ever.
+
+        New ones are as good as any.
+        """
         self._whole.clear()
         self._forgotten.append(self._whole)
         self._whole = _whole()
@@ -81,7 +89,9 @@ def _whole() -> asyncio.Event:
     return whole
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, whole: asyncio.Event) -> None:
+async def _carry(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, whole: asyncio.Event
+) -> None:
     with suppress(ConnectionError):
         while data := await reader.read(65536):
             await whole.wait()

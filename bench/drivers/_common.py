@@ -1,6 +1,7 @@
-"""The words of the job that every driver has done: one who leads hands jobs to workers, who read notes.
+"""The texts of the job that all drivers run: a lead delegates jobs to workers that read notes.
 
-Drivers import them by this bare name, so that one can be run elsewhere beside other words of the same names.
+Drivers import this module by its plain name, so that a driver can also run elsewhere with other
+texts.
 """
 
 PARENT_SYSTEM = "Split what you are told to do into jobs, and give each of them to a worker."
@@ -8,10 +9,10 @@ WORKER_SYSTEM = "You read notes for somebody else. Say in one line what came of 
 
 
 def parent_prompt(n: int, k: int) -> str:
-    """What the one who leads is told: so many jobs of so many notes each."""
+    """The objective of the lead: N jobs with K notes each."""
     return f"fan out {n} k={k}"
 
 
 def note(note_id: str) -> str:
-    """What stands in a note."""
+    """The content of a note."""
     return f"note {note_id}: nothing new"

@@ -1,4 +1,4 @@
-"""agno, nothing kept: a team whose leader delegates to its one member."""
+"""agno without storage: a team whose leader delegates to its one member."""
 
 from typing import Any
 
@@ -18,10 +18,25 @@ async def read_note(note_id: str) -> str:
 
 def setup(cfg: dict[str, Any]) -> Team:
     def model() -> OpenAILike:
-        return OpenAILike(id=cfg["model"], base_url=cfg["base_url"], api_key=cfg["api_key"], timeout=PATIENCE_SECONDS, max_retries=0)
+        return OpenAILike(
+            id=cfg["model"],
+            base_url=cfg["base_url"],
+            api_key=cfg["api_key"],
+            timeout=PATIENCE_SECONDS,
+            max_retries=0,
+        )
 
-    worker = Agent(id="worker", name="worker", model=model(), instructions=WORKER_SYSTEM, tools=[read_note], telemetry=False)
-    return Team(name="lead", model=model(), members=[worker], instructions=PARENT_SYSTEM, telemetry=False)
+    worker = Agent(
+        id="worker",
+        name="worker",
+        model=model(),
+        instructions=WORKER_SYSTEM,
+        tools=[read_note],
+        telemetry=False,
+    )
+    return Team(
+        name="lead", model=model(), members=[worker], instructions=PARENT_SYSTEM, telemetry=False
+    )
 
 
 async def run(team: Team, n: int, k: int) -> str:
@@ -29,4 +44,4 @@ async def run(team: Team, n: int, k: int) -> str:
 
 
 def teardown(team: Team) -> None:
-    """Nothing is held open."""
+    """There is nothing to close."""

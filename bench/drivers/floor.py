@@ -1,4 +1,4 @@
-"""The floor: the same calls in plain asyncio code, and nothing kept."""
+"""The baseline: the same calls in plain asyncio code, without storage."""
 
 import asyncio
 import json
@@ -13,8 +13,15 @@ DELEGATE = "delegate"
 
 
 def tool(name: str, description: str, parameter: str) -> dict[str, Any]:
-    schema = {"type": "object", "properties": {parameter: {"type": "string"}}, "required": [parameter]}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+    schema = {
+        "type": "object",
+        "properties": {parameter: {"type": "string"}},
+        "required": [parameter],
+    }
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": schema},
+    }
 
 
 HAND_OUT = tool(DELEGATE, "Give a job to a worker.", "prompt")
@@ -22,7 +29,7 @@ READ_NOTE = tool("read_note", "Read one note.", "note_id")
 
 
 Use = Callable[[list[str]], Awaitable[list[str]]]
-"""What a tool gives for the arguments of its calls."""
+"""The tools: functions from call arguments to a result."""
 
 
 class State(NamedTuple):
@@ -36,7 +43,9 @@ async def setup(cfg: dict[str, Any]) -> State:
 
 async def run(state: State, n: int, k: int) -> str:
     async def hand_out(prompts: list[str]) -> list[str]:
-        return await asyncio.gather(*(_agent(state, WORKER_SYSTEM, prompt, READ_NOTE, read) for prompt in prompts))
+        return await asyncio.gather(
+            *(_agent(state, WORKER_SYSTEM, prompt, READ_NOTE, read) for prompt in prompts)
+        )
 
     async def read(note_ids: list[str]) -> list[str]:
         return [note(note_id) for note_id in note_ids]
@@ -45,9 +54,17 @@ async def run(state: State, n: int, k: int) -> str:
 
 
 async def _agent(state: State, system: str, prompt: str, tool: dict[str, Any], use: Use) -> str:
-    """Ask and do what is called for, until nothing is."""
-    messages: list[Message] = [{"role": "system", "content": system}, {"role": "user", "content": prompt}]
-    body = {"model": state.cfg["model"], "messages": messages, "tools": [tool], "stream": state.cfg["stream"]}
+    """Call the model and its tools until it makes no more calls."""
+    messages: list[Message] = [
+        {"role": "system", "content": system},
+        {"role": "user", "content": prompt},
+    ]
+    body = {
+        "model": state.cfg["model"],
+        "messages": messages,
+        "tools": [tool],
+        "stream": state.cfg["stream"],
+    }
     while True:
         message = await ask(state.session, state.cfg["base_url"], body)
         messages.append(message)
@@ -55,8 +72,13 @@ async def _agent(state: State, system: str, prompt: str, tool: dict[str, Any], u
         if not calls:
             return str(message["content"])
         (parameter,) = tool["function"]["parameters"]["required"]
-        results = await use([json.loads(call["function"]["arguments"])[parameter] for call in calls])
-        messages += ({"role": "tool", "tool_call_id": call["id"], "content": text} for call, text in zip(calls, results, strict=True))
+        results = await use(
+            [json.loads(call["function"]["arguments"])[parameter] for call in calls]
+        )
+        messages += (
+            {"role": "tool", "tool_call_id": call["id"], "content": text}
+            for call, text in zip(calls, results, strict=True)
+        )
 
 
 async def teardown(state: State) -> None:

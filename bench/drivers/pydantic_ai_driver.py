@@ -1,4 +1,4 @@
-"""pydantic-ai, nothing kept: a tool of the lead runs a worker."""
+"""pydantic-ai without storage: a tool of the lead runs a worker."""
 
 from typing import Any
 
@@ -16,7 +16,9 @@ Lead = Agent[None, str]
 
 
 def setup(cfg: dict[str, Any]) -> Lead:
-    client = AsyncOpenAI(base_url=cfg["base_url"], api_key=cfg["api_key"], timeout=PATIENCE_SECONDS, max_retries=0)
+    client = AsyncOpenAI(
+        base_url=cfg["base_url"], api_key=cfg["api_key"], timeout=PATIENCE_SECONDS, max_retries=0
+    )
     model = OpenAIChatModel(cfg["model"], provider=OpenAIProvider(openai_client=client))
     worker = Agent(model, system_prompt=WORKER_SYSTEM)
     lead = Agent(model, system_prompt=PARENT_SYSTEM)
@@ -28,7 +30,7 @@ def setup(cfg: dict[str, Any]) -> Lead:
 
     @lead.tool_plain
     async def delegate(prompt: str) -> str:
-        """Give a job to a worker."""
+        """Run a worker for a job."""
         return (await worker.run(prompt, usage_limits=UNLIMITED)).output
 
     return lead
@@ -39,4 +41,4 @@ async def run(lead: Lead, n: int, k: int) -> str:
 
 
 def teardown(lead: Lead) -> None:
-    """Nothing is held open."""
+    """There is nothing to close."""

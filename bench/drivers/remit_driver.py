@@ -1,4 +1,6 @@
-"""remit: the lead's model hands out the jobs with `Task`, and every step is in a SQLite file before the next one is taken."""
+"""remit: the lead's model delegates the jobs with `Task`, and every step is stored in SQLite before
+the next one.
+"""
 
 import os
 from contextlib import AsyncExitStack
@@ -8,7 +10,7 @@ from typing import Any, NamedTuple
 from _common import PARENT_SYSTEM, WORKER_SYSTEM, note, parent_prompt
 
 from remit.adapters.tools.functions import repeatable
-from remit.bootstrap.api import Remit
+from remit.bootstrap.library import Remit
 
 DELEGATE = "Task"
 LEAD = "lead"
@@ -28,7 +30,10 @@ async def read_note(note_id: str) -> str:
 
 
 async def setup(cfg: dict[str, Any]) -> State:
-    """A workspace in the data folder, with its worker in this process; what a killed one left there is taken up at once."""
+    """A workspace in the data folder, with its worker in this process.
+
+    It immediately continues the tasks of a killed process.
+    """
     folder = Path(cfg["data_dir"])
     os.environ.update(_settings(cfg))
     _write(folder, "worker", "Reads notes.", "read_note", WORKER_SYSTEM)
@@ -43,17 +48,18 @@ async def run(state: State, n: int, k: int) -> str:
         instructions=parent_prompt(n, k),
         owner=LEAD,
         limits={"max_children": n},
-        tools={"allow": ["Task", "read_note"], "offer": ["Task"]},  # it may pass on what it is not shown itself
+        # The lead may pass on a tool that it is not offered itself.
+        tools={"allow": ["Task", "read_note"], "offer": ["Task"]},
     )
-    return await _result(state, made["task_id"])
+    return await _result(state, made.task_id)
 
 
 async def resume(state: State) -> str:
-    """What comes of the newest job, which may have ended by now."""
-    found = (await state.remit.list_tasks(owner=LEAD, limit=1))["tasks"]
+    """The result of the newest job, which may have ended already."""
+    found = [task.id for task in (await state.remit.list_tasks(owner=LEAD, limit=1)).tasks]
     if not found:
-        found = [task for task in (await state.remit.list_history())["tasks"] if task["owner"] == LEAD]
-    return await _result(state, found[0]["id"])
+        found = [task.id for task in (await state.remit.list_history()).tasks if task.owner == LEAD]
+    return await _result(state, found[0])
 
 
 async def teardown(state: State) -> None:
@@ -62,12 +68,15 @@ async def teardown(state: State) -> None:
 
 async def _result(state: State, task_id: str) -> str:
     output = await state.remit.task_output(task_id=task_id, wait_seconds=PATIENCE_SECONDS)
-    assert output["status"] == "success", output
-    return str(output["data"]["result"])
+    assert output.status == "completed", output
+    return str(output.text)
 
 
 def _settings(cfg: dict[str, Any]) -> dict[str, str]:
-    """The model, and room for a fan-out: by default a model may call 64 tools at once, and a process has 8 runs."""
+    """Settings: the model, and limits for a large fan-out.
+
+    By default a model can make 64 tool calls at once, and a process has 8 concurrent runs.
+    """
     return {
         "LLM_MODEL_ID": cfg["model"],
         "LLM_BASE_URL": cfg["base_url"],
@@ -81,4 +90,6 @@ def _settings(cfg: dict[str, Any]) -> dict[str, str]:
 def _write(folder: Path, name: str, description: str, tools: str, prompt: str) -> None:
     agents = folder / ".remit" / "agents"
     agents.mkdir(parents=True, exist_ok=True)
-    (agents / f"{name}.md").write_text(AGENT.format(name=name, description=description, tools=tools, prompt=prompt))
+    (agents / f"{name}.md").write_text(
+        AGENT.format(name=name, description=description, tools=tools, prompt=prompt)
+    )

@@ -1,11 +1,12 @@
-"""A stand-in for an endpoint that speaks chat completions: what it answers follows from the request alone.
+"""A scripted chat completions endpoint whose answers depend only on the request.
 
-Whoever may call `read_note` and is told `Job I: read K notes` reads K notes, one a turn, and then answers. Whoever is told
-`fan out N k=K` hands out N such jobs in one answer, through the tool that delegates, and sums up once it has the results. Answers
-come whole or in a stream of small frames, as they are asked for.
+A worker, which has `read_note` and the objective `Job I: read K notes`, reads K notes, one per
+turn, and then answers. A lead, with the objective `fan out N k=K`, delegates N such jobs in one
+answer and summarizes the results. Answers are whole or streamed in small frames, as requested.
 
-`POST /rules` sets what is in `Rules` and forgets what was recorded; `GET /record` gives every call since then, and how many different
-results the summing up was given. It is written on the bare transport, so that what is measured beside it is the caller.
+`POST /rules` sets the `Rules` and clears the record. `GET /record` returns all calls since then,
+and the number of different results that the lead received. The server uses asyncio transports
+directly, so that its own cost stays small.
 """
 
 import asyncio
@@ -20,13 +21,15 @@ FAN_OUT = re.compile(r"fan out (\d+) k=(\d+)")
 JOB = re.compile(r"Job (\d+): read (\d+) notes")
 DONE = re.compile(r"job (\d+) is done")
 CALLED = re.compile(r"(^|_)(agent|member|subagent|type|name|id)(_|$)")
-"""Parameters of a tool that delegates which say to whom."""
+"""Parameters of a delegation tool that name the agent."""
 USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 
 
 @dataclass
 class Rules:
-    """How it answers: seconds that each call takes, more of them for each next job, and how many jobs must be open before one goes on."""
+    """The rules: seconds per call, the increase per job, and the number of jobs that must be open
+    before one continues.
+    """
 
     latency: float = 0.0
     stagger: float = 0.0
@@ -36,7 +39,7 @@ class Rules:
 
 @dataclass
 class Asked:
-    """One call: whose, on which turn, and when it was asked and answered."""
+    """One call: its job, turn, and the times of request and answer."""
 
     job: int
     turn: int
@@ -49,25 +52,38 @@ class Answer(NamedTuple):
     turn: int
     text: str = ""
     calls: tuple[tuple[str, str], ...] = ()
-    """Tools with their arguments."""
+    """Tool calls: names with arguments."""
     results: int | None = None
-    """How many different jobs the results given to the lead are of."""
+    """The number of different jobs in the results that the lead received."""
 
 
-# What is answered.
+# Content of the answers.
 
 
 def answer(body: dict[str, Any], delegate: str) -> Answer:
     tools = {tool["function"]["name"]: tool["function"] for tool in body["tools"]}
-    told = [_words(message) for message in body["messages"] if message["role"] in ("system", "user")]
+    told = [
+        _words(message) for message in body["messages"] if message["role"] in ("system", "user")
+    ]
     results = [_words(message) for message in body["messages"] if message["role"] == "tool"]
     if "read_note" in tools:
         return _worker(*_numbers(JOB, told), len(results))
     count, notes = _numbers(FAN_OUT, told)
     if results:
-        return Answer(LEAD, 1, f"summary of {count} jobs", results=len({job for text in results for job in DONE.findall(text)}))
+        return Answer(
+            LEAD,
+            1,
+            f"summary of {count} jobs",
+            results=len({job for text in results for job in DONE.findall(text)}),
+        )
     schema = tools[delegate]["parameters"]
-    return Answer(LEAD, 0, calls=tuple((delegate, _arguments(schema, f"Job {job}: read {notes} notes")) for job in range(count)))
+    return Answer(
+        LEAD,
+        0,
+        calls=tuple(
+            (delegate, _arguments(schema, f"Job {job}: read {notes} notes")) for job in range(count)
+        ),
+    )
 
 
 def _worker(job: int, notes: int, read: int) -> Answer:
@@ -85,32 +101,52 @@ def _numbers(pattern: re.Pattern[str], texts: list[str]) -> tuple[int, int]:
 
 def _words(message: dict[str, Any]) -> str:
     content = message.get("content") or ""
-    return content if isinstance(content, str) else " ".join(part.get("text", "") for part in content)
+    return (
+        content if isinstance(content, str) else " ".join(part.get("text", "") for part in content)
+    )
 
 
 def _arguments(schema: dict[str, Any], job: str) -> str:
-    return json.dumps({name: "worker" if CALLED.search(name) else job for name in schema["required"]})
+    return json.dumps(
+        {name: "worker" if CALLED.search(name) else job for name in schema["required"]}
+    )
 
 
-# How it is said.
+# Format of the answers.
 
 
 def whole(number: int, said: Answer) -> bytes:
     message: dict[str, Any] = {"role": "assistant", "content": said.text or None}
     if said.calls:
-        message["tool_calls"] = [_call(number, at, name, arguments) for at, (name, arguments) in enumerate(said.calls)]
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if said.calls else "stop"}
-    value = {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": 1, "model": "bench", "choices": [choice], "usage": USAGE}
+        message["tool_calls"] = [
+            _call(number, at, name, arguments) for at, (name, arguments) in enumerate(said.calls)
+        ]
+    choice = {
+        "index": 0,
+        "message": message,
+        "finish_reason": "tool_calls" if said.calls else "stop",
+    }
+    value = {
+        "id": f"chatcmpl-{number}",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "bench",
+        "choices": [choice],
+        "usage": USAGE,
+    }
     return json.dumps(value).encode()
 
 
 def frames(number: int, said: Answer) -> list[bytes]:
-    """Words one by one, and arguments in two halves."""
+    """The frames of an answer: single words, and arguments in two halves."""
     deltas: list[dict[str, Any]] = [{"content": word} for word in re.findall(r"\S+\s*", said.text)]
     for at, (name, arguments) in enumerate(said.calls):
         half = len(arguments) // 2
         deltas.append({"tool_calls": [{"index": at, **_call(number, at, name, "")}]})
-        deltas += ({"tool_calls": [{"index": at, "function": {"arguments": part}}]} for part in (arguments[:half], arguments[half:]))
+        deltas += (
+            {"tool_calls": [{"index": at, "function": {"arguments": part}}]}
+            for part in (arguments[:half], arguments[half:])
+        )
     return [
         _frame(number, {"role": "assistant", "content": ""}),
         *(_frame(number, delta) for delta in deltas),
@@ -121,20 +157,34 @@ def frames(number: int, said: Answer) -> list[bytes]:
 
 
 def _call(number: int, at: int, name: str, arguments: str) -> dict[str, Any]:
-    return {"id": f"call_{number}_{at}", "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {
+        "id": f"call_{number}_{at}",
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
 
 
 def _frame(number: int, delta: dict[str, Any] | None, finish: str | None = None) -> bytes:
     choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
-    value = {"id": f"chatcmpl-{number}", "object": "chat.completion.chunk", "created": 1, "model": "bench", "choices": choices}
-    return b"data: " + json.dumps(value | ({"usage": USAGE} if delta is None else {})).encode() + b"\n\n"
+    value = {
+        "id": f"chatcmpl-{number}",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "bench",
+        "choices": choices,
+    }
+    return (
+        b"data: "
+        + json.dumps(value | ({"usage": USAGE} if delta is None else {})).encode()
+        + b"\n\n"
+    )
 
 
 # The service.
 
 
 class Desk:
-    """What all connections share: the rules, the record, and who is held at the barrier."""
+    """State shared by all connections: the rules, the record, and the calls held at the barrier."""
 
     def __init__(self) -> None:
         self.set({})
@@ -146,7 +196,12 @@ class Desk:
         self.held: list[tuple[Server, dict[str, Any], Answer, Asked]] = []
 
     def record(self) -> dict[str, Any]:
-        return {"results": self.results, "calls": [[asked.job, asked.turn, asked.asked_at, asked.answered_at] for asked in self.asked]}
+        return {
+            "results": self.results,
+            "calls": [
+                [asked.job, asked.turn, asked.asked_at, asked.answered_at] for asked in self.asked
+            ],
+        }
 
     def take(self, server: "Server", body: dict[str, Any]) -> None:
         said = answer(body, self.rules.delegate)
@@ -187,7 +242,7 @@ class Server(asyncio.Protocol):
         self.buffer = body[length:]
         try:
             self.handle(head.split(b" ", 2)[1].decode(), body[:length])
-        except (KeyError, TypeError, ValueError) as error:  # whoever asks wrongly has to see it
+        except (KeyError, TypeError, ValueError) as error:  # show the error to the caller
             self.reply(json.dumps({"error": {"message": repr(error)}}).encode(), b"400 Bad Request")
 
     def handle(self, path: str, body: bytes) -> None:
@@ -200,10 +255,13 @@ class Server(asyncio.Protocol):
             self.desk.take(self, json.loads(body))
 
     def reply(self, body: bytes, status: bytes = b"200 OK") -> None:
-        self.transport.write(b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body))
+        self.transport.write(
+            b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+            % (status, len(body), body)
+        )
 
     def say(self, body: dict[str, Any], said: Answer, asked: Asked) -> None:
-        """Answer, unless the caller is gone: then the call stays unanswered in the record."""
+        """Answer the call. If the caller is gone, the call stays unanswered in the record."""
         if self.transport.is_closing():
             return
         asked.answered_at = time.monotonic()
@@ -211,7 +269,10 @@ class Server(asyncio.Protocol):
         if not body.get("stream"):
             self.reply(whole(self.number, said))
             return
-        self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        self.transport.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding:"
+            b" chunked\r\n\r\n"
+        )
         for part in frames(self.number, said):
             self.transport.write(b"%x\r\n%s\r\n" % (len(part), part))
         self.transport.write(b"0\r\n\r\n")
@@ -219,7 +280,9 @@ class Server(asyncio.Protocol):
 
 async def main() -> None:
     desk = Desk()
-    server = await asyncio.get_running_loop().create_server(lambda: Server(desk), "127.0.0.1", 0, backlog=4096)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Server(desk), "127.0.0.1", 0, backlog=4096
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -1,11 +1,18 @@
-"""A hand-written MCP server on standard input and output that reads the same row: the floor."""
+"""A minimal MCP server on standard input and output that reads the same row: the baseline."""
 
 import json
 import sqlite3
 import sys
 from typing import Any
 
-TOOL = {"name": "get_task", "inputSchema": {"type": "object", "properties": {"task_id": {"type": "string"}}, "required": ["task_id"]}}
+TOOL = {
+    "name": "get_task",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"task_id": {"type": "string"}},
+        "required": ["task_id"],
+    },
+}
 
 
 def answer(connection: sqlite3.Connection, request: dict[str, Any]) -> dict[str, Any]:
@@ -13,12 +20,22 @@ def answer(connection: sqlite3.Connection, request: dict[str, Any]) -> dict[str,
     match request["method"]:
         case "initialize":
             server = {"name": "raw", "version": "1"}
-            return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": server}
+            return {
+                "protocolVersion": params["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": server,
+            }
         case "tools/list":
             return {"tools": [TOOL]}
         case "tools/call":
-            row = connection.execute("SELECT doc FROM task WHERE id = ?", (int(params["arguments"]["task_id"]),)).fetchone()
-            return {"content": [{"type": "text", "text": row[0]}], "structuredContent": json.loads(row[0]), "isError": False}
+            row = connection.execute(
+                "SELECT doc FROM task WHERE id = ?", (int(params["arguments"]["task_id"]),)
+            ).fetchone()
+            return {
+                "content": [{"type": "text", "text": row[0]}],
+                "structuredContent": json.loads(row[0]),
+                "isError": False,
+            }
         case _:
             return {}
 

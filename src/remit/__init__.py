@@ -1,23 +1,326 @@
-"""remit: hand work to agents under a durable contract."""
+"""remit: delegate work to agents under a durable contract.
 
-TYPE_CHECKING = False  # as type checkers read it; to import typing takes longer than most of what a command does before Ctrl-C is handled
+Everything public is imported from here and loaded when it is first used.
+"""
+
+# As type checkers read it: importing typing takes longer than most of what a command does before
+# it handles Ctrl-C.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
-    from remit.bootstrap.api import Remit as Remit
-    from remit.domain.envelope import TaskResult as TaskResult
+    from remit.adapters.tools import WorkspaceTools
+    from remit.adapters.tools.functions import repeatable, stopping
+    from remit.api.blocking import SyncRemit
+    from remit.app.runs.run_handle import CallRecord, RunHandle
+    from remit.bootstrap.library import Remit
+    from remit.client import RemitClient
+    from remit.domain.agents.tools import ToolCallRequest, ToolOutcome
+    from remit.errors import (
+        Busy,
+        Conflict,
+        Corrupt,
+        Forbidden,
+        Internal,
+        InvalidParam,
+        LimitExceeded,
+        NewerSchema,
+        NotFound,
+        RemitError,
+        RolledBack,
+        StaleRun,
+        TimedOut,
+        Unacknowledged,
+        Unauthenticated,
+        Unavailable,
+        UnknownEvent,
+    )
+    from remit.inputs import (
+        CriterionInput,
+        DependencyInput,
+        Effort,
+        LimitsInput,
+        OutputInput,
+        PriorityName,
+        ResourceInput,
+        ScheduleInput,
+        StateFilter,
+        StepInput,
+        ToolsInput,
+        WorkInput,
+    )
+    from remit.ports import Runner
+    from remit.results import (
+        Agent,
+        AgentList,
+        AgentSummary,
+        ArchivedTask,
+        Canceled,
+        Changed,
+        Created,
+        Criterion,
+        CriterionStatus,
+        Dependency,
+        ErrorInfo,
+        Event,
+        EventPage,
+        Guide,
+        GuideCreated,
+        GuidePage,
+        GuideSummary,
+        HistoryPage,
+        Hold,
+        IndexedResult,
+        Interaction,
+        InteractionPage,
+        Limits,
+        Media,
+        Message,
+        MessagePart,
+        Notification,
+        NotificationPage,
+        OpenQuestion,
+        Output,
+        Progress,
+        ProgressQuestion,
+        QueueInfo,
+        Readiness,
+        Resource,
+        ResultObject,
+        ResultStatus,
+        ResultUsage,
+        Schedule,
+        Sent,
+        SessionContext,
+        Step,
+        StreamEnd,
+        StreamIdle,
+        StreamItem,
+        Success,
+        Task,
+        TaskPage,
+        TaskResult,
+        TaskResults,
+        TaskState,
+        TaskStatus,
+        TaskSummary,
+        TaskSummaryPage,
+        ToolCount,
+        Tools,
+        Transcript,
+        Update,
+        Updated,
+        UpdateList,
+        UpdateType,
+        Usage,
+        Wait,
+        WaitFor,
+        WorkerInfo,
+    )
+    from remit.testing import (
+        PERSONAS,
+        Answer,
+        Asked,
+        Persona,
+        Scripted,
+        scripted_model,
+    )
+    from remit.toolset import DelegationToolset
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "PERSONAS",
+    "Agent",
+    "AgentList",
+    "AgentSummary",
+    "Answer",
+    "ArchivedTask",
+    "Asked",
+    "Busy",
+    "CallRecord",
+    "Canceled",
+    "Changed",
+    "Conflict",
+    "Corrupt",
+    "Created",
+    "Criterion",
+    "CriterionInput",
+    "CriterionStatus",
+    "DelegationToolset",
+    "Dependency",
+    "DependencyInput",
+    "Effort",
+    "ErrorInfo",
+    "Event",
+    "EventPage",
+    "Forbidden",
+    "Guide",
+    "GuideCreated",
+    "GuidePage",
+    "GuideSummary",
+    "HistoryPage",
+    "Hold",
+    "IndexedResult",
+    "Interaction",
+    "InteractionPage",
+    "Internal",
+    "InvalidParam",
+    "LimitExceeded",
+    "Limits",
+    "LimitsInput",
+    "Media",
+    "Message",
+    "MessagePart",
+    "NewerSchema",
+    "NotFound",
+    "Notification",
+    "NotificationPage",
+    "OpenQuestion",
+    "Output",
+    "OutputInput",
+    "Persona",
+    "PriorityName",
+    "Progress",
+    "ProgressQuestion",
+    "QueueInfo",
+    "Readiness",
+    "Remit",
+    "RemitClient",
+    "RemitError",
+    "Resource",
+    "ResourceInput",
+    "ResultObject",
+    "ResultStatus",
+    "ResultUsage",
+    "RolledBack",
+    "RunHandle",
+    "Runner",
+    "Schedule",
+    "ScheduleInput",
+    "Scripted",
+    "Sent",
+    "SessionContext",
+    "StaleRun",
+    "StateFilter",
+    "Step",
+    "StepInput",
+    "StreamEnd",
+    "StreamIdle",
+    "StreamItem",
+    "Success",
+    "SyncRemit",
+    "Task",
+    "TaskPage",
+    "TaskResult",
+    "TaskResults",
+    "TaskState",
+    "TaskStatus",
+    "TaskSummary",
+    "TaskSummaryPage",
+    "TimedOut",
+    "ToolCallRequest",
+    "ToolCount",
+    "ToolOutcome",
+    "Tools",
+    "ToolsInput",
+    "Transcript",
+    "Unacknowledged",
+    "Unauthenticated",
+    "Unavailable",
+    "UnknownEvent",
+    "Update",
+    "UpdateList",
+    "UpdateType",
+    "Updated",
+    "Usage",
+    "Wait",
+    "WaitFor",
+    "WorkInput",
+    "WorkerInfo",
+    "WorkspaceTools",
+    "repeatable",
+    "scripted_model",
+    "stopping",
+]
 
-def __getattr__(name: str) -> "Any":
-    """Load the library when it is first asked for: commands that only read do without it."""
-    if name == "Remit":
-        from remit.bootstrap.api import Remit
+_MODULES = {
+    "remit.adapters.tools": ("WorkspaceTools",),
+    "remit.adapters.tools.functions": (
+        "repeatable",
+        "stopping",
+    ),
+    "remit.app.runs.run_handle": (
+        "RunHandle",
+        "CallRecord",
+    ),
+    "remit.api.blocking": ("SyncRemit",),
+    "remit.bootstrap.library": ("Remit",),
+    "remit.client": ("RemitClient",),
+    "remit.domain.agents.tools": (
+        "ToolCallRequest",
+        "ToolOutcome",
+    ),
+    "remit.errors": (
+        "Busy",
+        "Conflict",
+        "Corrupt",
+        "Forbidden",
+        "Internal",
+        "InvalidParam",
+        "LimitExceeded",
+        "NewerSchema",
+        "NotFound",
+        "RemitError",
+        "RolledBack",
+        "StaleRun",
+        "TimedOut",
+        "Unacknowledged",
+        "Unauthenticated",
+        "Unavailable",
+        "UnknownEvent",
+    ),
+    "remit.inputs": (
+        "CriterionInput",
+        "DependencyInput",
+        "Effort",
+        "LimitsInput",
+        "OutputInput",
+        "PriorityName",
+        "ResourceInput",
+        "ScheduleInput",
+        "StateFilter",
+        "StepInput",
+        "ToolsInput",
+        "WorkInput",
+    ),
+    "remit.ports": ("Runner",),
+    "remit.testing": (
+        "PERSONAS",
+        "Answer",
+        "Asked",
+        "Persona",
+        "Scripted",
+        "scripted_model",
+    ),
+    "remit.toolset": ("DelegationToolset",),
+}
+"""Where to find what is not in remit.results."""
 
-        return Remit
-    if name == "TaskResult":
-        from remit.domain.envelope import TaskResult
 
-        return TaskResult
-    raise AttributeError(name)
+if not TYPE_CHECKING:  # so that checkers see a misspelled name
+
+    def __getattr__(name: str) -> object:
+        """Load a public name when it is first used, so that short commands start fast."""
+        if name not in __all__:
+            raise AttributeError(f"module 'remit' has no attribute {name!r}")
+        from importlib import import_module
+
+        module = next(
+            (module for module, names in _MODULES.items() if name in names), "remit.results"
+        )
+        value = getattr(import_module(module), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

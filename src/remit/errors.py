@@ -20,31 +20,41 @@ RemitError
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 
 class RemitError(Exception):
-    """An error with a wire code, an HTTP status, an exit code, and a hint of what to do next."""
+    """An error with a wire code, an HTTP status, an exit code, and a hint about what to do next."""
 
     code: ClassVar[str] = "INTERNAL_ERROR"
     status: ClassVar[int] = 500
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str = "", details: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", details: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
         self.details = dict(details or {})
         self.around: Mapping[str, Any] = {}
-        """What an answer holds beside the error, where its operation promises a shape also for what it refuses."""
+        """Further fields of the answer, for operations that promise a result shape even for
+        errors.
+        """
         self.for_agent = ""
-        """What a running agent is told instead of the message, where that says more."""
+        """The message for a running agent, if it differs."""
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()
 
+    def for_call(self, **changes: Any) -> Self:
+        """Return a copy with other attributes: a store raises the same error in several calls."""
+        copy = type(self).__new__(type(self), *self.args)
+        vars(copy).update(vars(self), **changes)
+        return copy
+
     def wire(self) -> dict[str, Any]:
-        """The one error shape of every surface."""
+        """Return the error shape that every surface uses."""
         error: dict[str, Any] = {"code": self.code, "message": str(self)}
         if self.details:
             error["details"] = self.details
@@ -52,11 +62,11 @@ class RemitError(Exception):
 
 
 _ADVICE = ("Did you mean ", "Available: ", "Add ", "Check ")
-"""How advice begins that is a sentence of its own."""
+"""The first words of advice that is a complete sentence."""
 
 
 class Problem(NamedTuple):
-    """What is wrong with one field, and what would be right."""
+    """A problem of one field, and the expected value."""
 
     field: str
     problem: str
@@ -73,56 +83,71 @@ class InvalidParam(RemitError):
 
     code, status, exit_code = "INVALID_PARAM", 422, 2
 
-    def __init__(self, problems: Sequence[Problem], *, hint: str = "", details: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        *,
+        hint: str = "",
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
         fields = [problem._asdict() for problem in problems]
-        super().__init__(" ".join(map(str, problems)), hint=hint, details={"fields": fields, **(details or {})})
+        super().__init__(
+            " ".join(map(str, problems)), hint=hint, details={"fields": fields, **(details or {})}
+        )
 
 
 def invalid(field: str, problem: str, expected: str, **details: Any) -> InvalidParam:
-    """An InvalidParam about one field."""
+    """Create an `InvalidParam` for one field."""
     return InvalidParam([Problem(field, problem, expected)], details=details)
 
 
 def unknown(field: str, what: str, value: str, known: Iterable[str]) -> InvalidParam:
-    """An InvalidParam about a name that is not among the known ones: `owner: unknown agent 'bild'. Did you mean build? Available: …`."""
+    """Create an `InvalidParam` for an unknown name: `owner: unknown agent 'bild'. Did you mean
+    build? Available: …`.
+    """
     return invalid(field, f"unknown {what} {value!r}", advice(value, known))
 
 
 def advice(value: str, known: Iterable[str]) -> str:
-    """The known name that a wrong one is closest to, and all of them."""
+    """Suggest the closest known name, and list all of them."""
     from difflib import get_close_matches
 
     names = sorted(known)
     close = get_close_matches(value.lower(), {name.lower(): name for name in names}, n=1)
-    meant = [f"Did you mean {next(name for name in names if name.lower() == close[0])}?"] if close else []
-    return " ".join([*meant, f"Available: {', '.join(names)}."])
+    available = f"Available: {', '.join(names)}."
+    if not close:
+        return available
+    closest = next(name for name in names if name.lower() == close[0])
+    return f"Did you mean {closest}? {available}"
 
 
 class NotFound(RemitError):
-    """What was asked for does not exist."""
+    """The requested resource does not exist."""
 
     code, status, exit_code = "NOT_FOUND", 404, 3
 
 
 def no_task(ref: str, field: str = "task_id") -> NotFound:
-    """A NotFound about a task."""
-    return _missing("task", ref, field, "list_tasks and list_history show what there is.")
+    """Create a `NotFound` for a task."""
+    return _missing("task", ref, field, "Use list_tasks or list_history to find tasks.")
 
 
 def no_guide(guide_id: str) -> NotFound:
-    """A NotFound about a guide."""
-    return _missing("guide", guide_id, "guide_id", "list_guides shows what there is.")
+    """Create a `NotFound` for a guide."""
+    return _missing("guide", guide_id, "guide_id", "Use list_guides to find guides.")
 
 
 def _missing(what: str, ref: str, field: str, hint: str) -> NotFound:
-    """A NotFound whose hint agents are not told: they may not have the tools that it names."""
+    """Create a `NotFound`. Agents do not get the hint: they may not have the tools that it
+    names.
+    """
     found = NotFound(f"There is no {what} {ref}.", hint=hint, details={field: ref})
     found.for_agent = found.message
     return found
 
 
 class Conflict(RemitError):
-    """The request is well formed but does not fit the present state."""
+    """The request is valid but conflicts with the current state."""
 
     code, status, exit_code = "CONFLICT", 409, 4
 
@@ -132,60 +157,88 @@ class StaleRun(Conflict):
 
 
 class Unauthenticated(RemitError):
-    """Nobody knows who is calling."""
+    """The caller is unknown: the token is missing or wrong."""
 
     code, status, exit_code = "UNAUTHENTICATED", 401, 5
 
 
 class Forbidden(RemitError):
-    """The caller is known and may not do this."""
+    """The caller is known but not allowed to do this."""
 
     code, status, exit_code = "FORBIDDEN", 403, 5
 
 
 class LimitExceeded(RemitError):
-    """A limit on depth, children, budget or rate holds the request back."""
+    """A limit on depth, children, budget or rate was reached."""
 
     code, status, exit_code = "LIMIT_EXCEEDED", 429, 6
 
 
 class Unavailable(RemitError):
-    """The store cannot be reached or cannot write now; whether the last write happened may be unknown."""
+    """The store cannot be reached or written now; it may be unknown whether the last write
+    happened.
+    """
 
     code, status, exit_code = "UNAVAILABLE", 503, 7
 
 
 class Unacknowledged(Unavailable):
-    """A commit was sent and no answer came: it may or may not have happened, and the same unit can safely be sent again."""
+    """A commit was sent but not acknowledged: it may have happened. The same unit can be sent again
+    safely.
+    """
 
 
 class Busy(Unavailable):
-    """Another process held the database longer than we were willing to wait."""
+    """Another process held the database longer than the wait limit."""
 
 
 class RolledBack(Unavailable):
-    """The store went back in time, or its file was replaced under a live process; nothing is written until somebody decides."""
+    """The store was rolled back, or its file was replaced under a live process; writes stop until
+    an operator decides.
+    """
 
     code, status, exit_code = "CONFLICT", 409, 4
 
 
 class TimedOut(RemitError):
-    """The time allowed for the call is over."""
+    """The time limit of the call was reached."""
 
     code, status, exit_code = "TIMEOUT", 504, 124
 
 
 class Internal(RemitError):
-    """Something that should be impossible happened."""
+    """An unexpected internal error."""
 
 
 class Corrupt(Internal):
-    """Stored data does not hold together."""
+    """Stored data is inconsistent."""
 
 
 class UnknownEvent(Internal):
-    """A stored event is of a type or shape that this version does not know."""
+    """This version does not know the type or shape of a stored event."""
 
 
 class NewerSchema(Internal):
-    """The database was made by a newer remit."""
+    """The database was created by a newer remit."""
+
+
+_KINDS: tuple[type[RemitError], ...] = (
+    InvalidParam,
+    NotFound,
+    Conflict,
+    Unauthenticated,
+    Forbidden,
+    LimitExceeded,
+    Unavailable,
+    TimedOut,
+)
+_BY_CODE = {kind.code: kind for kind in _KINDS}
+
+
+def error_for(code: str, message: str, details: Mapping[str, Any] | None = None) -> RemitError:
+    """Return the error for a wire code, with the message and details from another process."""
+    kind = _BY_CODE.get(code, Internal)
+    # Skip the constructor of the class: the message and the details are already complete.
+    error = kind.__new__(kind)
+    RemitError.__init__(error, message, details=details)
+    return error

@@ -1,4 +1,4 @@
-"""The roles that remit needs somebody to play, and the values that cross them."""
+"""The protocols that adapters implement, and the values that they exchange."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,26 +6,28 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from remit.domain.due import Job
-from remit.domain.environment import Environment
-from remit.domain.event import Stored
-from remit.domain.model import ModelOrigin
-from remit.domain.project import Change
-from remit.domain.table import BESIDE, TABLES
-from remit.domain.value import Effort, Tools
+from remit.domain.llm.failures import ModelOrigin
+from remit.domain.projection.follow_up_jobs import Job
+from remit.domain.projection.rows import Change
+from remit.domain.prompts.environment import Environment
+from remit.domain.task.stored_event import Stored
+from remit.domain.task.task import Effort, Tools
 from remit.errors import RemitError
+from remit.store_queries.query import Query, R
 
-if TYPE_CHECKING:  # only who runs agents pays for it
-    from remit.domain.message import OnPart, Pause, Request, Response, Tokens
-    from remit.domain.output import Files, Sought
-    from remit.domain.tool import ToolCallRequest, ToolOutcome, ToolSpec
+if TYPE_CHECKING:  # avoid slow imports in processes that do not run agents
+    from remit.domain.agents.tools import ToolCallRequest, ToolOutcome, ToolSpec
+    from remit.domain.llm.messages import OnPart, Pause, Request, Response, Tokens
+    from remit.domain.outputs.required_outputs import FileQuery, Files
 
-Row = tuple[Any, ...]
 Topic = Literal["events", "jobs"]
 
 
 class Append(NamedTuple):
-    """Events for one stream that must be at `expected` when they land; without events only that is checked."""
+    """Events for one stream, which must be at version `expected` at the commit.
+
+    Without events, only the version is checked.
+    """
 
     stream: str
     expected: int
@@ -33,25 +35,25 @@ class Append(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """What lands together or not at all."""
+    """All writes of one atomic commit."""
 
     appends: tuple[Append, ...]
     changes: tuple[Change, ...]
     dependents: tuple[tuple[int, int], ...] = ()
-    """Tasks, and how many others may name them as a dependency."""
+    """Task ids, each with the maximum number of tasks that depend on it."""
     jobs: tuple[Job, ...] = ()
     drops: tuple[str, ...] = ()
-    """Keys of queued jobs that are not wanted any more."""
+    """Keys of queued jobs to remove."""
     lease: "Lease | None" = None
-    """The job that is being worked on; somebody else's means that nothing is written."""
+    """The job being worked on; if another worker holds it, nothing is written."""
     ack: bool = False
-    """Whether that job is done with this unit."""
+    """Whether this unit finishes the job."""
     debit: "Debit | None" = None
-    """What is taken from a tree's budget; if that is not there, nothing is written."""
+    """The amount to take from a tree's budget; if it is too much, nothing is written."""
 
     @property
     def first(self) -> Stored | None:
-        """The event by which a store recognises a unit that it has already."""
+        """Return the event by which a store recognizes a unit that it already has."""
         return next((event for append in self.appends for event in append.events), None)
 
 
@@ -63,20 +65,27 @@ class Lease(NamedTuple):
 
 
 class Debit(NamedTuple):
-    """Tokens and money for a tree, set aside before a call and put right after it; nothing is refused where there is no most."""
+    """Tokens and cost to add to the ledger of a tree.
+
+    A call is reserved before it is made and settled afterwards. Without a maximum, no debit is
+    refused.
+    """
 
     root_id: int
     tokens: int
     cost: float
     max_tokens: int | None = None
     max_cost: float | None = None
-    used_tokens: int = 0
-    """What the tree had used before it had a ledger; it counts when this is the first debit."""
-    used_cost: float = 0.0
+    opens: bool = True
+    """Whether to open a missing ledger of a tree with the usage of its stored answers.
+
+    False for the debit of an answer without a reservation. Such an answer counts once: it is
+    stored before the ledger is opened, or it is added to the open ledger.
+    """
 
 
-class Taken(NamedTuple):
-    """A job as a worker gets it; `tries` counts how often it was claimed."""
+class ClaimedJob(NamedTuple):
+    """A claimed job; `tries` counts how often it was claimed."""
 
     id: int
     key: str
@@ -85,36 +94,38 @@ class Taken(NamedTuple):
     at: str | None = None
     head: bytes | None = None
     document: str | None = None
-    """The task that a run is about, as it was when the job was claimed: that saves reading it."""
+    """The document of the task of a run at the claim, which saves a read."""
     seen: str | None = None
-    """When the worker that held the job before was last heard of, if one did."""
+    """The last heartbeat of the worker that held the job before, if there was one."""
 
 
 class Claim(NamedTuple):
-    """What a worker asks of the queue: signals first, then as many runs as it has room for."""
+    """A request for jobs: signals first, then as many runs as there is room for."""
 
     worker: str
     queues: Mapping[str, int]
-    """The agents' queues it serves, each with its limit in the whole fleet (0: none)."""
+    """The agent queues it serves, each with its limit for all workers (0: no limit)."""
     room: int
     signals: int
     lease_seconds: float
     fleet: int = 0
-    """How many runs there may be at once in the whole fleet (0: any number)."""
+    """The maximum number of concurrent runs of all workers (0: no limit)."""
     roots: tuple[int, ...] | None = None
-    """The roots of the trees whose jobs it wants; None for all jobs."""
+    """The roots of the trees that it serves; None for all jobs."""
 
 
-class Claimed(NamedTuple):
-    """What a worker got of the queue; where that is nothing, also when to come back."""
+class ClaimResult(NamedTuple):
+    """ClaimResult jobs; without any, also when to try again."""
 
-    jobs: list[Taken]
+    jobs: list[ClaimedJob]
     next_in: float | None = None
-    """Seconds until there may be something that it has room for: 0 if only a limit of the fleet keeps it, None while there is nothing."""
+    """Seconds until a suitable job may be due: 0 if only a limit for all workers blocks one,
+    None if there is no job.
+    """
 
 
 class WorkerRow(NamedTuple):
-    """A worker as others see it."""
+    """A registered worker."""
 
     worker: str
     host: str
@@ -125,22 +136,22 @@ class WorkerRow(NamedTuple):
     since: str
     running: int = 0
     age_seconds: float = 0.0
-    """How long ago it was last heard of, by the store's own clock."""
+    """Seconds since its last heartbeat, by the clock of the store."""
     place: str = ""
-    """Which process it is, among all there ever were; nothing where that cannot be told."""
+    """The unique identity of its process; empty if it is unknown."""
     models: str = ""
-    """The model endpoints that it leaves alone for now, as JSON; nothing while all is well."""
+    """The model endpoints that it currently avoids, as JSON; empty if there are none."""
     scope: str = ""
-    """The roots of the trees that it works on, as a JSON list; empty for a worker that works on everything."""
+    """The roots of the trees that it serves, as a JSON list; empty for all trees."""
 
     @property
     def roots(self) -> tuple[int, ...] | None:
-        """The roots of the trees that it works on; None for everything."""
+        """Return the roots of the trees that it serves; None for all trees."""
         return tuple(json.loads(self.scope)) if self.scope else None
 
 
 class Postponed(Exception):
-    """A job cannot be done here and now; it goes back into the queue."""
+    """A job cannot be done now on this worker; it returns to the queue."""
 
     def __init__(self, why: str, delay_seconds: float) -> None:
         super().__init__(why)
@@ -148,287 +159,202 @@ class Postponed(Exception):
 
 
 class OverBudget(Exception):
-    """A tree has not got what was asked for; nothing was written."""
+    """A debit exceeds the budget of its tree; nothing was written."""
 
 
 class Stale(Exception):
-    """A stream of the unit has moved on; nothing was written."""
+    """A stream of the unit has a newer version; nothing was written."""
 
 
 class LeaseLost(Exception):
-    """The job belongs to another worker by now; nothing was written."""
+    """Another worker holds the job; nothing was written."""
 
 
 class Recorded(NamedTuple):
-    """A stored event at its place in the order of the whole store."""
+    """A stored event with its position in the order of the whole store."""
 
     position: str
     event: Stored
 
 
 class EventStore(Protocol):
-    """Keeps events for ever and the rows that follow from them."""
+    """Stores events forever, and the rows derived from them."""
 
     async def new_ids(self, count: int) -> list[int]:
-        """Numbers that nobody was given before, ascending."""
+        """Return new unique numbers in ascending order."""
         ...
 
     async def commit(self, unit: Unit) -> None:
-        """Store a unit durably, with its jobs. Stale if a stream moved on, LeaseLost if its job did; what is there is not stored again."""
+        """Store a unit durably, with its jobs; do nothing if it is already stored.
+
+        Raise Stale if a stream has a newer version, and LeaseLost if another worker holds the
+        job.
+        """
         ...
 
-    async def select(self, query: str, params: Mapping[str, Any]) -> list[Row]:
-        """The rows of a named query (`QUERIES`)."""
+    async def select(self, query: Query[R], params: Mapping[str, Any]) -> list[R]:
+        """Return the rows of a query (`remit.store_queries`)."""
         ...
 
     async def feed(self, after: str, limit: int) -> list[Recorded]:
-        """Events of all streams after a position ("" is the beginning), in the one order every reader sees."""
+        """Return events of all streams after a position ("" is the start), in the order that
+        every reader sees.
+        """
         ...
 
     async def tail(self) -> str:
-        """The position after which every event of the future comes."""
+        """Return the position of the last event; all later events come after it."""
         ...
 
     def watch(self, topic: Topic = "events") -> AbstractAsyncContextManager["Watch"]:
-        """Be told when there may be something new: any event, or a job that can be claimed."""
+        """Watch for new events, or for jobs that can be claimed."""
         ...
 
     async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
-        """Take over a whole history into an empty store, in one transaction."""
+        """Import a whole history into an empty store, in one transaction."""
         ...
 
     async def close(self) -> None:
-        """Finish what was accepted and let go."""
+        """Finish accepted writes and close the store."""
         ...
 
 
 class JobQueue(Protocol):
-    """Hands jobs to workers, one worker each, and takes back what the dead have left."""
+    """Gives each job to one worker, and requeues jobs of dead workers."""
 
     def now(self) -> datetime:
-        """This instant, by the clock that decides what is due."""
+        """Return the current time of the clock that decides which jobs are due."""
         ...
 
-    async def claim(self, claim: Claim) -> Claimed:
-        """Jobs that are due, or whose worker has not been heard of for the time of a lease; now they are this worker's."""
+    async def claim(self, claim: Claim) -> ClaimResult:
+        """Claim jobs that are due or whose lease has expired."""
         ...
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
-        """Say that a worker lives and works on these; those of them that another worker has by now."""
+        """Record a heartbeat of a worker and its jobs; return the jobs that it has lost."""
         ...
 
     async def give_back(self, lease: Lease, delay_seconds: float) -> None:
-        """Put a claimed job back into the queue."""
+        """Return a claimed job to the queue."""
         ...
 
     async def leave(self, worker: str) -> None:
-        """Take a worker off the list; what it had claimed can be claimed by others at once."""
+        """Remove a worker; others can claim its jobs at once."""
         ...
 
     async def workers(self) -> list[WorkerRow]:
-        """Everybody who was heard of lately, the longest at it first."""
+        """Return the workers with a recent heartbeat, oldest first."""
         ...
 
 
 class Store(EventStore, JobQueue, Protocol):
-    """Both on one database: that is what makes a commit and its jobs one."""
+    """An event store and a job queue in one database, so that a commit includes its jobs."""
 
 
 class ServedTrees(Protocol):
-    """The trees that a worker serves, if it does not serve everything."""
+    """The trees that a worker serves, if it does not serve all of them."""
 
     on_adopt: Callable[[], None]
-    """Called when there may be jobs to claim that were not wanted before."""
+    """Called when newly served trees may have jobs to claim."""
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """The roots of all trees that are served."""
+        """Return the roots of all served trees."""
         ...
 
     @property
     def shown(self) -> str:
-        """The same as `WorkerRow.scope` has it."""
+        """Return the roots in the format of `WorkerRow.scope`."""
         ...
 
     async def refresh(self) -> None:
-        """Forget the trees that have ended; serve what the others have come to depend on."""
+        """Remove ended trees, and add trees that the others depend on."""
         ...
 
 
 class Watch(Protocol):
-    """A bell that rings when a store has changed."""
+    """Waits for changes of a store."""
 
     async def wait(self) -> None:
-        """Return once something may have changed since the last return; a short while at most."""
+        """Return when something may have changed since the last return, or after a short time."""
         ...
 
 
 class Clock(Protocol):
-    """Time and names."""
+    """Provides the time and unique ids."""
 
     def now(self) -> datetime:
-        """This instant, in UTC."""
+        """Return the current time in UTC."""
         ...
 
     def uid(self) -> str:
-        """A UUIDv7."""
+        """Return a new UUIDv7."""
         ...
 
     def next_slot(self, cron: str, after: datetime) -> datetime:
-        """The first instant of a cron expression after another."""
+        """Return the first time of a cron expression after an instant."""
         ...
 
 
 class Runner(Protocol):
-    """Carries out one activation of a task: reads it, writes under its fence, and yields or ends it."""
+    """Carries out one run of a task: reads it, writes under its fence, and yields or ends it."""
 
-    async def run(self, activation: Any) -> None:
-        """Work until the run has ended (`activation.over`); an error ends it as failed."""
+    async def run(self, handle: Any) -> None:
+        """Work until the run has ended (`handle.over`); an exception fails the run."""
         ...
 
 
 class Agents(Protocol):
-    """Who can be given work."""
+    """The agents that can be given work."""
 
     def ids(self) -> frozenset[str]:
-        """Every known agent."""
+        """Return the ids of all known agents."""
         ...
 
     def grant(self, agent_id: str, tools: Tools) -> tuple[str, ...]:
-        """The tools that an agent has under a grant."""
+        """Return the tools that an agent has under a grant."""
         ...
 
     def seconds(self, agent_id: str) -> float | None:
-        """How long an agent may work on a task that does not say so itself."""
+        """Return the time limit of an agent for tasks without their own; None for no limit."""
         ...
-
-
-SUMMARY = ("id", "title", "state", "owner", "parent_id", "wait", "priority", "updated_at")
-
-QUESTION = (
-    "interaction_id",
-    "task_id",
-    "question",
-    "options",
-    "blocking",
-    "asked_by",
-    "asked_at",
-    "status",
-    "answer",
-    "answered_by",
-    "answered_at",
-    "allow_other",
-)
-PAGE = ("owner", "parent", "parent_session", "session", "root", "label", "states", "state", "before", "limit")
-
-QUERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "heads": (("streams",), ("stream", "version", "hash")),
-    "tasks": (("ids",), ("id", "hash", "doc")),
-    "head": (("id",), ("hash",)),
-    "tasks_by_uid": (("uids",), ("id", "uid", "hash", "doc")),
-    "list_live": (PAGE, SUMMARY),
-    "list_owner": (PAGE, SUMMARY),
-    "list_ended": (PAGE, SUMMARY),
-    "list_any": (PAGE, SUMMARY),
-    "list_parent": (PAGE, SUMMARY),
-    "list_session": (PAGE, SUMMARY),
-    "list_assigned": (PAGE, SUMMARY),
-    "list_tree": (PAGE, SUMMARY),
-    "list_label": (PAGE, SUMMARY),
-    "history": (("before_at", "before", "limit"), (*SUMMARY, "archived_at")),
-    "ready": (("now", "priority", "after", "limit"), SUMMARY),
-    "in_flight": ((), ("id",)),
-    "dependents": (("id",), ("id",)),
-    "unmet": (("ids",), ("id", "needs", "state")),
-    "starts": (("ids",), ("id", "session_id", "not_before", "started_at", "at")),
-    "scheduled": (("after", "limit"), ("id",)),
-    "recurring": (("after", "limit"), ("id",)),
-    "owners": ((), ("owner", "id", "count")),
-    "running": ((), ("worker", "count")),
-    "successor": (("id",), ("first", "newest")),
-    "series": (("id", "pattern"), ("id",)),
-    "result": (("key",), ("id",)),
-    "path": (("id",), ("id",)),
-    "events": (("stream", "after", "limit"), (*Stored._fields, "position")),
-    "updates": (("id", "after", "limit"), ("update_id", "type", "content", "status", "run_id", "turn", "at")),
-    "interactions": (("statuses", "task", "after", "number", "limit"), QUESTION),
-    "interaction": (("interaction",), QUESTION),
-    "notifications": (("after_at", "after_id", "limit"), ("notification_id", "task_id", "message", "actor", "at")),
-    "runs": (("id",), ("run_id", "worker", "started_at", "ended_at", "outcome", "error")),
-    "guides": (("after_id", "limit"), ("id", "title", "created_by", "created_at")),
-    "guide": (("names",), ("id", "title", "body", "created_by", "created_at")),
-    "counts": ((), ("state", "count")),
-    "ended_children": (("id",), ("id",)),
-    "held": (("id", "job"), ("hash", "doc", "worker")),
-    "queued": (("names",), ("key", "at", "worker")),
-    "roots": (("ids",), ("id", "root_id")),
-    "needed_workers": (("ids",), ("id", "root_id", "agent")),
-    "roots_in_use": (("ids",), ("root_id",)),
-    "roots_needed": (("ids",), ("root_id",)),
-    "roots_via": (("via",), ("root_id",)),
-    "roots_due": (("now",), ("root_id",)),
-    "attended": (("ids",), ("root_id", "at")),
-    "clocks": (("after", "limit"), ("id", "root_id", "at")),
-    "clocks_of": (("ids",), ("id", "root_id", "at")),
-    "ended": (("ids",), ("id", "state")),
-    "live_runs": (("ids",), ("id", "run_id", "state")),
-    "ticking": (("after", "limit"), ("id",)),
-    "turning": (("after", "limit"), ("id",)),
-    "documents": (("after", "limit"), ("id", "doc")),
-    "unheard": (("after", "limit"), ("id",)),
-    "alarmed": (("after", "limit"), ("id",)),
-    "jobless": (("after", "limit"), ("id",)),
-    "runless": (("after", "limit"), ("id", "run_id", "worker")),
-    "untold": (("after", "limit"), ("id",)),
-    "unreleased": (("after", "limit"), ("id",)),
-    "unchecked": (("after", "limit"), ("id",)),
-    "jobs": (("limit",), ("id", "key", "queue", "priority", "at", "worker", "tries")),
-    "job_count": ((), ("queue", "queued", "claimed")),
-    "budget": (("id",), ("tokens", "cost")),
-    "budgets": (("after", "limit"), ("id", "tokens", "cost")),
-    "tree": (("id",), ("doc",)),
-    "calls": (("id",), BESIDE["call"].columns),
-    "call": (("id", "call"), BESIDE["call"].columns),
-    "messages": (("id", "after", "limit"), BESIDE["message"].columns),
-    "pulse": (("ids",), ("id", "version", "number", "denied")),
-    "streams": (("after_id", "limit"), ("stream",)),
-    "events_of": (("streams",), Stored._fields),
-    **{f"rows_{name}": (("names" if name == "guide" else "ids",), table.columns) for name, table in TABLES.items()},
-    **{f"count_{name}": ((), ("count",)) for name in ("event", *TABLES)},
-}
-"""Every question a store can be asked: by name, its parameters and the columns of its rows, the same on each."""
 
 
 class ModelGateway(Protocol):
-    """Asks a language model, or what stands in for one."""
+    """Sends requests to a language model or a substitute for one."""
 
-    async def request(self, request: "Request", *, on_part: "OnPart | None" = None, pause: "Pause | None" = None) -> "Response":
-        """One answer; pieces of it go to `on_part` as they come. ModelFailed says why there is none; `pause` comes before every further try."""
+    async def request(
+        self, request: "Request", *, on_part: "OnPart | None" = None, pause: "Pause | None" = None
+    ) -> "Response":
+        """Return one answer, and stream its parts to `on_part`.
+
+        Raise ModelFailed if there is none. `pause` is called before each retry.
+        """
         ...
 
     def cost(self, model: str, tokens: "Tokens", /) -> float | None:
-        """What a call that takes so many tokens costs, in US dollars; None where nobody knows."""
+        """Return the cost of a call in US dollars; None if the price is unknown."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         ...
 
 
 class Models(Protocol):
-    """Knows who answers for `main`, `light` or `provider:name`."""
+    """Resolves `main`, `light` and `provider:name` to gateways."""
 
-    def resolve(self, model: str | None = None) -> "Chosen":
-        """The gateway that answers for a name; an error says what is not set."""
+    def resolve(self, model: str | None = None) -> "ResolvedModel":
+        """Return the gateway for a name; the error names the missing setting."""
         ...
 
     def trouble(self) -> list[dict[str, Any]]:
-        """The endpoints that are left alone or asked for a pause, and for which agent: nothing while all is well."""
+        """Return the endpoints that are avoided or asked for a pause, and the affected agents."""
         ...
 
 
-class Chosen(NamedTuple):
-    """A gateway, the name to ask it for, and what a person is told will run."""
+class ResolvedModel(NamedTuple):
+    """A gateway, the model name for its requests, and the name that people see."""
 
     gateway: ModelGateway
     model: str
@@ -437,20 +363,20 @@ class Chosen(NamedTuple):
     offline: bool = False
     """True for the built-in model that only searches and reads."""
     effort: Effort | None = None
-    """How much its tier lets it think, where that is set."""
+    """The effort of its tier, if it is set."""
     takes_media: bool = False
-    """The model can be shown images and PDFs."""
+    """Whether the model accepts images and PDFs."""
 
 
-class Equipment(NamedTuple):
-    """What agents work with: models, and a host of tools for each run."""
+class AgentEquipment(NamedTuple):
+    """The models, and a factory for the tool host of each run."""
 
     models: Models
     tools: Callable[[], "ToolHost"]
 
 
-class Surroundings(Protocol):
-    """Describes to agents where they work."""
+class WorkspaceFacts(Protocol):
+    """Describes the environment of agents."""
 
     async def look(self) -> Environment:
         """Describe the workspace and the machine as they are now."""
@@ -458,49 +384,64 @@ class Surroundings(Protocol):
 
 
 class OperationTools(Protocol):
-    """The operations of the catalogue, as tools of a running agent."""
+    """The operations of the catalog as tools of a running agent."""
 
     @property
     def folder(self) -> str:
-        """The workspace that relative paths belong to."""
+        """Return the workspace folder, the base of relative paths."""
         ...
 
     def usable(self, agent: Any, granted: frozenset[str]) -> Sequence["ToolSpec"]:
-        """What an agent can call, by its capabilities and what is granted to its task; it is shown a part of it."""
+        """Return the tools that an agent can call by its capabilities and its task's grant.
+
+        Its model sees a part of them.
+        """
         ...
 
-    async def call(self, name: str, arguments: Mapping[str, Any], activation: Any, beside: Sequence[Change] = ()) -> "ToolOutcome":
-        """Carry one out as a run, with rows that land with what it does; whatever is refused is an outcome for the model."""
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        handle: Any,
+        beside: Sequence[Change] = (),
+    ) -> "ToolOutcome":
+        """Execute an operation as a run, and write the rows in `beside` in the same commit.
+
+        Return a refusal as an outcome for the model.
+        """
         ...
 
-    def refusal(self, name: str, refused: RemitError, activation: Any) -> str:
-        """Why a call was refused, in words for the model, which names only fields that the model was shown."""
+    def refusal(self, name: str, refused: RemitError, handle: Any) -> str:
+        """Return the reason of a refusal for the model, with only the fields that it sees."""
         ...
 
 
 class ToolHost(Protocol):
-    """Does what a sub-agent's tools ask for; one for each run."""
+    """Executes the tool calls of a sub-agent; one for each run."""
 
     def specs(self) -> tuple["ToolSpec", ...]:
-        """Every tool there is, granted or not."""
+        """Return all tools, granted or not."""
         ...
 
     async def refusal(self, tools: frozenset[str]) -> str:
-        """Why one of these can surely not be used on this machine, whoever grants it; nothing if all can."""
+        """Return why one of these tools cannot work on this machine; empty if all can."""
         ...
 
     async def call(self, call: "ToolCallRequest") -> "ToolOutcome":
-        """Do one call, if it is granted; whatever goes wrong is an outcome for the model. Nothing of it runs on afterwards."""
+        """Execute a call if it is granted; return every error as an outcome for the model.
+
+        No process of the call continues afterwards.
+        """
         ...
 
-    async def look_for(self, files: Sequence["Sought"]) -> "Files":
-        """What is seen of these where its tools can read; folders are not files."""
+    async def look_for(self, files: Sequence["FileQuery"]) -> "Files":
+        """Look for files where the tools can read; folders do not count as files."""
         ...
 
     async def fingerprint(self) -> str | None:
-        """All files that its tools can see, in one word that changes with any of them; nothing if they are too many."""
+        """Return a hash of all files that the tools can see; None if there are too many."""
         ...
 
     async def close(self) -> None:
-        """Let go of the workspace."""
+        """Release the workspace."""
         ...

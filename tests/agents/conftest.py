@@ -1,10 +1,13 @@
-"""What tests of agents share. The store in memory is held to its promises by tests/contract and tests/engine."""
+"""Fixtures of the agent tests.
+
+tests/contract and tests/engine also test the memory store.
+"""
 
 from pathlib import Path
 
 import pytest
 
-from remit.domain import due
+from remit.domain.projection import follow_up_jobs
 from tests.patience import patient
 
 
@@ -26,4 +29,4 @@ def any_url(durable_url: str) -> str:
 @pytest.fixture
 def time_to_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the last report as much time as this machine needs."""
-    monkeypatch.setattr(due, "REPORT_LEAST_SECONDS", patient(25))
+    monkeypatch.setattr(follow_up_jobs, "REPORT_LEAST_SECONDS", patient(25))

@@ -1,4 +1,6 @@
-"""A worker process that is killed in the middle of a check: it has looked at nothing yet, and nobody else may have the job."""
+"""A worker process that is killed during a check: it has examined nothing yet, and holds the
+job.
+"""
 
 import asyncio
 import os
@@ -7,19 +9,19 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from remit.app.agents import AgentRegistry
-from remit.bootstrap.store import open_core
-from remit.bootstrap.worker import WorkerOptions, working
-from remit.ports import Equipment
+from remit.app.agents.registry import AgentRegistry
+from remit.bootstrap.embedded_worker import WorkerOptions, working
+from remit.bootstrap.store_opening import open_core
+from remit.ports import AgentEquipment
 from remit.testing import Scripted
 from tests.patience import patient
 
 
 @asynccontextmanager
-async def killed() -> AsyncIterator[Equipment]:
+async def killed() -> AsyncIterator[AgentEquipment]:
     """The end, where files would be looked for."""
     os.kill(os.getpid(), signal.SIGKILL)
-    yield Equipment(None, None)  # type: ignore[arg-type]  # never reached
+    yield AgentEquipment(None, None)  # type: ignore[arg-type]  # never reached
 
 
 async def main(url: str) -> None:

@@ -36,7 +36,9 @@ def wants(call_id: str, name: str, **arguments: Any) -> tuple[str, str, tuple[st
 
 def objective(body: Body) -> str:
     """What the first message asks for."""
-    return str(next(message["content"] for message in body["messages"] if message["role"] == "user"))
+    return str(
+        next(message["content"] for message in body["messages"] if message["role"] == "user")
+    )
 
 
 def answers(body: Body) -> int:

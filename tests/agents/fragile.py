@@ -1,7 +1,7 @@
 """Workers that die at given places: `python -m tests.agents.fragile EVENT…`.
 
-Each is a process of its own that kills itself right after the commit of such an event, before it can do anything else; then
-comes the next. The last one lives.
+Each is a process of its own that kills itself right after the commit of such an event, before it
+can do anything else; then comes the next. The last one lives.
 """
 
 import asyncio
@@ -9,13 +9,13 @@ import os
 import signal
 import sys
 
-import remit.adapters.models.desk
+import remit.adapters.models.registry
 import remit.adapters.tools
-import remit.app.run
+import remit.app.agent_loop.runner
 import remit.surfaces.agent_tools  # noqa: F401 - so that each life begins at once
 from remit import config
-from remit.bootstrap.runner import open_runner
-from remit.bootstrap.worker import options_of, work
+from remit.bootstrap.embedded_worker import options_of, work
+from remit.bootstrap.runner_selection import open_runner
 from remit.bootstrap.workspace import open_workspace
 from remit.ports import Unit
 
@@ -31,7 +31,8 @@ async def life(deadly: str) -> None:
             if any(event.type == deadly for append in unit.appends for event in append.events):
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        core.store.commit = commit_and_die  # type: ignore[method-assign]  # the one place where it dies
+        # The one place where it dies.
+        core.store.commit = commit_and_die  # type: ignore[method-assign]
         await work(core, runner, options_of(settings))
 
 

@@ -1,4 +1,6 @@
-"""A line to an OpenAI-compatible endpoint on this machine: what a scripted model is asked and answers goes over it."""
+"""A line to an OpenAI-compatible endpoint on this machine: what a scripted model is asked and
+answers goes over it.
+"""
 
 import json
 import re
@@ -7,9 +9,9 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
 
-from remit.adapters.models.endpoint import Endpoint
-from remit.adapters.models.wire import WireGateway
-from remit.domain.message import Request, Response, TextPart, ToolCall
+from remit.adapters.models.wires.endpoint import Endpoint
+from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
+from remit.domain.llm.messages import Request, Response, TextPart, ToolCall
 from tests.agents.endpoint import Body, RuledServer
 from tests.modelserver import Reply, Say, Status
 
@@ -18,13 +20,15 @@ FINISH = {"length": "length", "refusal": "content_filter"}
 
 
 class Line:
-    """Carries requests to an endpoint that is as strict as those of others are, and answers back."""
+    """Carries requests to an endpoint that is as strict as those of others are, and answers
+    back.
+    """
 
     def __init__(self) -> None:
         self.server = RuledServer(self._answer)
         self._said: dict[str, Response] = {}
         self._numbers = count(1)
-        self._gateway: WireGateway | None = None
+        self._gateway: OpenAIChatGateway | None = None
 
     async def carry(self, request: Request, answer: Response) -> Response:
         """An answer as it arrives; what no endpoint tells is added to it."""
@@ -32,13 +36,16 @@ class Line:
         name = f"m{next(self._numbers)}"
         self._said[name] = answer
         heard = await self._gateway.request(request._replace(model=name))
-        return heard._replace(tokens=answer.tokens, model=answer.model, cost=answer.cost)
+        stop = answer.stop if answer.stop == "context_full" else heard.stop
+        return heard._replace(stop=stop, tokens=answer.tokens, model=answer.model, cost=answer.cost)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["Line"]:
         """The line while it is there."""
         async with self.server.running():
-            self._gateway = WireGateway("none", f"{self.server.url}/v1", endpoint=Endpoint("script", concurrent=1000))
+            self._gateway = OpenAIChatGateway(
+                "none", f"{self.server.url}/v1", endpoint=Endpoint("script", concurrent=1000)
+            )
             try:
                 yield self
             finally:
@@ -46,15 +53,27 @@ class Line:
 
     async def _answer(self, body: Body) -> Reply:
         wrong = objection(body)
-        return Status(400, {"error": {"message": wrong}}) if wrong else said(self._said.pop(body["model"]))
+        return (
+            Status(400, {"error": {"message": wrong}})
+            if wrong
+            else said(self._said.pop(body["model"]))
+        )
 
 
 def said(answer: Response) -> Say:
     """An answer as an endpoint gives it."""
     text = "".join(part.text for part in answer.parts if isinstance(part, TextPart))
     pieces = tuple(text[at : at + PIECE] for at in range(0, len(text), PIECE))
-    calls = tuple((part.call_id, part.name, (json.dumps(part.arguments),)) for part in answer.parts if isinstance(part, ToolCall))
-    return Say(pieces, calls, (answer.tokens.input, answer.tokens.output, answer.tokens.cached), FINISH.get(answer.stop, ""))
+    made = [part for part in answer.parts if isinstance(part, ToolCall)]
+    calls = tuple(
+        (part.call_id, part.name, (part.raw or json.dumps(part.arguments),)) for part in made
+    )
+    return Say(
+        pieces,
+        calls,
+        (answer.tokens.input, answer.tokens.output, answer.tokens.cached),
+        FINISH.get(answer.stop, ""),
+    )
 
 
 def objection(body: Body) -> str:
@@ -76,4 +95,10 @@ def objection(body: Body) -> str:
     names: list[Any] = [tool["function"]["name"] for tool in body.get("tools") or ()]
     if wrong := [name for name in names if not re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name)]:
         return f"tools called {', '.join(wrong)}"
-    return f"no result of {', '.join(open_calls)}" if open_calls else "" if len(names) == len(set(names)) else "a tool that is there twice"
+    return (
+        f"no result of {', '.join(open_calls)}"
+        if open_calls
+        else ""
+        if len(names) == len(set(names))
+        else "a tool that is there twice"
+    )

@@ -16,7 +16,9 @@ SECONDS = 60.0
 
 
 class Stage:
-    """Holds the first answer back until the flow lets it pass, and plays the parent of a delegation."""
+    """Holds the first answer back until the flow lets it pass, and plays the parent of a
+    delegation.
+    """
 
     def __init__(self, persona: Rule) -> None:
         self._persona = persona
@@ -66,7 +68,7 @@ async def checked(remit: Remit, _: Stage) -> Outcome:
 async def updated(remit: Remit, stage: Stage) -> Outcome:
     stage.may_answer.clear()
     receipt = await remit.task(objective="Say BLUE.", wait=False, timeout_seconds=SECONDS)
-    task_id = receipt["data"]["task_id"]
+    task_id = receipt.task_id
     await stage.asked.wait()
     await remit.update_task(task_id=task_id, instructions="Say RED.")
     stage.may_answer.set()
@@ -75,7 +77,7 @@ async def updated(remit: Remit, stage: Stage) -> Outcome:
 
 async def explicit(remit: Remit, _: Stage) -> Outcome:
     made = await remit.create_task(title="Say RED.", owner="general", completion="explicit")
-    return await ended(remit, made["task_id"])
+    return await ended(remit, made.task_id)
 
 
 async def blocked_parent(remit: Remit, stage: Stage) -> Outcome:
@@ -111,20 +113,25 @@ def subtask() -> tuple[str, dict[str, Any]]:
     return "create_subtask", {"task_id": "1", "title": "Say RED.", "owner": "general"}
 
 
-FLOWS: dict[str, Flow] = {flow.__name__: flow for flow in (plain, outputs, checked, updated, explicit, blocked_parent, woken_parent)}
+FLOWS: dict[str, Flow] = {
+    flow.__name__: flow
+    for flow in (plain, outputs, checked, updated, explicit, blocked_parent, woken_parent)
+}
 
 
 async def _delegated(remit: Remit, **fields: Any) -> Outcome:
     result = await remit.task(timeout_seconds=SECONDS, **fields)
-    return await ended(remit, result["data"]["task_id"])
+    return await ended(remit, result.task_id)
 
 
 async def ended(remit: Remit, task_id: str) -> Outcome:
     """The task once it has ended or waits for a person."""
     while True:
         await remit.task_output(task_id=task_id, wait_seconds=1)
-        task: Outcome = await remit.get_task(task_id=task_id)
-        asks = task["wait"] is not None and any(item["kind"] == "user" for item in task["wait"]["on"])
+        task: Outcome = await remit.call("get_task", task_id=task_id)
+        asks = task["wait"] is not None and any(
+            item["kind"] == "user" for item in task["wait"]["on"]
+        )
         if asks or task["status"] in ("done", "failed", "canceled"):
             return task
 

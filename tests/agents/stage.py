@@ -1,7 +1,7 @@
 """Agents at work in tests: real runs on a real store, with a model that follows a script.
 
-What it is asked and what it answers goes through an OpenAI-compatible endpoint on this machine; a failure that a rule raises is one that
-the gateway would have told.
+What it is asked and what it answers goes through an OpenAI-compatible endpoint on this machine; a
+failure that a rule raises is one that the gateway would have told.
 """
 
 import asyncio
@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from remit.adapters.tools import WorkspaceTools
-from remit.adapters.tools.functions import WithFunctions, named
-from remit.app.agents import Agent
-from remit.app.run import AgentRunner
+from remit.adapters.tools.functions import FunctionTools, by_name
+from remit.app.agent_loop.runner import AgentRunner
+from remit.app.agents.registry import Agent
 from remit.catalog import Caller, call
-from remit.domain.message import Request, Response, TextPart, Tokens, ToolCall
-from remit.domain.model import ModelFailed, Price
-from remit.domain.value import State, Task
-from remit.ports import Chosen, Equipment, Models, ToolHost
+from remit.domain.llm.failures import ModelFailed, Price
+from remit.domain.llm.messages import Request, Response, TextPart, Tokens, ToolCall
+from remit.domain.task.task import State, Task
+from remit.ports import AgentEquipment, Models, ResolvedModel, ToolHost
 from remit.surfaces.agent_tools import CatalogTools
 from tests.agents.line import Line
 from tests.engine.fleet import ANN, Fleet, fleet
+from tests.patience import patient
 
 Rule = Callable[[Request], Response | Awaitable[Response]]
 _NUMBERS = count(1)
@@ -42,7 +43,9 @@ def calls(*wanted: tuple[str, dict[str, Any]]) -> Response:
 
 def results(request: Request) -> list[str]:
     """The results that a model was given after its last answer."""
-    after = next((message for message in reversed(request.messages) if message.role == "tool"), None)
+    after = next(
+        (message for message in reversed(request.messages) if message.role == "tool"), None
+    )
     return [part.text for part in after.parts] if after and request.messages[-2] is after else []  # type: ignore[union-attr]
 
 
@@ -64,11 +67,13 @@ class Script:
     def trouble(self) -> list[dict[str, Any]]:
         return []
 
-    def resolve(self, model: str | None = None) -> Chosen:
+    def resolve(self, model: str | None = None) -> ResolvedModel:
         """Itself, whatever is asked for."""
-        return Chosen(self, model or "main", "scripted")
+        return ResolvedModel(self, model or "main", "scripted")
 
-    async def request(self, request: Request, *, on_part: Any = None, pause: Any = None) -> Response:
+    async def request(
+        self, request: Request, *, on_part: Any = None, pause: Any = None
+    ) -> Response:
         """The answer of the rule."""
         self.asked.append(request)
         answer = self._rule(request)
@@ -77,10 +82,14 @@ class Script:
 
     def cost(self, model: str, tokens: Tokens) -> float | None:
         """By the price that the test sets, for all models but one."""
-        return None if self._price is None or model == self._unpriced else self._price.of(*tokens[:3])
+        return (
+            None if self._price is None or model == self._unpriced else self._price.of(*tokens[:3])
+        )
 
     def hang_up(self) -> None:
-        """Answer nobody any more: a test that has failed must not wait for a model that it keeps waiting."""
+        """Answer nobody any more: a test that has failed must not wait for a model that it keeps
+        waiting.
+        """
         self._over = True
         for answer in self._open:
             answer.cancel()
@@ -127,7 +136,10 @@ class Gate:
 
 
 def noting(made: list[str], gate: Gate | None = None) -> Callable[[str], Awaitable[str]]:
-    """A tool with an effect, which is seen in `made`; with a gate, it does not end before that is open."""
+    """A tool with an effect, which is seen in `made`.
+
+    With a gate, it does not end before that is open.
+    """
 
     async def note(text: str) -> str:
         """Write it down."""
@@ -152,21 +164,35 @@ class Stage:
         unsandboxed: bool = True,
         programs: bool = True,
     ) -> None:
-        self.team, self.folder, self.script, self._functions = team, folder, script, named(functions)
-        self._host = lambda: WorkspaceTools(folder, allow_unsandboxed=unsandboxed, find_programs=programs)
+        self.team, self.folder, self.script, self._functions = (
+            team,
+            folder,
+            script,
+            by_name(functions),
+        )
+        self._host = lambda: WorkspaceTools(
+            folder, allow_unsandboxed=unsandboxed, find_programs=programs
+        )
         team.core.equipment = self._equipment
 
     @asynccontextmanager
-    async def _equipment(self) -> AsyncIterator[Equipment]:
-        yield Equipment(self.script, self._tools)
+    async def _equipment(self) -> AsyncIterator[AgentEquipment]:
+        yield AgentEquipment(self.script, self._tools)
 
     def _tools(self) -> ToolHost:
-        return WithFunctions(self._host, self._functions)
+        return FunctionTools(self._host, self._functions)
 
     async def hire(self, models: Models | None = None, **options: Any) -> Any:
         """One more worker for agents."""
         core = self.team.core
-        runner = AgentRunner(core.store, core.agents, models or self.script, self._tools, CatalogTools(core), core.clock)
+        runner = AgentRunner(
+            core.store,
+            core.agents,
+            models or self.script,
+            self._tools,
+            CatalogTools(core),
+            core.clock,
+        )
         return await self.team.hire(runner, **options)
 
     async def call(self, operation: str, **fields: Any) -> dict[str, Any]:
@@ -187,7 +213,9 @@ class Stage:
 
     async def transcript(self, task_id: str) -> list[dict[str, Any]]:
         """What was said about a task."""
-        found: list[dict[str, Any]] = (await self.call("get_transcript", task_id=task_id))["messages"]
+        found: list[dict[str, Any]] = (await self.call("get_transcript", task_id=task_id))[
+            "messages"
+        ]
         return found
 
 
@@ -206,9 +234,12 @@ async def stage(
     programs: bool = True,
     **options: Any,
 ) -> AsyncIterator[Stage]:
-    """A stage with a worker on the store that a URL names; agents and functions are there beside the built-in ones.
+    """A stage with a worker on the store that a URL names.
 
-    Commands run without a sandbox where there is none, unless that is not allowed. Without `programs`, nothing that is installed is used.
+    Agents and functions are there beside the built-in ones.
+
+    Commands run without a sandbox where there is none, unless that is not allowed. Without
+    `programs`, nothing that is installed is used.
     """
     async with Line().opened() as line, fleet(url, agents) as team:
         team.core.folder = str(folder)
@@ -222,3 +253,8 @@ async def stage(
         except BaseException:
             play.script.hang_up()
             raise
+
+
+async def reached(gate: Gate) -> None:
+    async with asyncio.timeout(patient(20)):
+        await gate.reached.wait()

@@ -1,4 +1,6 @@
-"""A task that somebody waits for ends within its limits: the reminder of open steps costs no answer, and no wait outlasts the time limit."""
+"""An awaited task ends within its limits: the reminder of open steps costs no answer, and no wait
+outlasts the time limit.
+"""
 
 import asyncio
 from pathlib import Path
@@ -6,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from remit.app.agents import Agent
-from remit.domain import command as cmd
-from remit.domain.message import Request
-from remit.domain.model import ModelFailed
-from remit.domain.value import State
+from remit.app.agents.registry import Agent
+from remit.domain.llm.failures import ModelFailed
+from remit.domain.llm.messages import Request
+from remit.domain.task import commands as cmd
+from remit.domain.task.task import State
 from remit.errors import InvalidParam
 from tests.agents.stage import Gate, calls, results, says, stage, texts
 from tests.patience import patient
@@ -27,14 +29,18 @@ def planner(request: Request) -> Any:
     return says(ANSWER) if planned else calls(("update_steps", {"steps": ["Look"]}))
 
 
-async def test_the_answer_stands_if_no_turn_is_left_for_the_reminder(durable_url: str, tmp_path: Path) -> None:
+async def test_the_answer_stands_if_no_turn_is_left_for_the_reminder(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with stage(durable_url, tmp_path, planner) as at, asyncio.timeout(patient(60)):
         found = await at.call("task", objective="Go", limits={"max_turns": 2})
         assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
         assert len(at.script.asked) == 2
 
 
-async def test_the_answer_stands_if_the_turns_are_used_up_after_the_reminder(durable_url: str, tmp_path: Path) -> None:
+async def test_the_answer_stands_if_the_turns_are_used_up_after_the_reminder(
+    durable_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Any:
         return calls(("LS", {})) if REMINDER in texts(request) else planner(request)
 
@@ -43,7 +49,9 @@ async def test_the_answer_stands_if_the_turns_are_used_up_after_the_reminder(dur
         assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
 
 
-async def test_the_answer_stands_if_the_budget_of_a_subtask_is_used_up(durable_url: str, tmp_path: Path) -> None:
+async def test_the_answer_stands_if_the_budget_of_a_subtask_is_used_up(
+    durable_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Any:
         if request.agent == "explore":
             return planner(request)
@@ -56,7 +64,9 @@ async def test_the_answer_stands_if_the_budget_of_a_subtask_is_used_up(durable_u
         assert (child.state, child.summary, child.usage.requests) == (State.DONE, ANSWER, 2)
 
 
-async def test_the_answer_stands_if_the_time_is_up_during_the_reminder(durable_url: str, tmp_path: Path) -> None:
+async def test_the_answer_stands_if_the_time_is_up_during_the_reminder(
+    durable_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     def rule(request: Request) -> Any:
@@ -67,7 +77,9 @@ async def test_the_answer_stands_if_the_time_is_up_during_the_reminder(durable_u
         assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
 
 
-async def test_the_answer_stands_if_nothing_is_said_to_the_reminder(durable_url: str, tmp_path: Path) -> None:
+async def test_the_answer_stands_if_nothing_is_said_to_the_reminder(
+    durable_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Any:
         return says("") if REMINDER in texts(request) else planner(request)
 
@@ -77,7 +89,9 @@ async def test_the_answer_stands_if_nothing_is_said_to_the_reminder(durable_url:
         assert "RunFailed" not in await at.team.events("1")
 
 
-async def test_the_answer_stands_if_the_agent_ticks_its_steps_and_then_says_nothing(durable_url: str, tmp_path: Path) -> None:
+async def test_the_answer_stands_if_the_agent_ticks_its_steps_and_then_says_nothing(
+    durable_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Any:
         if REMINDER not in texts(request):
             return planner(request)
@@ -93,7 +107,9 @@ async def test_the_answer_stands_if_the_agent_ticks_its_steps_and_then_says_noth
     "kind",
     ["context_overflow", "authentication", "rejected_request", "quota", "tool_calls_as_text"],
 )
-async def test_the_answer_stands_if_the_model_fails_at_the_reminder(durable_url: str, tmp_path: Path, kind: Any) -> None:
+async def test_the_answer_stands_if_the_model_fails_at_the_reminder(
+    durable_url: str, tmp_path: Path, kind: Any
+) -> None:
     def rule(request: Request) -> Any:
         if REMINDER in texts(request):
             raise ModelFailed(kind, "no")
@@ -106,7 +122,9 @@ async def test_the_answer_stands_if_the_model_fails_at_the_reminder(durable_url:
 
 
 @pytest.mark.parametrize("kind", ["overloaded", "refused", "stalled", "bad_response"])
-async def test_the_answer_stands_once_the_attempts_at_the_reminder_are_used_up(durable_url: str, tmp_path: Path, kind: Any) -> None:
+async def test_the_answer_stands_once_the_attempts_at_the_reminder_are_used_up(
+    durable_url: str, tmp_path: Path, kind: Any
+) -> None:
     asked = 0
 
     def rule(request: Request) -> Any:
@@ -122,7 +140,9 @@ async def test_the_answer_stands_once_the_attempts_at_the_reminder_are_used_up(d
         assert asked == (1 if kind == "bad_response" else 2)
 
 
-async def test_the_answer_stands_if_the_model_fails_after_it_marked_its_steps(durable_url: str, tmp_path: Path) -> None:
+async def test_the_answer_stands_if_the_model_fails_after_it_marked_its_steps(
+    durable_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Any:
         if REMINDER not in texts(request):
             return planner(request)
@@ -135,7 +155,9 @@ async def test_the_answer_stands_if_the_model_fails_after_it_marked_its_steps(du
         assert (found["data"]["status"], found["data"]["result"]) == ("completed", ANSWER)
 
 
-async def test_an_answer_from_before_new_instructions_does_not_stand(durable_url: str, tmp_path: Path) -> None:
+async def test_an_answer_from_before_new_instructions_does_not_stand(
+    durable_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     def rule(request: Request) -> Any:
@@ -155,7 +177,9 @@ async def test_an_answer_from_before_new_instructions_does_not_stand(durable_url
         assert (task.state, task.reason, task.final_message) == (State.FAILED, "error", ANSWER)
 
 
-async def test_the_answer_stands_if_the_time_is_up_in_a_later_run(durable_url: str, tmp_path: Path) -> None:
+async def test_the_answer_stands_if_the_time_is_up_in_a_later_run(
+    durable_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     def rule(request: Request) -> Any:
@@ -178,7 +202,9 @@ async def test_the_answer_stands_if_the_time_is_up_in_a_later_run(durable_url: s
         assert (task.state, task.summary, task.counts.runs) == (State.DONE, ANSWER, 2)
 
 
-async def test_the_answer_is_kept_over_a_wait_for_a_subtask(durable_url: str, tmp_path: Path) -> None:
+async def test_the_answer_is_kept_over_a_wait_for_a_subtask(
+    durable_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Any:
         if request.agent == "explore":
             return says("Found.")
@@ -188,35 +214,51 @@ async def test_the_answer_is_kept_over_a_wait_for_a_subtask(durable_url: str, tm
             return calls(("create_subtask", {**SLOW, "title": "Quick"}))
         return says("All done." if "I wait." in texts(request) else "I wait.")
 
-    async with stage(durable_url, tmp_path, rule, agents=(LEAD,)) as at, asyncio.timeout(patient(60)):
+    async with (
+        stage(durable_url, tmp_path, rule, agents=(LEAD,)) as at,
+        asyncio.timeout(patient(60)),
+    ):
         found = await at.call("task", objective="Go", subagent_type="lead")
         assert found["data"]["result"].startswith(ANSWER)
         assert found["data"]["result"].endswith("All done.")
 
 
-async def test_there_is_one_reminder_also_if_the_agent_then_makes_a_subtask(durable_url: str, tmp_path: Path) -> None:
+async def test_there_is_one_reminder_also_if_the_agent_then_makes_a_subtask(
+    durable_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Any:
         if request.agent == "explore":
             return says("Found.")
         if REMINDER not in texts(request):
             return planner(request)
         made = any("create_subtask" in str(message.parts) for message in request.messages)
-        return says("All of it, at last.") if made else calls(("create_subtask", {**SLOW, "title": "Quick"}))
+        return (
+            says("All of it, at last.")
+            if made
+            else calls(("create_subtask", {**SLOW, "title": "Quick"}))
+        )
 
-    async with stage(durable_url, tmp_path, rule, agents=(LEAD,)) as at, asyncio.timeout(patient(60)):
+    async with (
+        stage(durable_url, tmp_path, rule, agents=(LEAD,)) as at,
+        asyncio.timeout(patient(60)),
+    ):
         await at.call("task", objective="Go", subagent_type="lead")
         events = await at.team.events("1")
         assert (events.count("AgentReminded"), events[-1]) == (1, "TaskCompleted")
 
 
-async def test_news_that_comes_with_the_reminder_is_not_answered_by_what_was_said_before(durable_url: str, tmp_path: Path) -> None:
+async def test_news_that_comes_with_the_reminder_is_not_answered_by_what_was_said_before(
+    durable_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     def rule(request: Request) -> Any:
         return gate.then(says(ANSWER)) if results(request) else planner(request)
 
     async with stage(durable_url, tmp_path, rule) as at:
-        task_id = (await at.call("task", objective="Go", wait=False, limits={"max_turns": 2}))["data"]["task_id"]
+        task_id = (await at.call("task", objective="Go", wait=False, limits={"max_turns": 2}))[
+            "data"
+        ]["task_id"]
         await gate.reached.wait()
         await at.call("update_task", task_id=task_id, instructions="Something else.")
         gate.open.set()
@@ -229,28 +271,43 @@ async def test_a_reminder_survives_the_loss_of_its_run(durable_url: str, tmp_pat
 
     def rule(request: Request) -> Any:
         reminded = REMINDER in texts(request)
-        return gate.then(says("Never.")) if reminded and not gate.reached.is_set() else planner(request)
+        return (
+            gate.then(says("Never."))
+            if reminded and not gate.reached.is_set()
+            else planner(request)
+        )
 
     async with stage(durable_url, tmp_path, rule) as at:
         task_id = (await at.call("task", objective="Go", wait=False))["data"]["task_id"]
         await gate.reached.wait()
         run = (await at.team.task(task_id)).run
         assert run is not None
-        await at.team.core.service.execute(cmd.LoseRun(task_id=task_id, run_id=run.id), "system:engine")
+        await at.team.core.service.execute(
+            cmd.LoseRun(task_id=task_id, run_id=run.id), "system:engine"
+        )
         task = await at.team.ended(task_id)
         assert (task.state, task.summary, task.counts.runs) == (State.DONE, ANSWER, 2)
         assert texts(at.script.asked[-1]).count(REMINDER) == 1
 
 
-async def test_the_time_limit_bounds_the_wait_for_wake_children(durable_url: str, tmp_path: Path) -> None:
+async def test_the_time_limit_bounds_the_wait_for_wake_children(
+    durable_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     def rule(request: Request) -> Any:
         if request.agent == "explore":
             return gate.then(says("Late."))
-        return says("I wait.") if results(request) or not request.may_call else calls(("create_subtask", SLOW))
+        return (
+            says("I wait.")
+            if results(request) or not request.may_call
+            else calls(("create_subtask", SLOW))
+        )
 
-    async with stage(durable_url, tmp_path, rule, agents=[LEAD]) as at, asyncio.timeout(patient(60)):
+    async with (
+        stage(durable_url, tmp_path, rule, agents=[LEAD]) as at,
+        asyncio.timeout(patient(60)),
+    ):
         found = await at.call("task", objective="Go", subagent_type="lead", timeout_seconds=3)
         assert (found["data"]["status"], found["error"]["code"]) == ("timeout", "TIMEOUT")
         assert (await at.team.task("1")).duration >= 3
@@ -258,7 +315,9 @@ async def test_the_time_limit_bounds_the_wait_for_wake_children(durable_url: str
         assert (await at.team.ended("2")).state is State.DONE
 
 
-async def test_a_wake_child_that_asked_a_person_before_stops_the_clock(durable_url: str, tmp_path: Path) -> None:
+async def test_a_wake_child_that_asked_a_person_before_stops_the_clock(
+    durable_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     def rule(request: Request) -> Any:
@@ -268,8 +327,13 @@ async def test_a_wake_child_that_asked_a_person_before_stops_the_clock(durable_u
             return says(ANSWER)
         return gate.then(says("I wait.")) if results(request) else calls(("create_subtask", SLOW))
 
-    async with stage(durable_url, tmp_path, rule, agents=[LEAD]) as at, asyncio.timeout(patient(60)):
-        task_id = (await at.call("task", objective="Go", subagent_type="lead", wait=False))["data"]["task_id"]
+    async with (
+        stage(durable_url, tmp_path, rule, agents=[LEAD]) as at,
+        asyncio.timeout(patient(60)),
+    ):
+        task_id = (await at.call("task", objective="Go", subagent_type="lead", wait=False))["data"][
+            "task_id"
+        ]
         await gate.reached.wait()
         child = await at.team.until("2", lambda task: bool(task.questions) and task.run is None)
         gate.open.set()
@@ -279,11 +343,20 @@ async def test_a_wake_child_that_asked_a_person_before_stops_the_clock(durable_u
         assert (await at.team.ended(task_id)).summary == ANSWER
 
 
-async def test_a_delegation_that_only_complete_task_completes_goes_to_the_inbox(durable_url: str, tmp_path: Path) -> None:
-    async with stage(durable_url, tmp_path, lambda _: says(ANSWER)) as at, asyncio.timeout(patient(60)):
+async def test_a_delegation_that_only_complete_task_completes_goes_to_the_inbox(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with (
+        stage(durable_url, tmp_path, lambda _: says(ANSWER)) as at,
+        asyncio.timeout(patient(60)),
+    ):
         parent = await at.create(status="draft")
-        made = await at.call("create_subtask", task_id=parent, title="Below", owner="explore", completion="explicit")
-        task = await at.team.until(made["task_id"], lambda task: bool(task.questions) and task.run is None)
+        made = await at.call(
+            "create_subtask", task_id=parent, title="Below", owner="explore", completion="explicit"
+        )
+        task = await at.team.until(
+            made["task_id"], lambda task: bool(task.questions) and task.run is None
+        )
         assert (task.state, len(at.script.asked), task.clock_since) == (State.WAITING, 2, None)
         assert "call complete_task" in texts(at.script.asked[1])
         (question,) = (await at.call("list_interactions"))["interactions"]
@@ -292,7 +365,69 @@ async def test_a_delegation_that_only_complete_task_completes_goes_to_the_inbox(
         assert (await at.team.task(task.id)).state is State.DONE
 
 
-async def test_a_caller_that_waits_for_a_task_with_a_calendar_gets_its_answer(durable_url: str, tmp_path: Path) -> None:
+NOT_COMPLETED = """\
+[Task Update: Not Completed]
+A message does not complete this task. Only complete_task does.
+If the work is done, {call}. If you need a person to decide, call ask_user.
+If you end with another message instead, a person is asked how to go on."""
+CALL = 'call complete_task with {"outputs": {"report": "<the text>"}}'
+
+
+@pytest.mark.parametrize(("outputs", "call"), [([], "call complete_task"), (["report"], CALL)])
+async def test_an_explicit_task_without_steps_is_not_told_of_open_steps(
+    durable_url: str,
+    tmp_path: Path,
+    outputs: list[str],
+    call: str,
+) -> None:
+    done = {"summary": "Good.", "outputs": dict.fromkeys(outputs, "All is well.")}
+    script = [says(ANSWER), calls(("complete_task", done))]
+    async with stage(durable_url, tmp_path, script) as at, asyncio.timeout(patient(60)):
+        terms: dict[str, Any] = {"completion": "explicit", "outputs": outputs}
+        parent = await at.create(status="draft")
+        fields = {"task_id": parent, "title": "Below", "owner": "explore", **terms}
+        made = await at.call("create_subtask", **fields)
+        assert (await at.team.ended(made["task_id"])).summary == f"{ANSWER}\n\nGood."
+        assert at.script.asked[1].messages[-2].text == NOT_COMPLETED.format(call=call)
+        assert REMINDER not in texts(at.script.asked[1])
+
+
+async def test_an_explicit_task_is_told_of_open_steps_too(durable_url: str, tmp_path: Path) -> None:
+    script = [says(ANSWER), calls(("complete_task", {"summary": "Good."}))]
+    async with stage(durable_url, tmp_path, script) as at, asyncio.timeout(patient(60)):
+        task_id = await at.create(steps=["Look"], completion="explicit")
+        await at.team.ended(task_id)
+        told = at.script.asked[1].messages[-2].text
+        assert told.startswith(f"{REMINDER}\n")
+        assert "\nA message does not complete this task. Only complete_task does.\n" in told
+        end = "the task waits for its next scheduled run."
+        assert told.endswith(f"\nIf you end with another message instead, {end}")
+
+
+async def test_a_reminder_asks_for_outstanding_outputs(durable_url: str, tmp_path: Path) -> None:
+    steps = calls(("update_steps", {"steps": ["Look"]}))
+    script = [steps, says(ANSWER), calls(("complete_task", {"outputs": {"report": ANSWER}}))]
+    async with stage(durable_url, tmp_path, script) as at, asyncio.timeout(patient(60)):
+        await at.call("task", objective="Go", outputs=["report"])
+        told = at.script.asked[2].messages[-2].text
+        assert told.startswith(f"{REMINDER}\n")
+        assert told.endswith(f"\nThen {CALL}. A message alone does not complete this task.")
+
+
+async def test_a_person_is_asked_if_no_turn_is_left(durable_url: str, tmp_path: Path) -> None:
+    async with stage(durable_url, tmp_path, [says(ANSWER)]) as at, asyncio.timeout(patient(60)):
+        terms: dict[str, Any] = {"completion": "explicit", "limits": {"max_turns": 1}}
+        parent = await at.create(status="draft")
+        fields = {"task_id": parent, "title": "Below", "owner": "explore", **terms}
+        made = await at.call("create_subtask", **fields)
+        task_id = made["task_id"]
+        task = await at.team.until(task_id, lambda task: task.run is None and task.counts.runs > 0)
+        assert (task.state, len(task.questions), len(at.script.asked)) == (State.WAITING, 1, 1)
+
+
+async def test_a_caller_that_waits_for_a_task_with_a_calendar_gets_its_answer(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with stage(durable_url, tmp_path, planner) as at, asyncio.timeout(patient(60)):
         task_id = await at.create(schedule={"cron": "0 0 1 1 *"})
         await at.call("run_task", task_id=task_id)
@@ -301,7 +436,9 @@ async def test_a_caller_that_waits_for_a_task_with_a_calendar_gets_its_answer(du
         assert found["data"]["result"] == ANSWER
 
 
-async def test_a_subtask_that_is_a_draft_is_not_waited_for(durable_url: str, tmp_path: Path) -> None:
+async def test_a_subtask_that_is_a_draft_is_not_waited_for(
+    durable_url: str, tmp_path: Path
+) -> None:
     draft = SLOW | {"wait": "block", "status": "draft"}
 
     def rule(request: Request) -> Any:
@@ -309,23 +446,36 @@ async def test_a_subtask_that_is_a_draft_is_not_waited_for(durable_url: str, tmp
 
     async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
         found = await at.call("task", objective="Go", subagent_type="build")
-        assert "wait: is 'block' for a draft" in found["data"]["result"]
+        assert "wait: is 'block', but a draft does not run" in found["data"]["result"]
         parent = await at.create(status="draft")
-        with pytest.raises(InvalidParam, match="wait: is 'block' for a draft"):
+        with pytest.raises(InvalidParam, match="wait: is 'block', but a draft does not run"):
             await at.call("create_subtask", **draft | {"task_id": parent})
 
 
-async def test_a_draft_that_an_agent_made_does_not_stop_the_clock(durable_url: str, tmp_path: Path) -> None:
+async def test_a_draft_that_an_agent_made_does_not_stop_the_clock(
+    durable_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Any:
-        return says("Waiting.") if results(request) else calls(("create_subtask", SLOW | {"status": "draft"}))
+        return (
+            says("Waiting.")
+            if results(request)
+            else calls(("create_subtask", SLOW | {"status": "draft"}))
+        )
 
-    async with stage(durable_url, tmp_path, rule, agents=[LEAD]) as at, asyncio.timeout(patient(60)):
-        found = await at.call("task", objective="Go", subagent_type="lead", timeout_seconds=patient(2))
+    async with (
+        stage(durable_url, tmp_path, rule, agents=[LEAD]) as at,
+        asyncio.timeout(patient(60)),
+    ):
+        found = await at.call(
+            "task", objective="Go", subagent_type="lead", timeout_seconds=patient(2)
+        )
         assert found["data"]["status"] == "timeout"
         assert (await at.team.task("2")).state is State.DRAFT
 
 
-async def test_a_subtask_that_an_agent_paused_does_not_stop_the_clock(durable_url: str, tmp_path: Path) -> None:
+async def test_a_subtask_that_an_agent_paused_does_not_stop_the_clock(
+    durable_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     def rule(request: Request) -> Any:
@@ -335,7 +485,12 @@ async def test_a_subtask_that_an_agent_paused_does_not_stop_the_clock(durable_ur
         steps = [("create_subtask", SLOW), ("pause_task", {"task_id": "2"})]
         return calls(steps[done]) if done < len(steps) else says("Waiting.")
 
-    async with stage(durable_url, tmp_path, rule, agents=[LEAD]) as at, asyncio.timeout(patient(60)):
-        found = await at.call("task", objective="Go", subagent_type="lead", timeout_seconds=patient(2))
+    async with (
+        stage(durable_url, tmp_path, rule, agents=[LEAD]) as at,
+        asyncio.timeout(patient(60)),
+    ):
+        found = await at.call(
+            "task", objective="Go", subagent_type="lead", timeout_seconds=patient(2)
+        )
         gate.open.set()
         assert found["data"]["status"] == "timeout"

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from remit.adapters.models.desk import ModelDesk
-from remit.app.recovery import Recovery
-from remit.domain.choice import Choices, Table, choose
-from remit.domain.message import Request, Response, Tokens
-from remit.domain.model import FailureKind, ModelFailed, Price
-from remit.domain.value import State
+from remit.adapters.models.registry import ModelRegistry
+from remit.app.engine.recovery import Recovery
+from remit.domain.llm.failures import FailureKind, ModelFailed, Price
+from remit.domain.llm.messages import Request, Response, Tokens
+from remit.domain.llm.selection import Choices, Table, choose
+from remit.domain.task.task import State
+from remit.store_queries.tree_queries import BUDGET
 from tests.agents.endpoint import Body, RuledServer, answers, may_call, objective, wants
-from tests.agents.stage import Gate, Stage, calls, results, says, stage, texts
-from tests.agents.test_interruption import reached
+from tests.agents.stage import Gate, Stage, calls, reached, results, says, stage, texts
 from tests.modelserver import ModelServer, Say
 
 CAP = 60_000
@@ -39,16 +39,28 @@ def _spent(request: Request) -> Response:
         return says("I must stop.")
     if len(request.messages) > 6:
         return says("Enough.")
-    return calls(*(("task", {"objective": f"Waste {len(request.messages)} {n}", "subagent_type": "general"}) for n in range(3)))
+    return calls(
+        *(
+            (
+                "task",
+                {"objective": f"Waste {len(request.messages)} {n}", "subagent_type": "general"},
+            )
+            for n in range(3)
+        )
+    )
 
 
 async def test_a_tree_never_uses_more_than_its_root_allows(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, spender) as at:
-        root = await at.team.create(owner="build", instructions="Lead.", limits={"max_tokens": CAP}, metadata={})
+        root = await at.team.create(
+            owner="build", instructions="Lead.", limits={"max_tokens": CAP}, metadata={}
+        )
         task = await at.team.ended(root)
         children = [await at.team.ended(child.id) for child in task.children]
-        spent = sum(each.usage.input_tokens + each.usage.output_tokens for each in [task, *children])
-        ((tokens, _),) = await at.team.core.store.select("budget", {"id": int(root)})
+        spent = sum(
+            each.usage.input_tokens + each.usage.output_tokens for each in [task, *children]
+        )
+        ((tokens, _),) = await at.team.core.store.select(BUDGET, {"id": int(root)})
         assert tokens == spent
         assert spent <= CAP
         assert {each.state for each in children} == {State.FAILED}
@@ -58,27 +70,43 @@ async def test_a_tree_never_uses_more_than_its_root_allows(any_url: str, tmp_pat
 
 @pytest.mark.parametrize(
     ("limits", "told"),
-    [({"max_cost": 0.0019}, "The limit of $0.0019 for the whole"), ({"max_tokens": 100}, "The limit of 100 tokens for the whole")],
+    [
+        ({"max_cost": 0.0019}, "The limit of $0.0019 for the whole"),
+        ({"max_tokens": 100}, "The limit of 100 tokens for the whole"),
+    ],
 )
-async def test_a_limit_below_one_request_says_what_one_needs(any_url: str, tmp_path: Path, limits: dict[str, Any], told: str) -> None:
+async def test_a_limit_below_one_request_says_what_one_needs(
+    any_url: str, tmp_path: Path, limits: dict[str, Any], told: str
+) -> None:
     async with stage(any_url, tmp_path, [], price=PRICE) as at:
         task = await at.run(limits=limits)
         assert (task.state, task.reason, task.usage.requests) == (State.FAILED, "budget", 0)
         assert re.fullmatch(
-            re.escape(told) + r" tree is smaller than one request needs: up to (\$0\.\d+|[\d,]+ tokens)\. Nothing was used\.",
+            re.escape(told)
+            + r" tree is smaller than one request needs: up to (\$0\.\d+|[\d,]+ tokens)\. Nothing"
+            r" was used\.",
             task.failure_reason or "",
         )
         assert at.script.asked == []
 
 
-async def test_a_call_is_debited_before_it_is_made_and_settled_after_it(any_url: str, tmp_path: Path) -> None:
-    """The ledger is at the root, whoever of its tree asks; while a call is under way it has at least what the call can take."""
+async def test_a_call_is_debited_before_it_is_made_and_settled_after_it(
+    any_url: str, tmp_path: Path
+) -> None:
+    """The ledger is at the root, whoever of its tree asks.
+
+    While a call is under way it has at least what the call can take.
+    """
     gate = Gate()
 
     def rule(request: Request) -> Response | Awaitable[Response]:
         if request.agent == "explore":
             return gate.then(says("Looked.")._replace(tokens=Tokens(300, 100), cost=0.02))
-        answer = says("Done.") if results(request) else calls(("task", {"objective": "Look", "subagent_type": "explore"}))
+        answer = (
+            says("Done.")
+            if results(request)
+            else calls(("task", {"objective": "Look", "subagent_type": "explore"}))
+        )
         return answer._replace(tokens=Tokens(200, 50), cost=0.01)
 
     async with stage(any_url, tmp_path, rule, price=PRICE) as at:
@@ -86,7 +114,9 @@ async def test_a_call_is_debited_before_it_is_made_and_settled_after_it(any_url:
         await reached(gate)
         ((reserved, dollars),) = await ledger(at, root)
         assert reserved >= 250 + 4096, "what the first call took, and the most that the second can"
-        assert dollars == pytest.approx(0.01 + PRICE.of(reserved - 250 - 4096, 4096), abs=1e-5), "the second one's price was asked before it was made"
+        assert dollars == pytest.approx(0.01 + PRICE.of(reserved - 250 - 4096, 4096), abs=1e-5), (
+            "the second one's price was asked before it was made"
+        )
         assert await ledger(at, "2") == []
         gate.open.set()
         await at.team.ended(root)
@@ -95,11 +125,18 @@ async def test_a_call_is_debited_before_it_is_made_and_settled_after_it(any_url:
 
 async def ledger(at: Stage, task_id: str) -> list[tuple[int, float]]:
     """What a root has booked."""
-    return [(tokens, round(cost, 6)) for tokens, cost in await at.team.core.store.select("budget", {"id": int(task_id)})]
+    return [
+        (tokens, round(cost, 6))
+        for tokens, cost in await at.team.core.store.select(BUDGET, {"id": int(task_id)})
+    ]
 
 
-async def test_forty_children_at_once_cannot_pay_with_the_same_money(any_url: str, tmp_path: Path) -> None:
-    """Half a dollar for each first call, one dollar for all: the price is set aside before, not learned after."""
+async def test_forty_children_at_once_cannot_pay_with_the_same_money(
+    any_url: str, tmp_path: Path
+) -> None:
+    """Half a dollar for each first call, one dollar for all: the price is set aside before, not
+    learned after.
+    """
     booked: list[float] = []
 
     async def rule(request: Request) -> Response:
@@ -107,7 +144,12 @@ async def test_forty_children_at_once_cannot_pay_with_the_same_money(any_url: st
         if not request.may_call:
             return says("Nothing yet.")
         if request.agent == "build":
-            return calls(*(("task", {"objective": f"Look {n}", "subagent_type": "explore"}) for n in range(CHILDREN)))
+            return calls(
+                *(
+                    ("task", {"objective": f"Look {n}", "subagent_type": "explore"})
+                    for n in range(CHILDREN)
+                )
+            )
         return says("Looked.")._replace(tokens=Tokens(1000, 4090), cost=0.5)
 
     async with stage(any_url, tmp_path, rule, workers=0, price=PRICE) as at:
@@ -119,21 +161,42 @@ async def test_forty_children_at_once_cannot_pay_with_the_same_money(any_url: st
         unpaid = [child for child in children if child.state is not State.DONE]
         assert (len(children), len(paid)) == (CHILDREN, 1)
         assert {(child.state, child.reason) for child in unpaid} == {(State.FAILED, "budget")}
-        left = r"The budget of the whole tree, \$1\.00, (has \$\S+ left|had \$\S+ left before its last report), and"
-        reported = rf"{left} another request and a last report need up to \$\S+\. Its report: Nothing yet\."
+        left = (
+            r"The budget of the whole tree, \$1\.00, (has \$\S+ left|had \$\S+ left before its last"
+            r" report), and"
+        )
+        reported = (
+            rf"{left} another request and a last report need up to \$\S+\. Its report: Nothing"
+            r" yet\."
+        )
         short = rf"{left} a last report needs up to \$\S+\."
         reasons = [child.failure_reason or "" for child in unpaid]
-        assert [reason for reason in reasons if not re.fullmatch(f"{reported}|{short}", reason)] == []
-        reports = {round(child.usage.cost, 6) for child in unpaid if re.fullmatch(reported, child.failure_reason or "")}
-        assert reports == {round(PRICE.of(10, 5), 6)}, "something was left for reports, and they are priced though the endpoint says nothing of it"
+        assert [
+            reason for reason in reasons if not re.fullmatch(f"{reported}|{short}", reason)
+        ] == []
+        reports = {
+            round(child.usage.cost, 6)
+            for child in unpaid
+            if re.fullmatch(reported, child.failure_reason or "")
+        }
+        assert reports == {round(PRICE.of(10, 5), 6)}, (
+            "something was left for reports, and they are priced though the endpoint says nothing"
+            " of it"
+        )
         assert (lead.state, lead.reason) == (State.FAILED, "budget")
         ((_, cost),) = await ledger(at, root)
-        assert cost == pytest.approx(math.fsum(task.usage.cost for task in (lead, *children)), abs=1e-5)
+        assert cost == pytest.approx(
+            math.fsum(task.usage.cost for task in (lead, *children)), abs=1e-5
+        )
         assert max(*booked, cost) <= 1.0
 
 
-@pytest.mark.parametrize(("kind", "booked"), [("rate_limited", 0), ("rejected_request", 0), ("stalled", 4096)])
-async def test_a_call_that_was_not_taken_costs_nothing(any_url: str, tmp_path: Path, kind: FailureKind, booked: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "booked"), [("rate_limited", 0), ("rejected_request", 0), ("stalled", 4096)]
+)
+async def test_a_call_that_was_not_taken_costs_nothing(
+    any_url: str, tmp_path: Path, kind: FailureKind, booked: int
+) -> None:
     def rule(_: Request) -> Response:
         raise ModelFailed(kind, "Not now.")
 
@@ -143,41 +206,64 @@ async def test_a_call_that_was_not_taken_costs_nothing(any_url: str, tmp_path: P
         assert (task.state, tokens >= booked, bool(tokens)) == (State.FAILED, True, bool(booked))
 
 
-TO_DO = "Set price_input and price_output of its tier in the config ([models.main] or [models.light]), or limit max_tokens instead of max_cost."
+TO_DO = (
+    "Set price_input and price_output of its tier in the config ([models.main] or [models.light]),"
+    " or limit max_tokens instead of max_cost."
+)
 
 
-async def test_without_a_price_a_limit_of_cost_ends_a_task_before_it_asks(any_url: str, tmp_path: Path) -> None:
+async def test_without_a_price_a_limit_of_cost_ends_a_task_before_it_asks(
+    any_url: str, tmp_path: Path
+) -> None:
     """Whatever it used would cost nothing that anybody knows of: the limit would hold nothing."""
-    async with ModelServer("openai").running() as server, opened(server.url) as desk, stage(any_url, tmp_path, [], workers=0) as at:
+    async with (
+        ModelServer("openai").running() as server,
+        opened(server.url) as desk,
+        stage(any_url, tmp_path, [], workers=0) as at,
+    ):
         await at.hire(desk)
         task = await at.run(limits={"max_cost": 0.01})
         assert (task.state, task.reason, task.usage.requests) == (State.FAILED, "budget", 0)
         asked = f"main: m at {server.url}/v1"
-        assert task.failure_reason == f"The model was not asked: max_cost is $0.01, and nobody knows what a call of {asked} costs. {TO_DO}"
+        assert (
+            task.failure_reason == "The model was not asked: max_cost is $0.01, but the price of"
+            f" {asked} is unknown. {TO_DO}"
+        )
         assert server.asked == []
         assert await ledger(at, task.id) == []
         assert (await at.call("task_output", task_id=task.id))["error"]["code"] == "LIMIT_EXCEEDED"
 
 
 @pytest.mark.parametrize("own", [True, False])
-async def test_a_subtask_without_a_price_ends_before_it_asks_and_its_parent_hears_why(any_url: str, tmp_path: Path, own: bool) -> None:
+async def test_a_subtask_without_a_price_ends_before_it_asks_and_its_parent_hears_why(
+    any_url: str, tmp_path: Path, own: bool
+) -> None:
     """Be it limited for itself, or by its tree, in which others have a price."""
 
     def rule(request: Request) -> Response:
         if heard := results(request):
             return says(heard[0])
         limits = {"limits": {"max_cost": 0.5}} if own else {}
-        return calls(("task", {"objective": "Look", "subagent_type": "explore", "model": "light", **limits}))
+        return calls(
+            ("task", {"objective": "Look", "subagent_type": "explore", "model": "light", **limits})
+        )
 
     async with stage(any_url, tmp_path, rule, price=PRICE, unpriced="light") as at:
         task = await at.run(owner="build", limits={} if own else {"max_cost": 5.0})
         child = await at.team.task("2")
-        assert (task.state, child.state, child.reason, child.usage.requests) == (State.DONE, State.FAILED, "budget", 0)
+        assert (task.state, child.state, child.reason, child.usage.requests) == (
+            State.DONE,
+            State.FAILED,
+            "budget",
+            0,
+        )
         assert TO_DO in str(child.failure_reason)
         assert TO_DO in str(task.final_message)
 
 
-async def test_what_is_limited_after_it_began_ends_before_its_next_call(any_url: str, tmp_path: Path) -> None:
+async def test_what_is_limited_after_it_began_ends_before_its_next_call(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, [calls(("ask_user", {"question": "Which?"}))]) as at:
         task_id = await at.create()
         asking = await at.waiting(task_id)
@@ -189,7 +275,7 @@ async def test_what_is_limited_after_it_began_ends_before_its_next_call(any_url:
 
 async def test_without_a_model_nothing_costs_anything(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, [], workers=0) as at:
-        await at.hire(ModelDesk(Choices({}, {})))
+        await at.hire(ModelRegistry(Choices({}, {})))
         task = await at.run(limits={"max_cost": 0.0})
         assert (task.state, task.usage.cost) == (State.DONE, 0.0)
 
@@ -199,9 +285,20 @@ async def test_the_price_that_a_tier_sets_bounds_its_calls(any_url: str, tmp_pat
 
     async def rule(body: Body) -> Say:
         if objective(body).startswith("Look"):
-            return Say(("Looked.",), usage=(1000, 4090, 0)) if may_call(body) else Say(("Nothing yet.",), usage=(10, 5, 0))
-        given = [wants(f"c{n}", "task", objective=f"Look {n}", subagent_type="explore") for n in range(CHILDREN)]
-        return Say((), tuple(given), usage=(100, 100, 0)) if may_call(body) and not answers(body) else Say(("That is all.",), usage=(10, 5, 0))
+            return (
+                Say(("Looked.",), usage=(1000, 4090, 0))
+                if may_call(body)
+                else Say(("Nothing yet.",), usage=(10, 5, 0))
+            )
+        given = [
+            wants(f"c{n}", "task", objective=f"Look {n}", subagent_type="explore")
+            for n in range(CHILDREN)
+        ]
+        return (
+            Say((), tuple(given), usage=(100, 100, 0))
+            if may_call(body) and not answers(body)
+            else Say(("That is all.",), usage=(10, 5, 0))
+        )
 
     async with (
         RuledServer(rule).running() as server,
@@ -211,16 +308,26 @@ async def test_the_price_that_a_tier_sets_bounds_its_calls(any_url: str, tmp_pat
         await at.hire(desk, concurrency=CHILDREN)
         lead = await at.run(owner="build", limits={"max_cost": 1.0})
         children = [await at.team.ended(child.id) for child in lead.children]
-        assert sorted(str(child.reason) for child in children) == ["None"] + ["budget"] * (CHILDREN - 1)
+        assert sorted(str(child.reason) for child in children) == ["None"] + ["budget"] * (
+            CHILDREN - 1
+        )
         ((_, cost),) = await ledger(at, lead.id)
-        assert cost == pytest.approx(math.fsum(task.usage.cost for task in (lead, *children)), abs=1e-5)
+        assert cost == pytest.approx(
+            math.fsum(task.usage.cost for task in (lead, *children)), abs=1e-5
+        )
         assert 0.49 <= cost <= 1.0
 
 
 @asynccontextmanager
-async def opened(url: str, **tier: Any) -> AsyncIterator[ModelDesk]:
+async def opened(url: str, **tier: Any) -> AsyncIterator[ModelRegistry]:
     """The models of a config that says so much of its main one."""
-    desk = ModelDesk(choose(None, Table("config.toml", {"main": {"model": "m", "base_url": f"{url}/v1", **tier}}), {}))
+    desk = ModelRegistry(
+        choose(
+            None,
+            Table("config.toml", {"main": {"model": "m", "base_url": f"{url}/v1", **tier}}),
+            {},
+        )
+    )
     try:
         yield desk
     finally:
@@ -228,22 +335,32 @@ async def opened(url: str, **tier: Any) -> AsyncIterator[ModelDesk]:
 
 
 async def test_tools_are_input_like_any_other(any_url: str, tmp_path: Path) -> None:
-    """An agent with many tools makes its model read thousands of tokens in every call, whatever its task says."""
+    """An agent with many tools makes its model read thousands of tokens in every call, whatever
+    its task says.
+    """
     gate = Gate()
     async with stage(any_url, tmp_path, lambda _: gate.then(says("Done."))) as at:
         root = await at.create(owner="build", limits={"max_tokens": CAP})
         await reached(gate)
         ((reserved, _),) = await ledger(at, root)
         (asked,) = at.script.asked
-        read = len(texts(asked)) + sum(len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in asked.tools)
+        read = len(texts(asked)) + sum(
+            len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in asked.tools
+        )
         assert reserved == pytest.approx(read / 3 + 4096, abs=10)
         gate.open.set()
         await at.team.ended(root)
 
 
-async def test_nobody_spends_outside_the_budget_by_making_a_task_beside_it(any_url: str, tmp_path: Path) -> None:
+async def test_a_separate_task_cannot_spend_outside_the_budget(
+    any_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Response:
-        return says("Done.") if len(request.messages) > 2 else calls(("create_task", {"title": "Beside", "owner": "general"}))
+        return (
+            says("Done.")
+            if len(request.messages) > 2
+            else calls(("create_task", {"title": "ExtraWrites", "owner": "general"}))
+        )
 
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(owner="build", limits={"max_tokens": CAP})
@@ -253,7 +370,7 @@ async def test_nobody_spends_outside_the_budget_by_making_a_task_beside_it(any_u
 
 
 async def test_no_task_beside_one_with_a_limit_of_its_own(any_url: str, tmp_path: Path) -> None:
-    beside = calls(("create_task", {"title": "Beside", "owner": "general"}))
+    beside = calls(("create_task", {"title": "ExtraWrites", "owner": "general"}))
 
     def rule(request: Request) -> Response:
         return says("Done.") if results(request) else beside
@@ -273,12 +390,14 @@ async def test_a_tree_without_a_budget_has_no_ledger(any_url: str, tmp_path: Pat
     async with stage(any_url, tmp_path, [says("Done.")]) as at:
         root = await at.team.create(instructions="Lead.", metadata={})
         await at.team.ended(root)
-        assert await at.team.core.store.select("budget", {"id": int(root)}) == []
+        assert await at.team.core.store.select(BUDGET, {"id": int(root)}) == []
         assert at.script.asked[0].settings.max_tokens is None
 
 
 async def test_what_was_used_before_a_limit_was_set_counts(any_url: str, tmp_path: Path) -> None:
-    async with stage(any_url, tmp_path, [calls(("ask_user", {"question": "Which?"})), says("Done.")]) as at:
+    async with stage(
+        any_url, tmp_path, [calls(("ask_user", {"question": "Which?"})), says("Done.")]
+    ) as at:
         task_id = await at.create()
         asking = await at.waiting(task_id)
         used = asking.usage.input_tokens + asking.usage.output_tokens
@@ -287,5 +406,9 @@ async def test_what_was_used_before_a_limit_was_set_counts(any_url: str, tmp_pat
         await at.call("respond", interaction_id=asking.questions[0].id, answer="This")
         usage = (await at.team.ended(task_id)).usage
         assert usage.input_tokens + usage.output_tokens > used
-        assert await at.team.core.store.select("budget", {"id": int(task_id)}) == [(usage.input_tokens + usage.output_tokens, usage.cost)]
-        assert (await Recovery(at.team.core.store, at.team.core.service).examine()).budgets_below_use == ()
+        assert await at.team.core.store.select(BUDGET, {"id": int(task_id)}) == [
+            (usage.input_tokens + usage.output_tokens, usage.cost)
+        ]
+        assert (
+            await Recovery(at.team.core.store, at.team.core.service).examine()
+        ).budgets_below_use == ()

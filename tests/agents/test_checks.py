@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from remit.app.verify import verify
-from remit.domain.message import Request, Response
-from remit.domain.value import State
+from remit.app.maintenance.verify import verify
+from remit.domain.llm.messages import Request, Response
+from remit.domain.task.task import State
 from remit.ports import Claim
 from tests.agents.stage import calls, results, says, stage
 from tests.crash.process import environment
@@ -26,49 +26,100 @@ def writes(text: str) -> Response:
     return calls(("Write", {"file_path": "report.md", "content": text}))
 
 
-async def test_a_file_that_is_as_it_should_be_verifies_the_task(any_url: str, tmp_path: Path) -> None:
+async def test_a_file_that_is_as_it_should_be_verifies_the_task(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, [writes("all green"), says("Written.")]) as at:
         task = await at.run(acceptance=[REPORT], tools=["Write"])
         (criterion,) = task.acceptance
         assert (task.state, task.verification) == (State.DONE, "verified")
-        assert (criterion.status, criterion.evidence, criterion.by) == ("pass", 'report.md: contains "green"', "system:engine")
-        assert (await at.team.events(task.id))[-3:] == ["CompletionClaimed", "CriterionChecked", "TaskCompleted"]
+        assert (criterion.status, criterion.evidence, criterion.by) == (
+            "pass",
+            'report.md: contains "green"',
+            "system:engine",
+        )
+        assert (await at.team.events(task.id))[-3:] == [
+            "CompletionClaimed",
+            "CriterionChecked",
+            "TaskCompleted",
+        ]
         await at.team.idle()
         assert (await verify(at.team.core.store)).faults == ()
 
 
-async def test_what_is_missing_is_told_with_the_evidence_and_checked_again(any_url: str, tmp_path: Path) -> None:
+async def test_a_text_in_an_output_of_json_verifies_the_task(any_url: str, tmp_path: Path) -> None:
+    rows = {"name": "rows", "kind": "json"}
+    named = {"text": "It names the port", "check": {"output": "rows", "contains": "port 8420"}}
+    script = [
+        calls(
+            (
+                "complete_task",
+                {"outputs": {"rows": [{"note": "It is port 8420."}]}, "summary": "Found."},
+            )
+        )
+    ]
+    async with stage(any_url, tmp_path, script) as at:
+        task = await at.run(acceptance=[named], outputs=[rows])
+        assert (task.state, task.verification) == (State.DONE, "verified")
+
+
+async def test_what_is_missing_is_told_with_the_evidence_and_checked_again(
+    any_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Response:
         if results(request):
             return says("Written.")
-        return writes("all green" if "[Not accepted yet]\n" in request.messages[-2].text else "all red")
+        return writes(
+            "all green" if "[Not accepted yet]\n" in request.messages[-2].text else "all red"
+        )
 
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(acceptance=[REPORT, "It reads well"], tools=["Write"])
         told = at.script.asked[2].messages[-2].text
-        assert told == (
-            "[Not accepted yet]\nYour result was checked. These acceptance criteria are not met:\n- c1: The report says so\n"
-            "  Check: the file report.md contains \"green\".\n  Found: report.md: does not contain 'green'.\n"
-            "Close these gaps. Then call complete_task again, or end with a final message."
+        assert (
+            told
+            == "[Not accepted yet]\nThe last result was checked. These acceptance criteria are not"
+            ' met:\n- c1: The report says so\n  Check: the file report.md contains "green".\n '
+            " Found: report.md: does not contain 'green'.\nClose these gaps. Then call"
+            " complete_task, or end with a final message."
         )
-        assert (task.state, task.verification, task.rounds, task.counts.runs) == (State.DONE, "unverified", 1, 2)
-        assert [(item.status, item.by) for item in task.acceptance] == [("pass", "system:engine"), ("attested", "agent:general")]
+        assert (task.state, task.verification, task.rounds, task.counts.runs) == (
+            State.DONE,
+            "unverified",
+            1,
+            2,
+        )
+        assert [(item.status, item.by) for item in task.acceptance] == [
+            ("pass", "system:engine"),
+            ("attested", "agent:general"),
+        ]
 
 
 async def test_three_claims_that_do_not_hold_fail_the_task(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done.")) as at:
         task = await at.run(acceptance=[REPORT])
         assert (task.state, task.reason, len(at.script.asked)) == (State.FAILED, "acceptance", 3)
-        assert task.failure_reason == "Not accepted after 3 claims: The report says so (report.md: does not exist)"
+        assert (
+            task.failure_reason
+            == "Not accepted after 3 claims: The report says so (report.md: does not exist)"
+        )
         assert (await at.team.events(task.id)).count("AcceptanceRejected") == 2
 
 
 async def test_what_no_code_here_decides_does_not_block(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done.")) as at:
-        task = await at.run(acceptance=[{"text": "Tests", "check": {"command": "pytest"}}, {"text": "Old", "check": "pytest"}])
+        task = await at.run(
+            acceptance=[
+                {"text": "Tests", "check": {"command": "pytest"}},
+                {"text": "Old", "check": "pytest"},
+            ]
+        )
         assert (task.state, task.verification) == (State.DONE, "unverified")
         assert [item.status for item in task.acceptance] == ["unverified", "unverified"]
-        assert task.acceptance[0].evidence == "No code here decides a check of this kind: {'command': 'pytest'}."
+        assert (
+            task.acceptance[0].evidence
+            == 'Code cannot decide a check of this kind: {"command":"pytest"}.'
+        )
 
 
 @pytest.mark.parametrize(
@@ -77,13 +128,15 @@ async def test_what_no_code_here_decides_does_not_block(any_url: str, tmp_path: 
         ("none.md", "fail", "does not exist"),
         ("folder", "fail", "is a folder"),
         ("pipe", "fail", "is a device, pipe or socket"),
-        ("big", "unverified", "is 10,000,001 bytes large"),
-        ("../secret", "unverified", "is outside of the workspace"),
-        ("away", "unverified", "is outside of the workspace"),
-        (".remit/remit.db", "unverified", "belongs to remit itself"),
+        ("big", "unverified", "is 10,000,001 bytes"),
+        ("../secret", "unverified", "is outside the workspace"),
+        ("away", "unverified", "is outside the workspace"),
+        (".remit/remit.db", "unverified", "is reserved for remit"),
     ],
 )
-async def test_what_cannot_be_looked_at_is_said_and_never_read(tmp_path: Path, path: str, status: str, why: str) -> None:
+async def test_what_cannot_be_looked_at_is_said_and_never_read(
+    tmp_path: Path, path: str, status: str, why: str
+) -> None:
     folder = tmp_path / "ws"
     (folder / "folder").mkdir(parents=True)
     (folder / ".remit").mkdir()
@@ -94,14 +147,16 @@ async def test_what_cannot_be_looked_at_is_said_and_never_read(tmp_path: Path, p
     with (folder / "big").open("wb") as big:
         big.truncate(10_000_001)
     async with stage("memory:", folder, lambda _: says("Done.")) as at:
-        task_id = await at.create(acceptance=[{"text": "There", "check": {"file": path, "contains": "green"}}])
+        task_id = await at.create(
+            acceptance=[{"text": "There", "check": {"file": path, "contains": "green"}}]
+        )
         task = await at.team.until(task_id, lambda task: task.acceptance[0].status == status)
         assert task.acceptance[0].evidence == f"{path}: {why}"
         ended = await at.team.ended(task_id)
         assert ended.state is (State.FAILED if status == "fail" else State.DONE)
 
 
-async def test_where_there_is_no_workspace_nothing_hangs(any_url: str, tmp_path: Path) -> None:
+async def test_without_a_workspace_nothing_hangs(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path / "gone", lambda _: says("Done."), workers=0) as at:
         task_id = await at.create(owner=None, acceptance=[REPORT])
         await at.call("complete_task", task_id=task_id)
@@ -115,12 +170,20 @@ async def test_a_person_without_a_run_is_checked_as_well(any_url: str, tmp_path:
     async with stage(any_url, tmp_path, lambda _: says("never"), workers=0) as at:
         task_id = await at.create(owner=None, acceptance=[ANSWER])
         answer = await at.call("complete_task", task_id=task_id, outputs={"answer": 41})
-        assert (answer["task"]["state"], await at.team.jobs()) == ("verifying", [f"check/{task_id}"])
+        assert (answer["task"]["state"], await at.team.jobs()) == (
+            "verifying",
+            [f"check/{task_id}"],
+        )
         await at.team.hire()
         back = await at.team.until(task_id, lambda task: task.state is State.PENDING)
         (told,) = back.queued
-        assert (told.type, "- c1: The answer is right\n  Check: the output answer is 42.\n" in told.content) == ("rejection", True)
-        assert told.content.endswith('Then call complete_task with {"outputs": {"answer": <the new value>}}.')
+        assert (
+            told.type,
+            "- c1: The answer is right\n  Check: the output answer is 42.\n" in told.content,
+        ) == ("rejection", True)
+        assert told.content.endswith(
+            'Then call complete_task with {"outputs": {"answer": <the new value>}}.'
+        )
         await at.call("complete_task", task_id=task_id, outputs={"answer": 42})
         task = await at.team.ended(task_id)
         assert (task.state, task.verification, task.counts.runs) == (State.DONE, "verified", 0)
@@ -149,8 +212,13 @@ async def test_an_assigned_session_is_told_and_checked_again(any_url: str, tmp_p
         ("waive_criterion", State.DONE, ["CriterionWaived", "TaskCompleted"]),
     ],
 )
-async def test_a_check_that_comes_too_late_does_nothing(any_url: str, tmp_path: Path, meanwhile: str, state: State, events: list[str]) -> None:
-    more: dict[str, Any] = {"fail_task": {"message": "No"}, "waive_criterion": {"criterion_id": "c1", "reason": "No need"}}.get(meanwhile, {})
+async def test_a_check_that_comes_too_late_does_nothing(
+    any_url: str, tmp_path: Path, meanwhile: str, state: State, events: list[str]
+) -> None:
+    more: dict[str, Any] = {
+        "fail_task": {"message": "No"},
+        "waive_criterion": {"criterion_id": "c1", "reason": "No need"},
+    }.get(meanwhile, {})
     async with stage(any_url, tmp_path, lambda _: says("never"), workers=0) as at:
         task_id = await at.create(owner=None, acceptance=[REPORT])
         await at.call("complete_task", task_id=task_id)
@@ -173,7 +241,9 @@ async def test_a_paused_claim_is_checked_when_it_goes_on(any_url: str, tmp_path:
         assert (await at.team.ended(task_id)).verification == "verified"
 
 
-async def test_the_second_of_two_claims_is_the_one_that_is_checked(any_url: str, tmp_path: Path) -> None:
+async def test_the_second_of_two_claims_is_the_one_that_is_checked(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, lambda _: says("never"), workers=0) as at:
         task_id = await at.create(owner=None, acceptance=[ANSWER])
         await at.call("complete_task", task_id=task_id, outputs={"answer": 41})
@@ -183,7 +253,9 @@ async def test_the_second_of_two_claims_is_the_one_that_is_checked(any_url: str,
         assert (await at.team.events(task_id)).count("CriterionChecked") == 1
 
 
-async def test_a_check_that_a_dead_worker_had_claimed_is_made_once_by_another(any_url: str, tmp_path: Path) -> None:
+async def test_a_check_that_a_dead_worker_had_claimed_is_made_once_by_another(
+    any_url: str, tmp_path: Path
+) -> None:
     (tmp_path / "report.md").write_text("green")
     async with stage(any_url, tmp_path, lambda _: says("never"), workers=0) as at:
         task_id = await at.create(owner=None, acceptance=[REPORT])
@@ -197,11 +269,15 @@ async def test_a_check_that_a_dead_worker_had_claimed_is_made_once_by_another(an
         assert (await at.team.events(task_id)).count("CriterionChecked") == 1
 
 
-async def test_a_worker_that_is_killed_in_a_check_leaves_it_to_another(durable_url: str, tmp_path: Path) -> None:
+async def test_a_worker_that_is_killed_in_a_check_leaves_it_to_another(
+    durable_url: str, tmp_path: Path
+) -> None:
     (tmp_path / "report.md").write_text("green")
     async with stage(durable_url, tmp_path, [says("never")], workers=0) as at:
         task_id = await at.create(metadata={"script": [["finish", "Done."]]}, acceptance=[REPORT])
-        doomed = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.agents.doomed", durable_url, env=environment())
+        doomed = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.agents.doomed", durable_url, env=environment()
+        )
         assert await doomed.wait() == -signal.SIGKILL
         assert (await at.team.task(task_id)).state is State.VERIFYING
         assert await at.team.jobs() == [f"check/{task_id}"]
@@ -209,5 +285,9 @@ async def test_a_worker_that_is_killed_in_a_check_leaves_it_to_another(durable_u
         await at.team.hire(heartbeat_seconds=patient(1))
         assert (await at.team.ended(task_id)).verification == "verified"
         await at.team.idle()
-        assert (await at.team.events(task_id))[-3:] == ["CompletionClaimed", "CriterionChecked", "TaskCompleted"]
+        assert (await at.team.events(task_id))[-3:] == [
+            "CompletionClaimed",
+            "CriterionChecked",
+            "TaskCompleted",
+        ]
         assert (await verify(at.team.core.store)).faults == ()

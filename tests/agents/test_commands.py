@@ -1,4 +1,6 @@
-"""The commands that hand out work, in real processes, with a person who answers from another one."""
+"""The commands that hand out work, in real processes, with a person who answers from another
+one.
+"""
 
 import asyncio
 import json
@@ -17,7 +19,7 @@ from tests.agents.endpoint import Body, RuledServer, answers, objective, tool_re
 from tests.crash.process import environment
 from tests.modelserver import ModelServer, Raw, Say
 from tests.patience import patient
-from tests.surfaces.test_command import Shell
+from tests.surfaces.shell import Shell
 
 
 async def _rule(body: Body) -> Say:
@@ -28,7 +30,13 @@ async def _rule(body: Body) -> Say:
 
 @pytest.fixture
 def shell(tmp_path: Path, durable_url: str) -> Shell:
-    made = Shell(tmp_path, PYTHONPATH=environment()["PYTHONPATH"], LLM_MODEL_ID="scripted", LLM_API_KEY="none", REMIT_DATABASE_URL=durable_url)
+    made = Shell(
+        tmp_path,
+        PYTHONPATH=environment()["PYTHONPATH"],
+        LLM_MODEL_ID="scripted",
+        LLM_API_KEY="none",
+        REMIT_DATABASE_URL=durable_url,
+    )
     assert made.remit("init").code == 0
     return made
 
@@ -46,15 +54,24 @@ async def test_a_person_answers_from_another_process_while_the_first_waits(shell
         answered = await asyncio.to_thread(shell.remit, "interact", "respond", "1", "Blue")
         assert answered.code == 0, answered.err
         out, _ = await asyncio.to_thread(waiting.communicate, timeout=patient(20))
-        assert (waiting.returncode, json.loads(out)["data"]["result"]) == (0, "Did it. The person answered: Blue")
+        assert (waiting.returncode, json.loads(out)["data"]["result"]) == (
+            0,
+            "Did it. The person answered: Blue",
+        )
 
 
 async def test_a_file_of_work_is_done_in_order(shell: Shell) -> None:
-    (shell.folder / "work.txt").write_text('One\n{"objective": "Two", "subagent_type": "nobody"}\nThree\n')
+    (shell.folder / "work.txt").write_text(
+        'One\n{"objective": "Two", "subagent_type": "nobody"}\nThree\n'
+    )
     async with RuledServer(_rule).running() as server:
         shell.env["LLM_BASE_URL"] = f"{server.url}/v1"
         ran = await asyncio.to_thread(shell.remit, "parallel", "work.txt", "--json")
-        assert [item["data"]["status"] for item in ran.json["results"]] == ["completed", "failed", "completed"]
+        assert [item["data"]["status"] for item in ran.json["results"]] == [
+            "completed",
+            "failed",
+            "completed",
+        ]
         assert ran.code == 1
 
 
@@ -64,28 +81,44 @@ async def test_an_address_that_is_none_is_said_at_once_and_no_model_named(shell:
         shell.env["LLM_BASE_URL"] = server.url
         ran = await asyncio.to_thread(shell.remit, "run", "Do it")
     assert (ran.code, len(server.asked)) == (1, 1)
-    assert f"{server.url}/chat/completions answered with a web page, not as a model does: Welcome" in ran.out
+    assert (
+        f"{server.url}/chat/completions answered with a web page instead of a model response:"
+        " Welcome" in ran.out
+    )
     assert "#1 general: failed" in ran.err
 
 
-async def test_a_model_of_another_provider_is_asked_where_its_own_variables_say(shell: Shell) -> None:
+async def test_a_model_of_another_provider_is_asked_where_its_own_variables_say(
+    shell: Shell,
+) -> None:
     async with RuledServer(_rule).running() as server:
         shell.env |= {"OLLAMA_BASE_URL": f"{server.url}/v1", "OLLAMA_API_KEY": "key-of-ollama"}
-        ran = await asyncio.to_thread(shell.remit, "run", "Do it", "--model", "ollama:qwen3:8b", "--json")
+        ran = await asyncio.to_thread(
+            shell.remit, "run", "Do it", "--model", "ollama:qwen3:8b", "--json"
+        )
         assert (ran.code, ran.json["data"]["result"], ran.json["data"]["model_used"]) == (
             0,
             "Did it.",
             "ollama:qwen3:8b (really)",
         ), ran.err
         (asked,) = server.asked
-        assert (asked.body["model"], asked.headers["authorization"]) == ("qwen3:8b", "Bearer key-of-ollama")
+        assert (asked.body["model"], asked.headers["authorization"]) == (
+            "qwen3:8b",
+            "Bearer key-of-ollama",
+        )
 
 
 def _lead(drawn: asyncio.Event) -> Callable[[Body], Awaitable[Say]]:
     async def rule(body: Body) -> Say:
         if objective(body) == "Lead":
-            works = [{"objective": f"Work {number}", "subagent_type": "explore"} for number in (1, 2)]
-            return Say(("All done.",)) if answers(body) else Say(calls=(wants("f1", "task_parallel", tasks=works),))
+            works = [
+                {"objective": f"Work {number}", "subagent_type": "explore"} for number in (1, 2)
+            ]
+            return (
+                Say(("All done.",))
+                if answers(body)
+                else Say(calls=(wants("f1", "task_parallel", tasks=works),))
+            )
         if not answers(body):
             return Say(calls=(wants("l1", "LS", path="."),))
         await drawn.wait()
@@ -94,12 +127,17 @@ def _lead(drawn: asyncio.Event) -> Callable[[Body], Awaitable[Say]]:
     return rule
 
 
-async def test_at_a_terminal_the_tree_is_drawn_with_what_each_child_does_and_takes(shell: Shell) -> None:
+async def test_at_a_terminal_the_tree_is_drawn_with_what_each_child_does_and_takes(
+    shell: Shell,
+) -> None:
     settings = shell.folder / "home" / ".config" / "remit"
     settings.mkdir(parents=True)
     loop, drawn = asyncio.get_running_loop(), asyncio.Event()
     async with RuledServer(_lead(drawn)).running() as server:
-        model = f'model = "scripted"\nbase_url = "{server.url}/v1"\napi_key = "none"\nprice_input = 100\nprice_output = 200\n'
+        model = (
+            f'model = "scripted"\nbase_url = "{server.url}/v1"\napi_key = "none"\nprice_input ='
+            " 100\nprice_output = 200\n"
+        )
         (settings / "config.toml").write_text(f"[models.main]\n{model}")
         for name in ("LLM_MODEL_ID", "LLM_API_KEY", "XDG_CONFIG_HOME"):
             shell.env.pop(name, None)
@@ -108,13 +146,24 @@ async def test_at_a_terminal_the_tree_is_drawn_with_what_each_child_does_and_tak
             if "explore · running · LS · 1 tool call" in seen:
                 loop.call_soon_threadsafe(drawn.set)
 
-        seen = await asyncio.to_thread(_at_a_terminal, look, shell, "run", "Lead", "--agent", "build")
-    pictures = [picture.splitlines() for picture in re.split(r"\x1b\[\d+F", re.sub(r"\r|\x1b\[[KJ]", "", seen))]
+        seen = await asyncio.to_thread(
+            _at_a_terminal, look, shell, "run", "Lead", "--agent", "build"
+        )
+    pictures = [
+        picture.splitlines()
+        for picture in re.split(r"\x1b\[\d+F", re.sub(r"\r|\x1b\[[KJ]", "", seen))
+    ]
     lead, *children, last = pictures[-1]
-    assert re.fullmatch(r"✓ #1 Lead · build · done · \d+ tool calls? · 300 tokens · \$0\.036 · \d+\.\d s", lead)
+    assert re.fullmatch(
+        r"✓ #1 Lead · build · done · \d+ tool calls? · 300 tokens · \$0\.036 · \d+\.\d s elapsed",
+        lead,
+    )
     assert (len(children), last.startswith("#1 build, main (really): completed")) == (2, True)
     for number, line in enumerate(children, 1):
-        wanted = rf"  ✓ #{number + 1} Work {number} · explore · done · 1 tool call · 300 tokens · \$0\.036 · \d+\.\d s"
+        wanted = (
+            rf"  ✓ #{number + 1} Work {number} · explore · done · 1 tool call · 300 tokens ·"
+            r" \$0\.036 · \d+\.\d s elapsed"
+        )
         assert re.fullmatch(wanted, line), line
 
 
@@ -124,7 +173,12 @@ def _at_a_terminal(look: Callable[[str], None], shell: Shell, *words: str) -> st
     os.set_blocking(ours, True)
     env = shell.env | {"COLUMNS": "200", "TERM": "xterm"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "remit", *words], cwd=shell.folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=theirs
+        [sys.executable, "-m", "remit", *words],
+        cwd=shell.folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
     )
     os.close(theirs)
     drawn = b""

@@ -1,4 +1,4 @@
-"""A call that is not allowed is no use of a tool, and says what can be called."""
+"""A denied call does not count as a use of a tool, and its error lists the available tools."""
 
 import asyncio
 import re
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from remit.app.agents import Agent
-from remit.bootstrap.api import Remit
+from remit import Progress, Remit, StreamEnd, TaskResult
+from remit.app.agents.registry import Agent
 from remit.catalog import Caller
-from remit.domain.message import Request, Response, ToolResult
-from remit.domain.value import State
+from remit.domain.llm.messages import Request, Response, Tokens, ToolCall, ToolResult
+from remit.domain.task.task import State
 from tests.agents.stage import Gate, calls, says, stage
 from tests.engine.fleet import ANN
 from tests.patience import patient
@@ -51,6 +51,39 @@ async def test_denied_calls_are_not_counted(any_url: str, tmp_path: Path) -> Non
         assert not (tmp_path / "new.txt").exists()
 
 
+def malformed(name: str, raw: str) -> ToolCall:
+    return ToolCall(f"broken-{name}", name, {}, raw)
+
+
+async def test_a_denied_call_is_denied_before_its_arguments_are_read(
+    any_url: str,
+    tmp_path: Path,
+) -> None:
+    broken = (
+        malformed("frobnicate", '{"a":'),
+        malformed("Bash", '{"command":'),
+        malformed("Write", "[1]"),
+        malformed("Read", '{"file_path":'),
+        malformed("task", '{"objective":'),
+        malformed("complete_task", "[1]"),
+    )
+
+    def rule(request: Request) -> Response:
+        if found_in(request):
+            return says("Done.")
+        return Response(broken, "tool_calls", Tokens(10, 5), "scripted")
+
+    async with stage(any_url, tmp_path, rule, agents=[LEAD]) as at:
+        task = await at.run(owner="lead")
+        said = [result.text for result in found_in(at.script.asked[-1])]
+        for text, call in zip(said[:3], broken, strict=False):
+            assert text.startswith(f"'{call.name}' is not a tool that this task may use.")
+        for text in said[3:]:
+            assert text.startswith("The arguments are not a JSON object")
+        counts = {count.tool: count.count for count in task.tool_summary}
+        assert counts == {"Read": 1, "complete_task": 1, "task": 1}
+
+
 async def test_progress_and_result_count_the_same_calls(any_url: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("one\n")
     gate = Gate()
@@ -72,15 +105,18 @@ async def test_progress_and_result_count_the_same_calls(any_url: str, tmp_path: 
         counts: list[int] = []
         async with aclosing(remit.stream("task", objective="Go", subagent_type="lead")) as items:
             async for item in items:
-                counts += [item["tool_calls"]] if "tool_calls" in item else []
+                counts += [item.tool_calls] if isinstance(item, Progress) else []
                 if counts and counts[-1] == 2 and len(at.script.asked) == 2:
                     gate.open.set()
-                if item["type"] == "end":
-                    assert item["answer"]["stats"]["tool_calls"] == 2
+                if isinstance(item, StreamEnd):
+                    assert isinstance(item.answer, TaskResult)
+                    assert item.answer.usage.tool_calls == 2
         assert counts[-1] == 2, counts
 
 
-async def test_an_unknown_tool_is_answered_with_all_that_can_be_called(any_url: str, tmp_path: Path) -> None:
+async def test_an_unknown_tool_is_answered_with_all_that_can_be_called(
+    any_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Response:
         return says("Done.") if found_in(request) else calls(("Raed", {"file_path": "notes.txt"}))
 
@@ -93,15 +129,26 @@ async def test_an_unknown_tool_is_answered_with_all_that_can_be_called(any_url: 
         assert {"Read", "complete_task", "task", "create_subtask_explore"} <= set(listed)
 
 
-async def test_a_command_that_no_sandbox_contains_is_not_counted(any_url: str, tmp_path: Path) -> None:
-    async with stage(any_url, tmp_path, lambda _: says("Done."), agents=[WRITER], unsandboxed=False, programs=False) as at:
+async def test_a_command_that_no_sandbox_contains_is_not_counted(
+    any_url: str, tmp_path: Path
+) -> None:
+    async with stage(
+        any_url,
+        tmp_path,
+        lambda _: says("Done."),
+        agents=[WRITER],
+        unsandboxed=False,
+        programs=False,
+    ) as at:
         task = await at.run(owner="writer")
         assert task.reason == "rejected"
         assert task.tool_summary == ()
 
 
 @pytest.mark.parametrize("named", [True, False])
-async def test_mark_task_complete_completes_the_task_like_complete_task(any_url: str, tmp_path: Path, named: bool) -> None:
+async def test_mark_task_complete_completes_the_task_like_complete_task(
+    any_url: str, tmp_path: Path, named: bool
+) -> None:
     def rule(request: Request) -> Response:
         own = {"task_id": "1"} if named else {}
         return calls(("mark_task_complete", {"summary": "All done.", **own}))
@@ -134,7 +181,9 @@ async def test_an_unknown_id_is_refused_without_naming_tools_that_the_agent_lack
         await at.run(owner="lead")
         (said,) = found_in(at.script.asked[-1])
         assert "99" in said.text
-        assert not {"list_tasks", "list_history", "list_guides"} & set(re.findall(r"\w+", said.text))
+        assert not {"list_tasks", "list_history", "list_guides"} & set(
+            re.findall(r"\w+", said.text)
+        )
 
 
 async def test_paths_that_the_rules_refuse_are_not_counted(any_url: str, folder: Path) -> None:
@@ -152,9 +201,16 @@ async def test_paths_that_the_rules_refuse_are_not_counted(any_url: str, folder:
         ("Read", {"file_path": "missing.txt"}),
         ("Read", {"file_path": 7}),
     ]
-    writer = Agent(id="writer", description="Writes.", tools=("Read", "Glob", "Grep", "LS", "Write", "Edit"))
+    writer = Agent(
+        id="writer", description="Writes.", tools=("Read", "Glob", "Grep", "LS", "Write", "Edit")
+    )
     async with stage(any_url, folder, [calls(*wanted), says("Done.")], agents=[writer]) as at:
         task = await at.run(owner="writer")
-        shown = [part for message in await at.transcript("1") for part in message["parts"] if part["type"] == "tool_result"]
+        shown = [
+            part
+            for message in await at.transcript("1")
+            for part in message["parts"]
+            if part["type"] == "tool_result"
+        ]
         assert [part["status"] for part in shown] == ["denied"] * 9 + ["failed"] * 2
         assert {count.tool: count.count for count in task.tool_summary} == {"Read": 2}

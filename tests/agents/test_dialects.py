@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 
 from remit import Remit
-from remit.domain.message import DELIMITER
+from remit.domain.llm.messages import DELIMITER
 from tests.agents.endpoint import Body, RuledServer, answers, may_call, wants
-from tests.dialects import DIALECTS, StrictServer, as_messages, refusal, signature
+from tests.dialects import (
+    DIALECTS,
+    SIGNATURES,
+    StrictServer,
+    as_messages,
+    refusal,
+    signature,
+)
 from tests.modelserver import Raw, Reply, Say, frames, sse
 
 LONG_ID = "call_" + "x" * 60
@@ -23,13 +30,17 @@ LEARNS = {
     "anthropic": 0,
     "mistral": 4,
     "gemini": 1,
+    "gemini-3": 1,
     "llama.cpp": 0,
     "gemma": 2,
+    "gemma-2": 3,
     "vllm": 1,
     "ollama": 1,
     "xai": 1,
 }
-"""How many requests each dialect refuses before it is known: one for each thing that it does not take."""
+"""How many requests each dialect refuses before it is known: one for each thing that it does not
+take.
+"""
 
 
 def lookup(words: list[str], place: dict[str, Any] | None = None) -> str:
@@ -37,7 +48,18 @@ def lookup(words: list[str], place: dict[str, Any] | None = None) -> str:
     return f"{words} {place}"
 
 
-def sub_agent(body: Body) -> Reply:
+def talkative(words: list[str]) -> str:
+    return f"{words}"
+
+
+talkative.__doc__ = "Look words up. " * 200
+
+
+async def all_done(_body: Body) -> Reply:
+    return Say(("All done.",))
+
+
+def sub_agent(body: Body) -> Say:
     """A sub-agent looks once and reports."""
     return Say(("Surveyed.",)) if answers(body) else Say((), (wants("s1", "LS", path="."),))
 
@@ -55,14 +77,22 @@ STEPS: list[Say] = [
     Say((), (broken("three", "read file!"), wants("two", "LS", path="."))),
     Say((), (wants("four", "task", objective="Survey it", subagent_type="explore"),)),
     Say(("I think that is all.",)),
-    Say((), (wants("five", "update_step", index=0, done=True), wants("six", "update_step", index=1, done=True))),
+    Say((), (
+        wants("five", "update_step", index=0, done=True),
+        wants("six", "update_step", index=1, done=True),
+    )),
     Say(("All done.",)),
 ]  # fmt: skip
-"""What the main agent answers: calls, a call that cannot be used, a subtask, a message too early, and an end."""
+"""What the main agent answers: calls, a call that cannot be used, a subtask, a message too
+early, and an end.
+"""
 
 
 def thoughtful(say: Say) -> Reply:
-    """The same as Anthropic says it with thoughts before it, one of them redacted; ids of calls tell that there were some."""
+    """The same as Anthropic says it with thoughts before it, one of them redacted.
+
+    Ids of calls tell that there were some.
+    """
     thoughts: tuple[tuple[dict[str, Any], list[dict[str, Any]]], ...] = (
         (
             {"type": "thinking", "thinking": "", "signature": ""},
@@ -76,7 +106,9 @@ def thoughtful(say: Say) -> Reply:
     found: list[bytes] = []
     for index, (start, deltas) in enumerate(thoughts):
         found.append(sse({"type": "content_block_start", "index": index, "content_block": start}))
-        found += [sse({"type": "content_block_delta", "index": index, "delta": delta}) for delta in deltas]
+        found += [
+            sse({"type": "content_block_delta", "index": index, "delta": delta}) for delta in deltas
+        ]
     calls = tuple((f"thought_{call_id}", name, pieces) for call_id, name, pieces in say.calls)
     head, *rest = frames("anthropic", say._replace(calls=calls))
     return Raw((head, *found, *(_shifted(frame, len(thoughts)) for frame in rest)))
@@ -105,6 +137,21 @@ def _moved(frame: bytes) -> bytes:
     return frame
 
 
+def signed(say: Say) -> Reply:
+    """The same as Gemini says it, with a signature on the first call."""
+    return Raw(tuple(_with_signature(frame) for frame in frames("openai", say)))
+
+
+def _with_signature(frame: bytes) -> bytes:
+    if b'"name"' not in frame:
+        return frame
+    event = json.loads(frame[frame.index(b"{") :])
+    (call,) = event["choices"][0]["delta"]["tool_calls"]
+    if call["index"] == 0:
+        call["extra_content"] = {"google": {"thought_signature": SIGNATURES[0]}}
+    return sse(event)
+
+
 def _as_it_is(say: Say) -> Reply:
     return say
 
@@ -113,7 +160,11 @@ class Flow:
     """A model that works through its steps; it is sent an update in the middle of one."""
 
     def __init__(self, name: str) -> None:
-        ways: dict[str, Callable[[Say], Reply]] = {"anthropic": thoughtful, "responses": sealed}
+        ways: dict[str, Callable[[Say], Reply]] = {
+            "anthropic": thoughtful,
+            "responses": sealed,
+            "gemini-3": signed,
+        }
         self._say: Callable[[Say], Reply] = ways.get(name, _as_it_is)
         self.remit: Remit | None = None
         self.updated = asyncio.Event()
@@ -121,7 +172,7 @@ class Flow:
     async def __call__(self, given: Body) -> Reply:
         body = as_messages(given) if "input" in given else given
         if "Survey it" in json.dumps(first_message(body)):
-            return sub_agent(body)
+            return self._say(sub_agent(body))
         if not may_call(body):
             return Say(("So far.",))
         turn = answers(body)
@@ -132,9 +183,9 @@ class Flow:
     async def _update(self) -> None:
         self.updated.set()
         assert self.remit is not None
-        tasks = (await self.remit.list_tasks())["tasks"]
-        main = next(task for task in tasks if task["parent_id"] is None and task["state"] == "running")
-        await self.remit.send_message(task_id=main["id"], message=UPDATE)
+        tasks = (await self.remit.list_tasks()).tasks
+        main = next(task for task in tasks if task.parent_id is None and task.state == "running")
+        await self.remit.send_message(task_id=main.id, message=UPDATE)
 
 
 def first_message(body: Body) -> Any:
@@ -165,7 +216,9 @@ def accepted(server: StrictServer) -> list[Body]:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-async def test_every_request_of_a_run_passes_every_dialect(durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+async def test_every_request_of_a_run_passes_every_dialect(
+    durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     (tmp_path / "notes.txt").write_text(FORGED)
     flow = Flow(name)
     async with StrictServer(name, flow).running() as server:
@@ -181,7 +234,7 @@ async def test_every_request_of_a_run_passes_every_dialect(durable_url: str, tmp
                 timeout_seconds=600,
                 limits={"max_tokens": 10_000_000},
             )
-            assert (found["data"]["status"], found["data"]["result"][-9:]) == (
+            assert (found.status, found.text[-9:]) == (
                 "completed",
                 "All done.",
             ), found
@@ -192,7 +245,7 @@ async def test_every_request_of_a_run_passes_every_dialect(durable_url: str, tmp
                 timeout_seconds=600,
                 limits={"max_turns": 2, "max_tokens": 10_000_000},
             )
-            assert again["data"]["result"] == "The limit of 2 turns is reached. Its report: So far."
+            assert again.text == "The limit of 2 turns is reached. Its report: So far."
     texts = [json.dumps(body["messages"]) for body in accepted(server)]
     for expected in (UPDATE, "are still open", "Surveyed.", "(quoted) remit"):
         assert any(expected in text for text in texts), expected
@@ -207,13 +260,47 @@ def assert_nothing_is_forged(body: Body) -> None:
     """The line of remit stands only before text of remit's own."""
     for message in body["messages"]:
         content = message["content"] or ""
-        texts = [content] if isinstance(content, str) else [block.get("text") or block.get("content") or "" for block in content]
+        texts = (
+            [content]
+            if isinstance(content, str)
+            else [block.get("text") or block.get("content") or "" for block in content]
+        )
         for text in texts:
             after = [piece.strip() for piece in str(text).split(DELIMITER)[1:]]
-            assert all("delete everything" not in piece.partition("</Task>")[0] for piece in after), text
+            assert all(
+                "delete everything" not in piece.partition("</Task>")[0] for piece in after
+            ), text
 
 
-async def test_endpoints_that_need_nothing_are_not_asked_twice(durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["openai", "responses"])
+async def test_a_crowd_of_agents_and_a_long_docstring_pass_strict_endpoints(
+    durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The description of `task` and of a function stays as short as endpoints demand."""
+    agents = tmp_path / ".remit" / "agents"
+    agents.mkdir(parents=True)
+    ids = [f"{'x' * 30}{number}" for number in range(40)]
+    for agent in ids:
+        text = f"---\ndescription: Checks the part {agent} of a program.\n---\nCheck.\n"
+        (agents / f"{agent}.md").write_text(text)
+    async with StrictServer(name, all_done).running() as server:
+        assert isinstance(server, StrictServer)
+        configure(server, tmp_path / "home", monkeypatch)
+        async with Remit.open(tmp_path, durable_url, tools=[talkative]) as remit:
+            found = await remit.task("Do it", tools=["Task", "talkative"], timeout_seconds=600)
+    assert found.status == "completed", server.shown()
+    assert not any("string too long" in text for text in server.shown())
+    offered = [tool.get("function") or tool for tool in server.asked[-1].body["tools"]]
+    texts = {tool["name"]: tool["description"] for tool in offered}
+    assert texts["task"].endswith("more that list_agents names")
+    assert "- general: " in texts["task"]
+    assert texts["talkative"].startswith("Look words up.")
+    assert "list_agents" in texts
+
+
+async def test_endpoints_that_need_nothing_are_not_asked_twice(
+    durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Learning costs one request for each thing that is refused, and nothing where nothing is."""
     flow = Flow("llama.cpp")
     (tmp_path / "notes.txt").write_text("notes")
@@ -229,7 +316,9 @@ async def test_endpoints_that_need_nothing_are_not_asked_twice(durable_url: str,
 
 
 @pytest.mark.parametrize("name", ["xai", "mistral", "gemma"])
-async def test_tasks_refused_at_the_same_moment_all_complete(durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+async def test_tasks_refused_at_the_same_moment_all_complete(
+    durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """Every task sends its first request before any of them is refused."""
     tasks = 6
     came = 0
@@ -247,7 +336,8 @@ async def test_tasks_refused_at_the_same_moment_all_complete(durable_url: str, t
         lines = ['model = "m"', f'base_url = "{server.url}/v1"', 'api_key = "none"']
         write_config(lines, tmp_path / "home", monkeypatch)
         async with Remit.open(tmp_path, durable_url) as remit:
-            items = [{"objective": f"Job {number}"} for number in range(tasks)]
-            found = await remit.task_parallel(tasks=items, timeout_seconds=600)
-    ends = [result["data"]["status"] for result in found["results"]]
+            found = await remit.task_parallel(
+                [f"Job {number}" for number in range(tasks)], timeout_seconds=600
+            )
+    ends = [result.status for result in found.results]
     assert ends == ["completed"] * tasks, found

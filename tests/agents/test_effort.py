@@ -1,4 +1,4 @@
-"""How much a model thinks: set for a task, an agent or a tier, in this order."""
+"""The reasoning effort of a model: set for a task, an agent or a tier, in this order."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from remit import Remit
-from remit.app.agents import Agent
-from remit.domain.message import Request, Response
+from remit import Effort, Remit
+from remit.app.agents.registry import Agent
+from remit.domain.llm.messages import Request, Response
 from remit.errors import InvalidParam
 from tests.agents.endpoint import Body, RuledServer, objective
 from tests.agents.stage import calls, results, says, stage
@@ -22,7 +22,9 @@ def efforts(asked: list[Request]) -> dict[str, str | None]:
     return {request.agent: request.settings.effort for request in asked}
 
 
-async def test_sub_agents_think_little_and_primary_agents_as_their_provider_likes(any_url: str, tmp_path: Path) -> None:
+async def test_sub_agents_think_little_and_primary_agents_as_their_provider_likes(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done."), agents=[THINKER, SILENT]) as at:
         for owner in ("general", "build", "thinker", "silent"):
             await at.run(owner=owner)
@@ -34,7 +36,9 @@ async def test_sub_agents_think_little_and_primary_agents_as_their_provider_like
         }
 
 
-async def test_the_task_wins_over_its_agent_wherever_it_is_made(any_url: str, tmp_path: Path) -> None:
+async def test_the_task_wins_over_its_agent_wherever_it_is_made(
+    any_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Response:
         if request.agent != "build" or results(request):
             return says("Done.")
@@ -94,6 +98,13 @@ effort = "high"
 """
 
 
+EFFORTS: tuple[tuple[str, Effort | None], ...] = (
+    ("general", None),
+    ("explore", None),
+    ("plan", "low"),
+)
+
+
 @pytest.mark.parametrize(("effort", "sent"), [("medium", "medium"), ("none", None)])
 async def test_tier_and_agent_settings_reach_the_wire(
     durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, effort: str, sent: Any
@@ -104,13 +115,15 @@ async def test_tier_and_agent_settings_reach_the_wire(
     async with RuledServer(rule).running() as server:
         home = tmp_path / "home"
         (home / ".config" / "remit").mkdir(parents=True)
-        (home / ".config" / "remit" / "config.toml").write_text(USER.format(url=server.url, effort=effort))
+        (home / ".config" / "remit" / "config.toml").write_text(
+            USER.format(url=server.url, effort=effort)
+        )
         monkeypatch.setenv("HOME", str(home))
         monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
         (tmp_path / "work").mkdir()
         async with Remit.open(tmp_path / "work", durable_url) as remit:
-            for agent, more in (("general", {}), ("explore", {}), ("plan", {"effort": "low"})):
-                await remit.task(f"Ask {agent}", subagent_type=agent, **more)
+            for agent, more in EFFORTS:
+                await remit.task(f"Ask {agent}", subagent_type=agent, effort=more)
     found = {objective(asked.body): asked.body.get("reasoning_effort") for asked in server.asked}
     assert found == {"Ask general": sent, "Ask explore": "high", "Ask plan": "low"}
     assert "effort" not in json.dumps(server.asked[0].body) or sent

@@ -1,34 +1,53 @@
-"""A grant that cannot be honoured ends its task before any model is asked, and says what would be right."""
+"""A grant that cannot be honored ends its task before any model is asked, and says what would
+be right.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit.app.agents import BUILT_IN, with_edits
-from remit.domain.value import State
+from remit.app.agents.registry import BUILT_IN, with_edits
+from remit.domain.task.task import State
 from tests.agents.stage import calls, in_turn, noting, says, stage
 
 KNOWN = "LS, Glob, Grep, Read, Write, Edit, MultiEdit, Bash, note, TodoWrite, Task"
 READING = "LS, Glob, Grep, Read, TodoWrite"
-NEITHER = f"it names Nonsense, which this worker does not know, and Bash, which explore may not use; expected at least one of {READING}."
+NEITHER = (
+    "this worker does not know Nonsense, and explore may not use Bash;"
+    f" expected at least one of {READING}."
+)
 
 
 @pytest.mark.parametrize(
     ("owner", "tools", "told"),
     [
-        ("general", ["Nonsense", "read"], f"it names Nonsense, read, which this worker does not know; expected at least one of {KNOWN}."),
+        (
+            "general",
+            ["Nonsense", "read"],
+            (f"this worker does not know Nonsense, read; expected at least one of {KNOWN}."),
+        ),
         ("explore", ["Bash", "Nonsense"], NEITHER),
-        ("general", {"allow": ["Read"], "deny": ["Read"]}, "it names Read, which general may not use; expected at least one of LS"),
-        ("general", {"allow": ["Nonsense", "Read"], "offer": ["Nonsense"]}, "it names Nonsense, which this worker does not know; expected"),
-        ("build", ["get_task"], "it names get_task, which this worker does not know; expected"),
+        (
+            "general",
+            {"allow": ["Read"], "deny": ["Read"]},
+            "general may not use Read; expected at least one of LS",
+        ),
+        (
+            "general",
+            {"allow": ["Nonsense", "Read"], "offer": ["Nonsense"]},
+            "this worker does not know Nonsense; expected",
+        ),
+        ("build", ["get_task"], "this worker does not know get_task; expected"),
     ],
 )
-async def test_tools_that_come_to_nothing_end_the_task(any_url: str, tmp_path: Path, owner: str, tools: Any, told: str) -> None:
+async def test_tools_that_come_to_nothing_end_the_task(
+    any_url: str, tmp_path: Path, owner: str, tools: Any, told: str
+) -> None:
     async with stage(any_url, tmp_path, [], functions=[noting([])]) as at:
         found = await at.call("task", objective="Work", subagent_type=owner, tools=tools)
         assert (found["data"]["status"], found["error"]["code"]) == ("failed", "INVALID_PARAM")
-        assert found["error"]["message"].startswith(f"tools.allow: comes to nothing: {told}")
+        assert found["error"]["message"].startswith(f"tools.allow: contains no usable tool: {told}")
         task = await at.team.task("1")
         assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "rejected", 1)
         assert at.script.asked == []
@@ -44,10 +63,18 @@ async def test_tools_that_come_to_nothing_end_the_task(any_url: str, tmp_path: P
         ({"allow": ["elsewhere", "Read"], "offer": ["Read"]}, {"Read"}),
     ],
 )
-async def test_whoever_has_a_tool_or_asks_for_none_works(any_url: str, tmp_path: Path, tools: Any, offered: set[str]) -> None:
+async def test_an_agent_that_has_its_tools_or_requests_none_works(
+    any_url: str, tmp_path: Path, tools: Any, offered: set[str]
+) -> None:
     async with stage(any_url, tmp_path, [says("Done.")], functions=[noting([])]) as at:
         assert (await at.run(tools=tools)).state is State.DONE
-        assert {tool.name for tool in at.script.asked[0].tools} & {"LS", "Read", "note", "elsewhere", "Nonsense"} == offered
+        assert {tool.name for tool in at.script.asked[0].tools} & {
+            "LS",
+            "Read",
+            "note",
+            "elsewhere",
+            "Nonsense",
+        } == offered
 
 
 async def test_who_can_only_hand_out_work_does_that(any_url: str, tmp_path: Path) -> None:
@@ -56,12 +83,17 @@ async def test_who_can_only_hand_out_work_does_that(any_url: str, tmp_path: Path
         assert "task_parallel" in {tool.name for tool in at.script.asked[0].tools}
 
 
-async def test_bash_without_a_sandbox_ends_the_task_before_it_begins(any_url: str, tmp_path: Path) -> None:
+async def test_bash_without_a_sandbox_ends_the_task_before_it_begins(
+    any_url: str, tmp_path: Path
+) -> None:
     """On a machine where nothing is installed."""
     async with stage(any_url, tmp_path, [], unsandboxed=False, programs=False) as at:
         found = await at.call("task", objective="Work", tools=["Read", "Bash"])
         assert (found["data"]["status"], found["error"]["code"]) == ("failed", "INVALID_PARAM")
-        assert "Bash is refused: there is no sandbox for it on this machine (bubblewrap is not installed)" in found["error"]["message"]
+        assert (
+            "Bash is not available: this machine has no sandbox (bubblewrap is not"
+            " installed)" in found["error"]["message"]
+        )
         assert "allow_unsandboxed" in found["error"]["message"]
         task = await at.team.task("1")
         assert (task.state, task.reason, task.counts.runs) == (State.FAILED, "rejected", 1)
@@ -69,11 +101,20 @@ async def test_bash_without_a_sandbox_ends_the_task_before_it_begins(any_url: st
 
 
 @pytest.mark.parametrize(
-    ("tools", "unsandboxed"), [(["Read", "Bash"], True), (["Read"], False), ({"allow": ["Read", "Bash"], "offer": ["Read"]}, False)]
+    ("tools", "unsandboxed"),
+    [
+        (["Read", "Bash"], True),
+        (["Read"], False),
+        ({"allow": ["Read", "Bash"], "offer": ["Read"]}, False),
+    ],
 )
-async def test_who_may_run_commands_here_or_is_not_offered_to_works(any_url: str, tmp_path: Path, tools: Any, unsandboxed: bool) -> None:
+async def test_who_may_run_commands_here_or_is_not_offered_to_works(
+    any_url: str, tmp_path: Path, tools: Any, unsandboxed: bool
+) -> None:
     """What is only passed on is looked at where it is used."""
-    async with stage(any_url, tmp_path, [says("Done.")], unsandboxed=unsandboxed, programs=False) as at:
+    async with stage(
+        any_url, tmp_path, [says("Done.")], unsandboxed=unsandboxed, programs=False
+    ) as at:
         assert (await at.run(tools=tools)).state is State.DONE
         assert ("Bash" in {tool.name for tool in at.script.asked[0].tools}) is unsandboxed
 
@@ -81,9 +122,13 @@ async def test_who_may_run_commands_here_or_is_not_offered_to_works(any_url: str
 EDITORS = with_edits(BUILT_IN, ("Write", "Edit", "Bash"))
 
 
-async def test_where_edits_are_allowed_general_changes_files_and_is_told_that_it_can(any_url: str, tmp_path: Path) -> None:
+async def test_where_edits_are_allowed_general_changes_files_and_is_told_that_it_can(
+    any_url: str, tmp_path: Path
+) -> None:
     note = {"file_path": str(tmp_path / "note.md"), "content": "Done.\n"}
-    async with stage(any_url, tmp_path, in_turn(calls(("Write", note)), says("Written.")), agents=EDITORS) as at:
+    async with stage(
+        any_url, tmp_path, in_turn(calls(("Write", note)), says("Written.")), agents=EDITORS
+    ) as at:
         assert (await at.run(owner="general")).state is State.DONE
         assert (tmp_path / "note.md").read_text() == "Done.\n"
         request = at.script.asked[0]
@@ -91,19 +136,31 @@ async def test_where_edits_are_allowed_general_changes_files_and_is_told_that_it
         assert "You can change files in this workspace." in request.system
 
 
-async def test_where_edits_are_not_allowed_no_agent_is_told_of_them(any_url: str, tmp_path: Path) -> None:
+async def test_where_edits_are_not_allowed_no_agent_is_told_of_them(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Read.")) as at:
         for owner in ("build", "general"):
             await at.run(owner=owner)
         for request in at.script.asked:
-            assert not {"Write", "Edit", "MultiEdit", "Bash"} & {tool.name for tool in request.tools}
+            assert not {"Write", "Edit", "MultiEdit", "Bash"} & {
+                tool.name for tool in request.tools
+            }
             role = request.system.partition("# Task")[0]
             assert "you cannot change it" in role
-            assert not any(word in role for word in ("You can change files", "Bash", "Make the smallest change"))
+            assert not any(
+                word in role
+                for word in ("You can change files", "Bash", "Make the smallest change")
+            )
 
 
-async def test_a_call_that_grants_edits_changes_what_the_agent_is_told(any_url: str, tmp_path: Path) -> None:
+async def test_a_call_that_grants_edits_changes_what_the_agent_is_told(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Read.")) as at:
         await at.run(owner="general", tools=["Read", "Edit"])
         system = at.script.asked[0].system
-        assert ("You can change files" in system, "You cannot run commands here" in system) == (True, True)
+        assert ("You can change files" in system, "You cannot run commands here" in system) == (
+            True,
+            True,
+        )

@@ -1,4 +1,4 @@
-"""Tools and model calls that are under way when somebody says stop, here and in another process."""
+"""Tools and model calls in progress when a task is stopped, here and in another process."""
 
 import asyncio
 import os
@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from remit.adapters.tools.functions import repeatable, stopping
-from remit.domain.value import State
+from remit.domain.task.task import State
 from tests.agents.endpoint import Body, RuledServer, answers, objective, wants
-from tests.agents.stage import Gate, Stage, calls, results, says, stage
-from tests.agents.test_interruption import _sleepers, reached
-from tests.agents.test_killed_worker import worker
+from tests.agents.processes import sleepers, worker
+from tests.agents.stage import Gate, Stage, calls, reached, results, says, stage
 from tests.crash.process import until
 from tests.modelserver import Say
 
@@ -28,15 +27,17 @@ async def paused(at: Stage, task_id: str) -> None:
     assert (held.state, held.attempts) == (State.PAUSED, 0)
 
 
-async def test_a_command_is_ended_by_a_pause_and_its_agent_learns_of_it(any_url: str, tmp_path: Path) -> None:
+async def test_a_command_is_ended_by_a_pause_and_its_agent_learns_of_it(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, [calls(("Bash", {"command": SLEEP})), says("Done.")]) as at:
         task_id = await at.create(tools=["Bash"])
         await until((tmp_path / "begun.txt").exists)
         await paused(at, task_id)
-        assert _sleepers(SLEEP) == []
+        assert sleepers(SLEEP) == []
         await at.call("resume_task", task_id=task_id)
         assert (await at.team.ended(task_id)).state is State.DONE
-        assert "[Canceled; everything it had started was ended.]" in results(at.script.asked[1])[0]
+        assert "[Canceled, with all its processes.]" in results(at.script.asked[1])[0]
         assert (tmp_path / "begun.txt").read_text() == "begun\n"
 
 
@@ -49,13 +50,15 @@ async def test_a_coroutine_is_cancelled_by_a_pause(any_url: str, tmp_path: Path)
         await asyncio.Event().wait()
         return "never"
 
-    async with stage(any_url, tmp_path, [calls(("forever", {})), says("Done.")], functions=[forever]) as at:
+    async with stage(
+        any_url, tmp_path, [calls(("forever", {})), says("Done.")], functions=[forever]
+    ) as at:
         task_id = await at.create(tools=["forever"])
         await reached(gate)
         await paused(at, task_id)
         await at.call("resume_task", task_id=task_id)
         await at.team.ended(task_id)
-        assert results(at.script.asked[1]) == ["forever was told to stop before it was done."]
+        assert results(at.script.asked[1]) == ["forever was stopped before it finished."]
 
 
 async def test_a_function_in_a_thread_can_ask_whether_to_stop(any_url: str, tmp_path: Path) -> None:
@@ -68,7 +71,9 @@ async def test_a_function_in_a_thread_can_ask_whether_to_stop(any_url: str, tmp_
             time.sleep(0.01)
         return "as far as I came"
 
-    async with stage(any_url, tmp_path, [calls(("patient", {})), says("Done.")], functions=[patient]) as at:
+    async with stage(
+        any_url, tmp_path, [calls(("patient", {})), says("Done.")], functions=[patient]
+    ) as at:
         task_id = await at.create(tools=["patient"])
         await until(lambda: bool(begun))
         await paused(at, task_id)
@@ -89,7 +94,9 @@ async def test_what_only_reads_is_done_again_after_a_pause(any_url: str, tmp_pat
             await asyncio.Event().wait()
         return "seen"
 
-    async with stage(any_url, tmp_path, [calls(("look", {})), says("Done.")], functions=[look]) as at:
+    async with stage(
+        any_url, tmp_path, [calls(("look", {})), says("Done.")], functions=[look]
+    ) as at:
         task_id = await at.create(tools=["look"])
         await reached(gate)
         await paused(at, task_id)
@@ -107,7 +114,9 @@ class Crowd:
     async def __call__(self, body: Body) -> Say:
         self.asked_at.append(time.monotonic())
         if objective(body) == "Lead":
-            works = [{"objective": f"Work {number}", "tools": ["Bash"]} for number in range(self.count)]
+            works = [
+                {"objective": f"Work {number}", "tools": ["Bash"]} for number in range(self.count)
+            ]
             return Say(calls=(wants("f1", "task_parallel", tasks=works),))
         if not self.thinks(body):
             return Say(calls=(wants("b1", "Bash", command=SLEEP),))
@@ -117,7 +126,9 @@ class Crowd:
 
     def thinks(self, body: Body) -> bool:
         """True for requests that get no answer."""
-        return objective(body) != "Lead" and (answers(body) > 0 or int(objective(body).removeprefix("Work ")) % 2 == 0)
+        return objective(body) != "Lead" and (
+            answers(body) > 0 or int(objective(body).removeprefix("Work ")) % 2 == 0
+        )
 
 
 @asynccontextmanager
@@ -141,18 +152,24 @@ async def test_a_cancel_stops_a_crowd_in_another_process(durable_url: str, tmp_p
         canceled = (await at.call("cancel_task", task_id="1"))["canceled"]
         assert len(canceled) == 17
         await at.team.idle()
-        await until(lambda: not _sleepers(SLEEP))
-        thinking = [transport for asked, transport in zip(server.asked, server.transports, strict=True) if crowd.thinks(asked.body)]
+        await until(lambda: not sleepers(SLEEP))
+        thinking = [
+            transport
+            for asked, transport in zip(server.asked, server.transports, strict=True)
+            if crowd.thinks(asked.body)
+        ]
         assert len(thinking) == 8
         await until(lambda: all(transport.is_closing() for transport in thinking))
         assert len(crowd.asked_at) == 17
         assert {(await at.team.task(name)).state for name in canceled} == {State.CANCELED}
 
 
-async def test_a_pause_reaches_a_command_and_a_model_call_in_another_process(durable_url: str, tmp_path: Path) -> None:
+async def test_a_pause_reaches_a_command_and_a_model_call_in_another_process(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with elsewhere(durable_url, tmp_path, 2) as (at, crowd, server):
         await paused(at, "3")
-        assert _sleepers(SLEEP) == []
+        assert sleepers(SLEEP) == []
         assert len(crowd.asked_at) == 3, "the end of the command was told to nobody yet"
         await at.call("resume_task", task_id="3")
         await until(lambda: len(crowd.asked_at) == 4)

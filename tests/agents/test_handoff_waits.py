@@ -1,4 +1,6 @@
-"""A task that is handed to another agent while a caller waits for it: the caller gets the result of the successor."""
+"""A task that is handed to another agent while a caller waits for it: the caller gets the result
+of the successor.
+"""
 
 import asyncio
 import json
@@ -11,14 +13,13 @@ import pytest
 
 from remit.bootstrap import open_core
 from remit.catalog import Caller, attend, call
-from remit.domain.message import Request, Response
-from tests.agents.stage import Gate, Stage, says, stage
+from remit.domain.llm.messages import Request, Response
+from tests.agents.stage import Gate, Stage, reached, says, stage
 from tests.engine.fleet import ANN
 from tests.modelserver import ModelServer, Reply, Say, Silent
 from tests.patience import patient
-from tests.surfaces.test_mcp import MODERN, ok
-from tests.surfaces.test_mcp_progress import over_http
-from tests.surfaces.test_open_steps import asked, model_of, remit_in
+from tests.surfaces.mcp_http import MODERN, ok, over_http
+from tests.surfaces.planner import asked, model_of, remit_in
 
 ANSWER = "By the other agent."
 
@@ -47,7 +48,9 @@ def must_be_by_successor(answer: dict[str, Any], task_id: str = "2") -> None:
     assert (found["status"], found["task_id"], found["result"]) == ("completed", task_id, ANSWER)
 
 
-async def test_a_delegation_gets_the_result_of_the_successor(durable_url: str, tmp_path: Path) -> None:
+async def test_a_delegation_gets_the_result_of_the_successor(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with waiting_agent(durable_url, tmp_path) as (at, gate):
         answer, _ = await asyncio.gather(at.call("task", objective="Go"), hand_over(at, gate))
         must_be_by_successor(answer)
@@ -75,7 +78,9 @@ async def test_of_several_each_keeps_its_place(durable_url: str, tmp_path: Path)
         must_be_by_successor(second, "2")
 
 
-async def test_task_output_returns_the_result_of_the_successor(durable_url: str, tmp_path: Path) -> None:
+async def test_task_output_returns_the_result_of_the_successor(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with waiting_agent(durable_url, tmp_path) as (at, gate):
         await at.call("task", objective="Go", wait=False)
         wait = at.call("task_output", task_id="1", wait_seconds=600)
@@ -85,20 +90,30 @@ async def test_task_output_returns_the_result_of_the_successor(durable_url: str,
         must_be_by_successor(await at.call("task_output", task_id="1", wait_seconds=600))
 
 
-async def test_task_output_shows_a_successor_that_has_not_ended(durable_url: str, tmp_path: Path) -> None:
+async def test_task_output_shows_a_successor_that_has_not_ended(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with waiting_agent(durable_url, tmp_path) as (at, gate):
         await at.call("task", objective="Go", wait=False)
         await gate.reached.wait()
         await at.call("update_task", task_id="1", owner="plan")
         found = (await at.call("task_output", task_id="1"))["data"]
-        assert (found["status"], found["task_id"], found["subagent_type"]) == ("running", "2", "plan")
+        assert (found["status"], found["task_id"], found["subagent_type"]) == (
+            "running",
+            "2",
+            "plan",
+        )
 
 
-async def test_a_caller_that_waits_for_a_subtask_gets_its_successor(durable_url: str, tmp_path: Path) -> None:
+async def test_a_caller_that_waits_for_a_subtask_gets_its_successor(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with waiting_agent(durable_url, tmp_path) as (at, gate):
         parent = await at.create(status="draft")
         fields = {"task_id": parent, "title": "Below", "owner": "general", "wait": "block"}
-        answer, _ = await asyncio.gather(at.call("create_subtask", **fields), hand_over(at, gate, "2"))
+        answer, _ = await asyncio.gather(
+            at.call("create_subtask", **fields), hand_over(at, gate, "2")
+        )
         assert (answer["task_id"], answer["task"]["state"]) == ("3", "done")
 
 
@@ -109,10 +124,14 @@ async def test_the_same_key_finds_the_successor(durable_url: str, tmp_path: Path
         must_be_by_successor(await at.call("task", **same))
 
 
-async def test_rest_and_mcp_get_the_result_of_the_successor(durable_url: str, tmp_path: Path) -> None:
+async def test_rest_and_mcp_get_the_result_of_the_successor(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with waiting_agent(durable_url, tmp_path) as (at, gate), over_http(at, MODERN) as client:
         body = {"objective": "Go"}
-        answer, _ = await asyncio.gather(asked(at, "POST", "/api/delegate", body), hand_over(at, gate))
+        answer, _ = await asyncio.gather(
+            asked(at, "POST", "/api/delegate", body), hand_over(at, gate)
+        )
         must_be_by_successor(answer)
         gate.reached.clear()
         wait = ok(client, "task", objective="Go")
@@ -121,7 +140,9 @@ async def test_rest_and_mcp_get_the_result_of_the_successor(durable_url: str, tm
 
 
 @pytest.mark.parametrize("operation", ["task", "task_parallel", "task_output"])
-async def test_progress_goes_on_with_the_successor(durable_url: str, tmp_path: Path, operation: str) -> None:
+async def test_progress_goes_on_with_the_successor(
+    durable_url: str, tmp_path: Path, operation: str
+) -> None:
     async with waiting_agent(durable_url, tmp_path) as (at, gate):
         fields: dict[str, Any] = {"objective": "Go"}
         if operation == "task_parallel":
@@ -156,7 +177,9 @@ class SecondThoughts(ModelServer):
 
 
 @pytest.mark.parametrize("words", [["task", "run", "1"], ["task", "result", "1", "--wait", "600"]])
-async def test_the_command_line_goes_on_with_the_successor(durable_url: str, tmp_path: Path, words: list[str]) -> None:
+async def test_the_command_line_goes_on_with_the_successor(
+    durable_url: str, tmp_path: Path, words: list[str]
+) -> None:
     async with open_core(durable_url) as core, SecondThoughts().running() as server:
         assert isinstance(server, SecondThoughts)
         fields = {"title": "Go", "owner": "general"}
@@ -174,7 +197,9 @@ async def test_the_command_line_goes_on_with_the_successor(durable_url: str, tmp
         assert (code, ANSWER in out) == (0, True), err
 
 
-async def test_a_canceled_task_without_a_successor_is_cancelled(durable_url: str, tmp_path: Path) -> None:
+async def test_a_canceled_task_without_a_successor_is_cancelled(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with waiting_agent(durable_url, tmp_path) as (at, gate):
 
         async def cancel() -> None:
@@ -184,3 +209,17 @@ async def test_a_canceled_task_without_a_successor_is_cancelled(durable_url: str
 
         answer, _ = await asyncio.gather(at.call("task", objective="Go"), cancel())
         assert (answer["data"]["status"], answer["data"]["task_id"]) == ("cancelled", "1")
+
+
+async def test_the_successor_of_a_paused_task_waits_until_it_is_resumed(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with waiting_agent(durable_url, tmp_path) as (at, gate):
+        task_id = await at.create()
+        await reached(gate)
+        await at.call("pause_task", task_id=task_id)
+        handed = await at.call("update_task", task_id=task_id, owner="explore")
+        assert handed["task"]["state"] == "paused"
+        assert (await at.team.task(handed["task"]["id"])).counts.runs == 0
+        await at.call("resume_task", task_id=handed["task"]["id"])
+        assert (await at.team.ended(handed["task"]["id"])).summary == ANSWER

@@ -1,22 +1,17 @@
-"""What happens to an agent that is held, stopped or overruled in the middle of its work."""
+"""Agents that are paused, stopped or overruled during their work."""
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from remit.adapters.tools.functions import repeatable
-from remit.domain.message import Request
-from remit.domain.value import State
+from remit.domain.llm.messages import Request
+from remit.domain.task.task import State
 from remit.errors import Conflict
-from tests.agents.stage import Gate, Stage, calls, noting, results, says, stage
+from tests.agents.processes import sleepers
+from tests.agents.stage import Gate, Stage, calls, noting, reached, results, says, stage
 from tests.patience import patient
-
-
-async def reached(gate: Gate) -> None:
-    async with asyncio.timeout(patient(20)):
-        await gate.reached.wait()
 
 
 async def stopped(at: Stage) -> None:
@@ -24,13 +19,16 @@ async def stopped(at: Stage) -> None:
     await at.team.idle()
 
 
-async def test_a_pause_during_a_model_call_stops_before_its_tools(any_url: str, tmp_path: Path) -> None:
+async def test_a_pause_during_a_model_call_stops_before_its_tools(
+    any_url: str, tmp_path: Path
+) -> None:
     gate, made = Gate(), list[str]()
 
     def rule(request: Request) -> object:
         return says("Done.") if results(request) else gate.then(calls(("note", {"text": "one"})))
 
-    async with stage(any_url, tmp_path, rule, functions=[noting(made)]) as at:  # type: ignore[arg-type]  # the rule answers now or later
+    # The rule answers now or later.
+    async with stage(any_url, tmp_path, rule, functions=[noting(made)]) as at:  # type: ignore[arg-type]
         task_id = await at.create(tools=["note"])
         await reached(gate)
         await at.call("pause_task", task_id=task_id)
@@ -39,10 +37,17 @@ async def test_a_pause_during_a_model_call_stops_before_its_tools(any_url: str, 
         assert (held.state, made, len(at.script.asked)) == (State.PAUSED, [], 1)
         await at.call("resume_task", task_id=task_id)
         task = await at.team.ended(task_id)
-        assert (task.state, made, len(at.script.asked), task.attempts) == (State.DONE, ["one"], 2, 0)
+        assert (task.state, made, len(at.script.asked), task.attempts) == (
+            State.DONE,
+            ["one"],
+            2,
+            0,
+        )
 
 
-async def test_a_pause_between_two_effects_leaves_the_second_for_later(any_url: str, tmp_path: Path) -> None:
+async def test_a_pause_between_two_effects_leaves_the_second_for_later(
+    any_url: str, tmp_path: Path
+) -> None:
     gate, made = Gate(), list[str]()
 
     script = [calls(("note", {"text": "one"}), ("note", {"text": "two"})), says("Done.")]
@@ -56,7 +61,7 @@ async def test_a_pause_between_two_effects_leaves_the_second_for_later(any_url: 
         await at.call("resume_task", task_id=task_id)
         assert (await at.team.ended(task_id)).state is State.DONE
         assert made == ["one", "two"]
-        assert results(at.script.asked[1]) == ["note was told to stop before it was done.", "noted"]
+        assert results(at.script.asked[1]) == ["note was stopped before it finished.", "noted"]
 
 
 async def test_a_long_command_is_told_of_a_cancel_and_is_gone(any_url: str, tmp_path: Path) -> None:
@@ -65,33 +70,27 @@ async def test_a_long_command_is_told_of_a_cancel_and_is_gone(any_url: str, tmp_
     async with stage(any_url, tmp_path, lambda _: calls(("Bash", {"command": command}))) as at:
         task_id = await at.create(tools=["Bash"])
         async with asyncio.timeout(patient(20)):
-            while not marker.exists():  # noqa: ASYNC110 - another process writes it, and rings no bell
+            # Another process writes it, and rings no bell.
+            while not marker.exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert (await at.call("cancel_task", task_id=task_id))["canceled"] == [task_id]
         async with asyncio.timeout(patient(20)):
             await stopped(at)
-            while _sleepers(command):  # noqa: ASYNC110 - a process that ends rings no bell
+            while sleepers(command):  # noqa: ASYNC110 - a process that ends rings no bell
                 await asyncio.sleep(0.01)
         assert (marker.read_text(), len(at.script.asked)) == ("begun\n", 1)
 
 
-def _sleepers(command: str) -> list[str]:
-    """Processes that carry out a command."""
-    found: list[str] = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if command in (process / "cmdline").read_text():
-                found.append(process.name)
-    return found
-
-
-async def test_a_cancel_during_a_model_call_lets_no_other_begin(any_url: str, tmp_path: Path) -> None:
+async def test_a_cancel_during_a_model_call_lets_no_other_begin(
+    any_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     def rule(request: Request) -> object:
         return gate.then(calls(("LS", {"path": "."})))
 
-    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]  # the rule answers later
+    # The rule answers later.
+    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]
         task_id = await at.create()
         await reached(gate)
         await at.call("cancel_task", task_id=task_id)
@@ -104,16 +103,29 @@ async def test_a_cancel_during_a_model_call_lets_no_other_begin(any_url: str, tm
             await at.call("run_task", task_id=task_id)
 
 
-async def test_a_cancel_reaches_children_in_the_middle_of_their_calls(any_url: str, tmp_path: Path) -> None:
+async def test_a_cancel_reaches_children_in_the_middle_of_their_calls(
+    any_url: str, tmp_path: Path
+) -> None:
     gates = {name: Gate() for name in ("Alpha", "Beta")}
 
     def rule(request: Request) -> object:
         name = next((name for name in gates if name in request.system), None)
         if name is not None:
             return gates[name].then(calls(("LS", {"path": "."})))
-        return calls(("task_parallel", {"tasks": [{"objective": "Alpha", "subagent_type": "explore"}, {"objective": "Beta"}]}))
+        return calls(
+            (
+                "task_parallel",
+                {
+                    "tasks": [
+                        {"objective": "Alpha", "subagent_type": "explore"},
+                        {"objective": "Beta"},
+                    ]
+                },
+            )
+        )
 
-    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]  # the rule answers now or later
+    # The rule answers now or later.
+    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]
         task_id = await at.create(owner="build")
         for gate in gates.values():
             await reached(gate)
@@ -131,16 +143,27 @@ async def test_a_cancel_reaches_children_in_the_middle_of_their_calls(any_url: s
 async def test_the_word_of_a_person_ends_the_run(any_url: str, tmp_path: Path, how: str) -> None:
     gate, made = Gate(), list[str]()
 
-    async with stage(any_url, tmp_path, lambda _: gate.then(calls(("note", {"text": "late"}))), functions=[noting(made)]) as at:
+    async with stage(
+        any_url,
+        tmp_path,
+        lambda _: gate.then(calls(("note", {"text": "late"}))),
+        functions=[noting(made)],
+    ) as at:
         task_id = await at.create(tools=["note"])
         await reached(gate)
-        fields = {"summary": "I did it."} if how == "complete_task" else {"message": "Not worth it."}
+        fields = (
+            {"summary": "I did it."} if how == "complete_task" else {"message": "Not worth it."}
+        )
         await at.call(how, task_id=task_id, **fields)
         gate.open.set()
         async with asyncio.timeout(patient(20)):
             await stopped(at)
         task = await at.team.task(task_id)
-        assert (task.state, made, len(at.script.asked)) == (State.DONE if how == "complete_task" else State.FAILED, [], 1)
+        assert (task.state, made, len(at.script.asked)) == (
+            State.DONE if how == "complete_task" else State.FAILED,
+            [],
+            1,
+        )
         said = await at.transcript(task_id)
         ends = [] if how == "complete_task" else ["[Task failed: error] Not worth it."]
         assert [part["text"] for message in said for part in message["parts"]] == ["Do it.", *ends]
@@ -163,12 +186,14 @@ async def test_a_worker_that_stops_gives_back_at_the_boundary(any_url: str, tmp_
         assert (task.state, task.counts.runs, made) == (State.DONE, 2, ["one"])
 
 
-async def test_a_tool_that_raises_a_timeout_is_no_timeout_of_the_task(any_url: str, tmp_path: Path) -> None:
+async def test_a_timeout_in_a_tool_does_not_time_out_the_task(any_url: str, tmp_path: Path) -> None:
     @repeatable
     def slow() -> str:
         """Never in time."""
         raise TimeoutError("the disk")
 
-    async with stage(any_url, tmp_path, [calls(("slow", {})), says("Without it.")], functions=[slow]) as at:
+    async with stage(
+        any_url, tmp_path, [calls(("slow", {})), says("Without it.")], functions=[slow]
+    ) as at:
         task = await at.run(tools=["slow"], limits={"timeout_seconds": patient(60)})
         assert task.state is State.DONE

@@ -1,4 +1,6 @@
-"""A worker that is killed while the light model summarizes: the next one loses nothing that is open."""
+"""A worker that is killed while the light model summarizes: the next one loses nothing that is
+open.
+"""
 
 import asyncio
 import json
@@ -6,18 +8,20 @@ import os
 import signal
 from pathlib import Path
 
-from remit.app.verify import verify
-from remit.domain.compaction import SUMMARY_SYSTEM
-from remit.domain.value import State
+from remit.app.maintenance.verify import verify
+from remit.domain.prompts.compaction import SUMMARY_SYSTEM
+from remit.domain.task.task import State
 from tests.agents.endpoint import Body, RuledServer, answers, wants
+from tests.agents.processes import worker
 from tests.agents.stage import says, stage
-from tests.agents.test_killed_worker import worker
 from tests.modelserver import Reply, Say, Status
 from tests.patience import patient
 
 CONTEXT = 26_000
 FILES = 6
-TOO_LONG = {"error": {"message": "maximum context length exceeded", "code": "context_length_exceeded"}}
+TOO_LONG = {
+    "error": {"message": "maximum context length exceeded", "code": "context_length_exceeded"}
+}
 
 
 class Story:

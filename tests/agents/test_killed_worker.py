@@ -1,19 +1,18 @@
-"""A worker that is killed in the middle of a fan-out, with questions open at the top and below: another goes on where it was."""
+"""A worker that is killed in the middle of a fan-out, with questions open at the top and below:
+another goes on where it was.
+"""
 
 import asyncio
 import os
 import signal
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-from remit.app.verify import verify
-from remit.domain.value import State
+from remit.app.maintenance.verify import verify
+from remit.domain.task.task import State
 from tests.agents.endpoint import Body, RuledServer, answers, objective, tool_results, wants
+from tests.agents.processes import worker
 from tests.agents.stage import Stage, says, stage
-from tests.crash.process import environment
 from tests.modelserver import Say
 from tests.patience import patient
 
@@ -21,7 +20,10 @@ CHILDREN = 20
 
 
 class Story:
-    """A boss with twenty workers and a question; one worker asks too, and some are kept from answering until they are let."""
+    """A boss with twenty workers and a question.
+
+    One worker asks too, and some are kept from answering until they are let.
+    """
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
@@ -42,33 +44,16 @@ class Story:
 
     def _lead(self, body: Body) -> Say:
         if answers(body) == 0:
-            works = [{"objective": f"Work {number}", "tools": ["Bash"]} for number in range(CHILDREN)]
-            return Say(calls=(wants("f1", "task_parallel", tasks=works), wants("q1", "ask_user", question="Shall I?")))
+            works = [
+                {"objective": f"Work {number}", "tools": ["Bash"]} for number in range(CHILDREN)
+            ]
+            return Say(
+                calls=(
+                    wants("f1", "task_parallel", tasks=works),
+                    wants("q1", "ask_user", question="Shall I?"),
+                )
+            )
         return Say(("|".join(tool_results(body)),))
-
-
-@asynccontextmanager
-async def worker(
-    folder: Path, url: str, endpoint: str, *, heartbeat: float | None = None, concurrency: int = 6
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A real worker process."""
-    env = environment() | {
-        "REMIT_DATABASE_URL": url,
-        "REMIT_HEARTBEAT_SECONDS": str(heartbeat or patient(1)),
-        "REMIT_CONCURRENCY": str(concurrency),
-        "REMIT_ALLOW_UNSANDBOXED": "true",
-        "HOME": str(folder),
-        "LLM_MODEL_ID": "scripted",
-        "LLM_API_KEY": "none",
-        "LLM_BASE_URL": f"{endpoint}/v1",
-    }
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "remit", "worker", "--workspace", str(folder), env=env, cwd=folder)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
-        await process.wait()
 
 
 async def stored(at: Stage) -> Counter[str]:
@@ -77,14 +62,21 @@ async def stored(at: Stage) -> Counter[str]:
     for task_id in range(1, CHILDREN + 2):
         said = await at.transcript(str(task_id))
         if said:
-            found[said[0]["parts"][0]["text"]] = sum(message["role"] == "assistant" for message in said)
+            found[said[0]["parts"][0]["text"]] = sum(
+                message["role"] == "assistant" for message in said
+            )
     return found
 
 
-async def test_a_killed_worker_costs_nothing_that_was_stored(durable_url: str, tmp_path: Path) -> None:
+async def test_a_killed_worker_costs_nothing_that_was_stored(
+    durable_url: str, tmp_path: Path
+) -> None:
     story = Story()
     (tmp_path / ".remit").mkdir()
-    async with RuledServer(story).running() as server, stage(durable_url, tmp_path, [says("never")], workers=0) as at:
+    async with (
+        RuledServer(story).running() as server,
+        stage(durable_url, tmp_path, [says("never")], workers=0) as at,
+    ):
         async with worker(tmp_path, durable_url, server.url) as first:
             task_id = await at.create(owner="build", instructions="Lead", tools=["Bash", "Task"])
             parent = await at.waiting(task_id)
@@ -101,7 +93,9 @@ async def test_a_killed_worker_costs_nothing_that_was_stored(durable_url: str, t
             done = await at.team.ended(task_id)
         again = server.asked[asked:]
         assert done.state is State.DONE, done.failure_reason
-        assert [item.body for item in again if answers(item.body) < before[objective(item.body)]] == []
+        assert [
+            item.body for item in again if answers(item.body) < before[objective(item.body)]
+        ] == []
         lines = (tmp_path / "log.txt").read_text().split()
         assert len(lines) == len(set(lines))
         text = done.final_message or ""
@@ -110,7 +104,10 @@ async def test_a_killed_worker_costs_nothing_that_was_stored(durable_url: str, t
         (asked_child,) = [item.body for item in again if objective(item.body) == "Work 0"]
         assert tool_results(asked_child)[1:] == ["The person answered: This"]
         assert [row["status"] for row in (await at.call("list_interactions"))["interactions"]] == []
-        unknown = sum("it is not known whether it took effect" in "".join(tool_results(item.body)) for item in again)
+        unknown = sum(
+            "it is not known whether it took effect" in "".join(tool_results(item.body))
+            for item in again
+        )
         assert len(lines) + unknown >= CHILDREN
         assert (await at.team.events(task_id)).count("SubtaskSettled") == CHILDREN
         assert (await verify(at.team.core.store)).faults == ()

@@ -20,6 +20,9 @@ async def test_an_empty_list_keeps_its_key(any_url: str, tmp_path: Path) -> None
     async with stage(any_url, tmp_path, [calls(*wanted), says("Done.")]) as at:
         await at.run(owner="build")
         told = [json.loads(text) for text in results(at.script.asked[-1])]
-        found = {name: answer.get(key) for (name, (key, _)), answer in zip(LISTS.items(), told, strict=True)}
+        found = {
+            name: answer.get(key)
+            for (name, (key, _)), answer in zip(LISTS.items(), told, strict=True)
+        }
         assert found == {name: [] for name in LISTS}
         assert "in_flight" in told[0]

@@ -1,4 +1,6 @@
-"""Tools that a parent wants to give and does not have: the child does without them, and the parent is told so."""
+"""Tools that a parent wants to give and does not have: the child does without them, and the
+parent is told so.
+"""
 
 import json
 from pathlib import Path
@@ -6,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from remit.app.agents import Agent
-from remit.domain.message import Request, Response
+from remit.app.agents.registry import Agent
+from remit.domain.llm.messages import Request, Response
 from tests.agents.stage import calls, results, says, stage
 
 WRITER = Agent(id="writer", description="Writes.", tools=("Read", "Write"))
@@ -67,11 +69,18 @@ GRANTS: dict[str, tuple[tuple[str, dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("kind", GRANTS)
-async def test_a_parent_is_told_what_its_child_did_not_get(any_url: str, tmp_path: Path, kind: str) -> None:
+async def test_a_parent_is_told_what_its_child_did_not_get(
+    any_url: str, tmp_path: Path, kind: str
+) -> None:
     wanted, told = GRANTS[kind]
     async with parent(any_url, tmp_path, wanted) as at:
         await at.run(owner="build", tools=["Read", "Task"])
-        answers = [text for request in at.script.asked if request.agent == "build" for text in results(request)]
+        answers = [
+            text
+            for request in at.script.asked
+            if request.agent == "build"
+            for text in results(request)
+        ]
         assert told in answers[0]
         if answers[0].startswith("{"):
             found = json.loads(answers[0])
@@ -88,7 +97,9 @@ async def test_a_parent_that_has_the_tools_is_told_nothing(any_url: str, tmp_pat
 async def test_a_person_is_told_what_an_agent_can_never_have(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Found.")) as at:
         never = "Not granted: Edit (explore can never have it)."
-        made = await at.call("create_task", title="Look", owner="explore", tools=["Read", "Edit"], status="draft")
+        made = await at.call(
+            "create_task", title="Look", owner="explore", tools=["Read", "Edit"], status="draft"
+        )
         below = await at.call(
             "create_subtask",
             task_id=made["task_id"],
@@ -97,13 +108,17 @@ async def test_a_person_is_told_what_an_agent_can_never_have(any_url: str, tmp_p
             tools=["Read", "Edit"],
             status="draft",
         )
-        result = await at.call("task", objective="Look", subagent_type="explore", tools=["Read", "Edit"])
-        flat = await at.call("task", objective="Look", subagent_type="explore", tools=["Read", "Edit"], format="flat")
+        result = await at.call(
+            "task", objective="Look", subagent_type="explore", tools=["Read", "Edit"]
+        )
+        flat = await at.call(
+            "task", objective="Look", subagent_type="explore", tools=["Read", "Edit"], format="flat"
+        )
         assert (made["notice"], result["data"]["notice"], flat["notice"]) == (never, never, never)
         assert below["notice"] == "Not granted: Edit (its parent task does not have it)."
 
 
-UNKNOWN = "Not known here: Bassh, read. Known are LS, Glob, Grep, Read,"
+UNKNOWN = "Unknown tools: Bassh, read. Available: LS, Glob, Grep, Read,"
 
 
 async def test_a_caller_is_told_which_tools_are_not_known(any_url: str, tmp_path: Path) -> None:

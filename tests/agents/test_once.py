@@ -1,19 +1,15 @@
-"""What an agent asks of remit happens once, although its worker dies after the commit and before it could say so."""
+"""An operation of an agent happens once, even if its worker dies after the commit and before the
+answer.
+"""
 
-import asyncio
 import json
-import os
-import signal
-import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-from remit.app.verify import verify
-from remit.domain.value import State
+from remit.app.maintenance.verify import verify
+from remit.domain.task.task import State
 from tests.agents.endpoint import Body, RuledServer, answers, objective, tool_results, wants
+from tests.agents.processes import fragile
 from tests.agents.stage import says, stage
-from tests.crash.process import environment
 from tests.modelserver import Say
 
 CALLS = (
@@ -25,7 +21,15 @@ CALLS = (
     wants("c6", "task", objective="Work", subagent_type="explore"),
     wants("c7", "ask_user", question="Shall I?"),
 )
-DEADLY = ("StepsReplaced", "UserNotified", "TaskCreated", "SubtaskLinked", "SubtaskLinked", "SubtaskAwaited", "UserInteractionRequested")
+DEADLY = (
+    "StepsReplaced",
+    "UserNotified",
+    "TaskCreated",
+    "SubtaskLinked",
+    "SubtaskLinked",
+    "SubtaskAwaited",
+    "UserInteractionRequested",
+)
 """What each of them stores; the worker is killed when it has."""
 
 
@@ -34,29 +38,22 @@ async def lead(body: Body) -> Say:
     if objective(body).startswith("Work"):
         return Say(("Worked.",))
     done = answers(body)
-    return Say(calls=(CALLS[done],)) if done < len(CALLS) else Say((json.dumps(tool_results(body)),))
-
-
-@asynccontextmanager
-async def fragile(folder: Path, url: str, endpoint: str, deadly: Sequence[str]) -> AsyncIterator[None]:
-    """Workers that die one after the other, each when it has stored such an event."""
-    settings = {"REMIT_DATABASE_URL": url, "REMIT_WORKSPACE": str(folder), "REMIT_HEARTBEAT_SECONDS": "600", "HOME": str(folder)}
-    model = {"LLM_MODEL_ID": "scripted", "LLM_API_KEY": "none", "LLM_BASE_URL": f"{endpoint}/v1"}
-    program = (sys.executable, "-m", "tests.agents.fragile", *deadly)
-    process = await asyncio.create_subprocess_exec(*program, env=environment() | settings | model, cwd=folder, start_new_session=True)
-    try:
-        yield
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+    return (
+        Say(calls=(CALLS[done],)) if done < len(CALLS) else Say((json.dumps(tool_results(body)),))
+    )
 
 
 async def test_every_operation_is_carried_out_once(durable_url: str, tmp_path: Path) -> None:
     (tmp_path / ".remit").mkdir()
-    async with RuledServer(lead).running() as server, stage(durable_url, tmp_path, [says("never")], workers=0) as at:
+    async with (
+        RuledServer(lead).running() as server,
+        stage(durable_url, tmp_path, [says("never")], workers=0) as at,
+    ):
         task_id = await at.create(owner="build", instructions="Lead", limits={"max_attempts": 20})
         async with fragile(tmp_path, durable_url, server.url, DEADLY):
-            asking = await at.team.until(task_id, lambda task: bool(task.questions) and task.state is State.WAITING)
+            asking = await at.team.until(
+                task_id, lambda task: bool(task.questions) and task.state is State.WAITING
+            )
             await at.call("respond", interaction_id=asking.questions[0].id, answer="Yes")
             done = await at.team.ended(task_id)
         happened = await at.team.events(task_id)
@@ -73,5 +70,9 @@ async def test_every_operation_is_carried_out_once(durable_url: str, tmp_path: P
         told = json.loads(done.final_message or "")
         assert [text for text in told[:3] if text != "Done. (Its answer was not kept.)"] == []
         assert json.loads(told[3])["task_id"] == done.children[0].id
-        assert ["running" in told[4] or "Worked." in told[4], "Worked." in told[5], told[6]] == [True, True, "The person answered: Yes"]
+        assert ["running" in told[4] or "Worked." in told[4], "Worked." in told[5], told[6]] == [
+            True,
+            True,
+            "The person answered: Yes",
+        ]
         assert (await verify(at.team.core.store)).faults == ()

@@ -1,4 +1,6 @@
-"""A parent reads the result of a subtask once, and its task block never runs ahead of the reports."""
+"""A parent reads the result of a subtask once, and its task block never runs ahead of the
+reports.
+"""
 
 import asyncio
 from pathlib import Path
@@ -6,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from remit.app.activation import CallRecord, CallStatus
-from remit.app.conversation import Conversation
-from remit.domain.message import Request, ToolResult
-from remit.domain.wire import dumps
+from remit.app.conversations.conversation import Conversation
+from remit.app.runs.run_handle import CallRecord, CallStatus
+from remit.domain.llm.messages import Request, ToolResult
+from remit.domain.records.serialize import dumps
 from tests.agents.stage import Gate, calls, says, stage, texts
 from tests.patience import patient
 
@@ -17,7 +19,9 @@ FOUND = "Found it in main.py."
 START = ("task", {"objective": "Look", "subagent_type": "explore", "wait": False})
 
 
-async def test_a_result_that_task_output_returned_is_not_delivered_again(any_url: str, tmp_path: Path) -> None:
+async def test_a_result_that_task_output_returned_is_not_delivered_again(
+    any_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     def rule(request: Request) -> Any:
@@ -50,7 +54,9 @@ async def test_a_result_that_task_output_returned_is_not_delivered_again(any_url
         ("task_output", {"task_id": "2", "format": "envelope"}),
     ],
 )
-async def test_a_result_that_a_call_showed_is_not_delivered_again(any_url: str, tmp_path: Path, reading: tuple[str, dict[str, Any]]) -> None:
+async def test_a_result_that_a_call_showed_is_not_delivered_again(
+    any_url: str, tmp_path: Path, reading: tuple[str, dict[str, Any]]
+) -> None:
     gate = Gate()
 
     async def later() -> Any:
@@ -98,7 +104,9 @@ async def test_a_report_that_was_not_read_is_delivered(any_url: str, tmp_path: P
         assert (await at.team.ended("1")).summary == "Done."
 
 
-async def test_the_task_block_shows_an_end_no_sooner_than_its_report(any_url: str, tmp_path: Path) -> None:
+async def test_the_task_block_shows_an_end_no_sooner_than_its_report(
+    any_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     async def after_the_end() -> Any:
@@ -125,7 +133,9 @@ async def test_the_task_block_shows_an_end_no_sooner_than_its_report(any_url: st
                 assert shows_end == ("[Subtask ended]" in texts(request))
 
 
-async def test_the_report_of_a_successor_names_the_task_that_it_replaces(any_url: str, tmp_path: Path) -> None:
+async def test_the_report_of_a_successor_names_the_task_that_it_replaces(
+    any_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     def rule(request: Request) -> Any:
@@ -150,11 +160,15 @@ async def test_the_report_of_a_successor_names_the_task_that_it_replaces(any_url
 def everything(request: Request) -> str:
     """What a model was told, with the results of its calls."""
     parts = [part for message in request.messages for part in message.parts]
-    return "\n".join([texts(request), *(part.text for part in parts if isinstance(part, ToolResult))])
+    return "\n".join(
+        [texts(request), *(part.text for part in parts if isinstance(part, ToolResult))]
+    )
 
 
 @pytest.mark.parametrize("slow", ["read by the call", "still running"])
-async def test_a_result_that_task_parallel_returned_is_not_delivered_again(any_url: str, tmp_path: Path, slow: str) -> None:
+async def test_a_result_that_task_parallel_returned_is_not_delivered_again(
+    any_url: str, tmp_path: Path, slow: str
+) -> None:
     gate = Gate()
     is_read = slow == "read by the call"
 
@@ -168,7 +182,10 @@ async def test_a_result_that_task_parallel_returned_is_not_delivered_again(any_u
                 return says(FOUND) if is_read else gate.then(says(FOUND))
             return last() if is_read else says("One.")
         if not any(message.role == "tool" for message in request.messages):
-            items = [{"objective": "One", "subagent_type": "explore"}, {"objective": "Two", "subagent_type": "explore", "wait": False}]
+            items = [
+                {"objective": "One", "subagent_type": "explore"},
+                {"objective": "Two", "subagent_type": "explore", "wait": False},
+            ]
             return calls(("task_parallel", {"tasks": items}))
         gate.open.set()
         return says("Done." if FOUND in everything(request) else "I wait.")
@@ -196,6 +213,10 @@ def test_a_receipt_that_shows_a_result_counts_as_read(status: str) -> None:
             result=dumps(answer),
         )
 
-    ended = receipt("a", "failed" if status == "failed" else "done", {"task_id": "2", "status": status, "result": FOUND})
+    ended = receipt(
+        "a",
+        "failed" if status == "failed" else "done",
+        {"task_id": "2", "status": status, "result": FOUND},
+    )
     running = receipt("b", "done", {"task_id": "3", "status": "running"})
     assert Conversation("1", [], {"a": ended, "b": running}).results_read == {"2"}

@@ -1,11 +1,13 @@
 """Mistakes that others have made with sub-agents, each as a behaviour that must hold here.
 
-Others of the kind stand where they belong: errors of a model taken for success (test_model_faults), a message that comes while a child
-finishes (test_updates), messages of agents that pass for approval and spawns that are not allowed (test_authority), tools of an agent's
-file that come to nothing (unit/test_agentfile).
+Others of the kind stand where they belong: errors of a model taken for success (test_model_faults),
+a message that comes while a child finishes (test_updates), messages of agents that pass for
+approval and spawns that are not allowed (test_authority), tools of an agent's file that come to
+nothing (unit/test_agentfile).
 
-remit makes no worktrees: agents work in the workspace itself. Three mistakes of others are about worktrees; what stands here for them is
-the harm that they did, on what remit has: a workspace that a person has made as a linked worktree, and the files that agents leave in it.
+remit makes no worktrees: agents work in the workspace itself. Three mistakes of others are about
+worktrees; what stands here for them is the harm that they did, on what remit has: a workspace that
+a person has made as a linked worktree, and the files that agents leave in it.
 """
 
 import asyncio
@@ -20,28 +22,39 @@ from typing import Any
 
 import pytest
 
-from remit.domain.message import Request, Response, Tokens
-from remit.domain.model import ModelFailed
-from remit.domain.value import State
+from remit.domain.llm.failures import ModelFailed
+from remit.domain.llm.messages import Request, Response, Tokens
+from remit.domain.task.task import State
 from remit.errors import Conflict
 from tests.agents.endpoint import Body, RuledServer, answers, objective, wants
-from tests.agents.stage import Gate, calls, in_turn, results, says, stage, texts
-from tests.agents.test_interruption import reached
-from tests.agents.test_killed_worker import worker
+from tests.agents.processes import worker
+from tests.agents.stage import Gate, calls, in_turn, reached, results, says, stage, texts
 from tests.crash.process import environment, until
 from tests.modelserver import Say
 from tests.patience import patient
-from tests.surfaces.test_command import Shell
+from tests.surfaces.shell import Shell
 from tests.toolbox import BWRAP
 
 
-async def test_a_run_that_goes_on_keeps_its_prompt_tools_model_and_depth(any_url: str, tmp_path: Path) -> None:
+async def test_a_run_that_goes_on_keeps_its_prompt_tools_model_and_depth(
+    any_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Response:
         if request.agent == "build":
             return (
                 says("Done.")
                 if results(request)
-                else calls(("task", {"objective": "Ask", "subagent_type": "explore", "model": "main", "tools": ["Read"]}))
+                else calls(
+                    (
+                        "task",
+                        {
+                            "objective": "Ask",
+                            "subagent_type": "explore",
+                            "model": "main",
+                            "tools": ["Read"],
+                        },
+                    )
+                )
             )
         return says("Asked.") if results(request) else calls(("ask_user", {"question": "Which?"}))
 
@@ -52,17 +65,28 @@ async def test_a_run_that_goes_on_keeps_its_prompt_tools_model_and_depth(any_url
         await at.call("respond", interaction_id=child.questions[0].id, answer="This")
         await at.team.ended(task_id)
         before, after = (request for request in at.script.asked if request.agent == "explore")
-        assert (before.system, before.tools, before.model) == (after.system, after.tools, after.model)
+        assert (before.system, before.tools, before.model) == (
+            after.system,
+            after.tools,
+            after.model,
+        )
         assert (await at.team.task("2")).depth == 1
 
 
-async def test_a_rate_limited_child_is_a_failure_and_never_an_empty_success(any_url: str, tmp_path: Path) -> None:
+async def test_a_rate_limited_child_is_a_failure_and_never_an_empty_success(
+    any_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Response:
         if request.agent == "explore":
             raise ModelFailed("rate_limited", "Too many requests.")
         if results(request):
             return says(results(request)[0])
-        return calls(("task", {"objective": "Look", "subagent_type": "explore", "limits": {"max_attempts": 1}}))
+        return calls(
+            (
+                "task",
+                {"objective": "Look", "subagent_type": "explore", "limits": {"max_attempts": 1}},
+            )
+        )
 
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(owner="build")
@@ -82,43 +106,66 @@ async def test_a_canceled_child_is_never_run_again(any_url: str, tmp_path: Path)
         assert (at.script.asked, (await at.team.task(task_id)).counts.runs) == ([], 0)
 
 
-async def test_a_grant_of_nothing_offers_no_tool_of_the_workspace(any_url: str, tmp_path: Path) -> None:
-    async with stage(any_url, tmp_path, [calls(("Read", {"file_path": "a"})), says("I could not.")]) as at:
+async def test_a_grant_of_nothing_offers_no_tool_of_the_workspace(
+    any_url: str, tmp_path: Path
+) -> None:
+    async with stage(
+        any_url, tmp_path, [calls(("Read", {"file_path": "a"})), says("I could not.")]
+    ) as at:
         task = await at.run(tools={"allow": []})
         assert task.state is State.DONE
-        assert not {tool.name for tool in at.script.asked[0].tools} & {"Read", "LS", "Glob", "Grep", "TodoWrite"}
+        assert not {tool.name for tool in at.script.asked[0].tools} & {
+            "Read",
+            "LS",
+            "Glob",
+            "Grep",
+            "TodoWrite",
+        }
         assert "not a tool that this task may use" in results(at.script.asked[1])[0]
 
 
-async def test_two_tasks_with_one_name_do_not_get_each_others_messages(any_url: str, tmp_path: Path) -> None:
+async def test_two_tasks_with_one_name_do_not_get_each_others_messages(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done."), workers=0) as at:
         one, two = [await at.create(title="Twin") for _ in range(2)]
         await at.call("send_message", task_id=two, message="For the second.")
         await at.hire()
         await at.team.ended(one)
         await at.team.ended(two)
-        told = {request.messages[-1].text.split(">")[0]: "For the second." in request.messages[0].text for request in at.script.asked}
+        told = {
+            request.messages[-1].text.split(">")[0]: "For the second." in request.messages[0].text
+            for request in at.script.asked
+        }
         assert told == {f"<Task id={one}": False, f"<Task id={two}": True}
 
 
-async def test_a_message_is_called_sent_only_where_somebody_will_read_it(any_url: str, tmp_path: Path) -> None:
+async def test_a_message_is_reported_as_sent_only_if_it_has_a_reader(
+    any_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Response:
         if request.agent == "explore":
             return says("Looked.")
         found = results(request)
         if not found:
             return calls(("task", {"objective": "Look", "subagent_type": "explore"}))
-        return calls(("send_message", {"task_id": "2", "message": "Look again"})) if "Looked." in found[0] else says(found[0])
+        return (
+            calls(("send_message", {"task_id": "2", "message": "Look again"}))
+            if "Looked." in found[0]
+            else says(found[0])
+        )
 
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(owner="build")
-        assert "an ended task never changes" in (task.final_message or "")
+        assert "an ended task cannot change" in (task.final_message or "")
         with pytest.raises(Conflict):
             await at.call("send_message", task_id="2", message="Look again")
         assert (await at.call("list_updates", task_id="2"))["updates"] == []
 
 
-async def test_urgent_words_during_the_start_of_a_run_neither_stop_it_nor_get_lost(any_url: str, tmp_path: Path) -> None:
+async def test_urgent_words_during_the_start_of_a_run_neither_stop_it_nor_get_lost(
+    any_url: str, tmp_path: Path
+) -> None:
     said = [asyncio.Event() for _ in range(20)]
 
     async def rule(request: Request) -> Response:
@@ -153,13 +200,21 @@ async def test_an_end_is_never_missed_by_who_waits_for_it(any_url: str, tmp_path
             if number % 2:
                 return str((await at.call("task", objective="Go"))["data"]["status"])
             receipt = await at.call("task", objective="Go", wait=False)
-            return str((await at.call("task_output", task_id=receipt["data"]["task_id"], wait_seconds=patient(20)))["data"]["status"])
+            return str(
+                (
+                    await at.call(
+                        "task_output", task_id=receipt["data"]["task_id"], wait_seconds=patient(20)
+                    )
+                )["data"]["status"]
+            )
 
         async with asyncio.timeout(patient(20)):
             assert await asyncio.gather(*map(one, range(40))) == ["completed"] * 40
 
 
-async def test_what_no_store_can_keep_never_leaves_a_task_running(any_url: str, tmp_path: Path) -> None:
+async def test_what_no_store_can_keep_never_leaves_a_task_running(
+    any_url: str, tmp_path: Path
+) -> None:
     odd = "a\0b\ud800c"
 
     def fetch() -> str:
@@ -188,7 +243,23 @@ async def test_a_fault_of_our_own_ends_the_task_with_its_name(any_url: str, tmp_
         await at.team.idle()
 
 
-async def test_children_in_the_background_spend_from_the_same_budget(any_url: str, tmp_path: Path) -> None:
+async def test_the_fault_of_a_runner_is_stored_without_a_key(any_url: str, tmp_path: Path) -> None:
+    def rule(_: Request) -> Response:
+        raise RuntimeError("Client(api_key='hunter2hunter2') got Bearer a1b2c3d4e5 refused")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task = await at.run(limits={"max_attempts": 1})
+        await at.team.idle()
+    assert task.failure_reason is not None
+    assert (
+        "RuntimeError: Client(api_key='[redacted]') got Bearer [redacted] refused"
+        in task.failure_reason
+    )
+
+
+async def test_children_in_the_background_spend_from_the_same_budget(
+    any_url: str, tmp_path: Path
+) -> None:
     cap, gate = 80_000, Gate()
 
     async def rule(request: Request) -> Response:
@@ -199,7 +270,10 @@ async def test_children_in_the_background_spend_from_the_same_budget(any_url: st
             gate.open.set()
             answer = says("Let them work.")
         else:
-            made = [{"task_id": "1", "title": f"Waste {number}", "owner": "general", "wait": "none"} for number in range(4)]
+            made = [
+                {"task_id": "1", "title": f"Waste {number}", "owner": "general", "wait": "none"}
+                for number in range(4)
+            ]
             answer = calls(*(("create_subtask", fields) for fields in made))
         return answer._replace(tokens=Tokens(1500, 500))
 
@@ -209,13 +283,21 @@ async def test_children_in_the_background_spend_from_the_same_budget(any_url: st
         children = [await at.team.ended(child.id) for child in task.children]
         assert len(children) == 4
         assert {(child.state, child.reason) for child in children} == {(State.FAILED, "budget")}
-        spent = sum(each.usage.input_tokens + each.usage.output_tokens for each in [task, *children])
+        spent = sum(
+            each.usage.input_tokens + each.usage.output_tokens for each in [task, *children]
+        )
         assert cap // 2 < spent <= cap
 
 
-async def test_outputs_that_never_fit_are_asked_for_twice_again(any_url: str, tmp_path: Path) -> None:
+async def test_outputs_that_never_fit_are_asked_for_twice_again(
+    any_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Response:
-        return calls(("complete_task", {"outputs": {"count": "many"}})) if request.may_call else says("I cannot.")
+        return (
+            calls(("complete_task", {"outputs": {"count": "many"}}))
+            if request.may_call
+            else says("I cannot.")
+        )
 
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(outputs=[{"name": "count", "kind": "url"}])
@@ -223,8 +305,12 @@ async def test_outputs_that_never_fit_are_asked_for_twice_again(any_url: str, tm
         assert "count" in results(at.script.asked[1])[0]
 
 
-async def test_a_child_in_the_background_stays_in_sight_and_is_not_made_again(any_url: str, tmp_path: Path) -> None:
-    """Nothing of a conversation is ever left out, and every request says how the subtasks stand, in every run."""
+async def test_a_child_in_the_background_stays_in_sight_and_is_not_made_again(
+    any_url: str, tmp_path: Path
+) -> None:
+    """Nothing of a conversation is ever left out, and every request says how the subtasks stand,
+    in every run.
+    """
     gate = Gate()
 
     def rule(request: Request) -> Response | Awaitable[Response]:
@@ -243,19 +329,29 @@ async def test_a_child_in_the_background_stays_in_sight_and_is_not_made_again(an
         await reached(gate)
         gate.open.set()
         await at.team.ended("2")
-        await at.team.until(task_id, lambda task: any(update.type == "subtask" for update in task.queued))
+        await at.team.until(
+            task_id, lambda task: any(update.type == "subtask" for update in task.queued)
+        )
         await at.call("respond", interaction_id=asked.questions[0].id, answer="Yes")
         task = await at.team.ended(task_id)
         assert (task.state, len(task.children)) == (State.DONE, 1)
-        tails = [request.messages[-1].text for request in at.script.asked if request.agent == "build"]
-        assert [[state for state in ("pending", "running", "done") if f"- subtask 2: {state}" in tail] != [] for tail in tails] == [False] + [
-            True
-        ] * 40
+        tails = [
+            request.messages[-1].text for request in at.script.asked if request.agent == "build"
+        ]
+        assert [
+            [state for state in ("pending", "running", "done") if f"- subtask 2: {state}" in tail]
+            != []
+            for tail in tails
+        ] == [False] + [True] * 40
         assert ["- subtask 2: done" in tail for tail in tails[21:]] == [True] * 20
 
 
-async def test_a_turn_of_the_calendar_is_no_word_of_a_person(any_url: str, tmp_path: Path) -> None:
-    async with stage(any_url, tmp_path, [calls(("ask_user", {"question": "May I?"})), says("Thank you.")]) as at:
+async def test_a_scheduled_run_does_not_count_as_input_of_a_person(
+    any_url: str, tmp_path: Path
+) -> None:
+    async with stage(
+        any_url, tmp_path, [calls(("ask_user", {"question": "May I?"})), says("Thank you.")]
+    ) as at:
         task_id = await at.create()
         asked = await at.team.until(task_id, lambda task: bool(task.questions) and task.run is None)
         await at.team.do("Tick", "system:scheduler", task_id=task_id)
@@ -263,13 +359,22 @@ async def test_a_turn_of_the_calendar_is_no_word_of_a_person(any_url: str, tmp_p
             await at.call("run_task", task_id=task_id)
         await at.call("send_message", task_id=task_id, message="Yes, you may.")
         still = await at.team.task(task_id)
-        assert (still.state, still.questions, len(at.script.asked)) == (State.WAITING, asked.questions, 1)
+        assert (still.state, still.questions, len(at.script.asked)) == (
+            State.WAITING,
+            asked.questions,
+            1,
+        )
         await at.call("respond", interaction_id=asked.questions[0].id, answer="No")
         await at.team.ended(task_id)
-        assert "The person answered: No" in [part.text for part in at.script.asked[1].messages[2].parts]  # type: ignore[union-attr]
+        assert "The person answered: No" in [
+            part.text  # type: ignore[union-attr]
+            for part in at.script.asked[1].messages[2].parts
+        ]
 
 
-async def test_the_folder_of_a_child_is_not_the_folder_of_its_parent(any_url: str, tmp_path: Path) -> None:
+async def test_the_folder_of_a_child_is_not_the_folder_of_its_parent(
+    any_url: str, tmp_path: Path
+) -> None:
     (tmp_path / "sub").mkdir()
 
     def rule(request: Request) -> Response:
@@ -283,26 +388,41 @@ async def test_the_folder_of_a_child_is_not_the_folder_of_its_parent(any_url: st
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(owner="build", tools=["Bash", "Task"])
         assert str(tmp_path / "sub") in ((await at.team.task("2")).final_message or "")
-        assert [line for line in (task.final_message or "").splitlines() if line.startswith("/")] == [str(tmp_path)]
+        assert [
+            line for line in (task.final_message or "").splitlines() if line.startswith("/")
+        ] == [str(tmp_path)]
 
 
-async def test_a_run_that_another_worker_takes_up_keeps_its_limits_and_never_its_old_words(any_url: str, tmp_path: Path) -> None:
+async def test_a_run_that_another_worker_takes_up_keeps_its_limits_and_never_its_old_words(
+    any_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
     first = in_turn(calls(("LS", {"path": "."})), calls(("LS", {"path": "."})))
-    async with stage(any_url, tmp_path, lambda _: gate.then(first(_)), workers=0) as at:  # type: ignore[arg-type]  # answers come later
+    # Answers come later.
+    async with stage(any_url, tmp_path, lambda _: gate.then(first(_)), workers=0) as at:  # type: ignore[arg-type]
         worker = await at.hire()
-        task_id = await at.create(instructions="Old words.", tools=["LS"], model="light", limits={"max_turns": 2})
+        task_id = await at.create(
+            instructions="Old words.", tools=["LS"], model="light", limits={"max_turns": 2}
+        )
         await reached(gate)
         await at.call("update_task", task_id=task_id, instructions="New words.")
         worker.stop()
         gate.open.set()
         await at.team.until(task_id, lambda task: task.run is None)
-        at.script._rule = lambda request: calls(("LS", {"path": "."})) if request.may_call else says(texts(request))
+        at.script._rule = lambda request: (
+            calls(("LS", {"path": "."})) if request.may_call else says(texts(request))
+        )
         await at.hire()
         task = await at.team.ended(task_id)
         before, after = at.script.asked[0], at.script.asked[1]
-        assert (after.system, after.tools, after.model) == (before.system, before.tools, before.model)
-        assert [message.text for message in after.messages if message.role == "user"][1] == "[Task Update: Instructions Modified]\nNew words."
+        assert (after.system, after.tools, after.model) == (
+            before.system,
+            before.tools,
+            before.model,
+        )
+        assert [message.text for message in after.messages if message.role == "user"][
+            1
+        ] == "[Task Update: Instructions Modified]\nNew words."
         assert (task.reason, task.counts.runs, len(at.script.asked)) == ("turns", 2, 3)
 
 
@@ -311,13 +431,21 @@ async def test_a_run_that_another_worker_takes_up_keeps_its_limits_and_never_its
 
 def git(folder: Path, *words: str) -> str:
     """What git says, whatever the settings of this machine are."""
-    person = {f"GIT_{role}_{field}": "ann@example.org" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
+    person = {
+        f"GIT_{role}_{field}": "ann@example.org"
+        for role in ("AUTHOR", "COMMITTER")
+        for field in ("NAME", "EMAIL")
+    }
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", **person}
-    return subprocess.run(["git", *words], cwd=folder, env=env, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        ["git", *words], cwd=folder, env=env, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def linked(folder: Path) -> tuple[Path, Path]:
-    """A checkout with two commits and a change that is not committed, and a workspace that is a linked worktree of it."""
+    """A checkout with two commits and a change that is not committed, and a workspace that is a
+    linked worktree of it.
+    """
     main, workspace = folder / "main", folder / "ws"
     main.mkdir(parents=True)
     git(main, "init", "-q", "-b", "trunk")
@@ -333,7 +461,11 @@ def linked(folder: Path) -> tuple[Path, Path]:
 
 def everything(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, git's own too."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def attacks(main: Path) -> list[str]:
@@ -357,44 +489,81 @@ def attacks(main: Path) -> list[str]:
 
 @pytest.mark.parametrize("number", range(11))
 def test_each_attack_on_a_checkout_is_one(tmp_path: Path, number: int) -> None:
-    """Nothing is proved by what cannot do harm anyway: without remit each of these changes the checkout."""
+    """Nothing is proved by what cannot do harm anyway: without remit each of these changes the
+    checkout.
+    """
     main, workspace = linked(tmp_path)
     before = everything(main)
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
-    subprocess.run(["/bin/sh", "-c", attacks(main)[number]], cwd=workspace, env=env, capture_output=True, check=True)
+    subprocess.run(
+        ["/bin/sh", "-c", attacks(main)[number]],
+        cwd=workspace,
+        env=env,
+        capture_output=True,
+        check=True,
+    )
     assert everything(main) != before
     assert len(attacks(main)) == 11
 
 
-async def test_no_agent_in_a_linked_worktree_touches_the_main_checkout(any_url: str, tmp_path: Path) -> None:
-    """In a sandbox commands cannot reach it, and without one nobody is given Bash; the tools for files never leave the workspace."""
+async def test_no_agent_in_a_linked_worktree_touches_the_main_checkout(
+    any_url: str, tmp_path: Path
+) -> None:
+    """In a sandbox commands cannot reach it, and without one nobody is given Bash.
+
+    The tools for files never leave the workspace.
+    """
     main, workspace = linked(tmp_path)
     before, target = everything(main), str(main / "kept.txt")
     edit = {"old_string": "version", "new_string": "stolen"}
     wanted: list[tuple[str, dict[str, Any]]] = [
         *(("Bash", {"command": command}) for command in attacks(main)),
-        *(("Write", {"file_path": path, "content": "x"}) for path in (target, "../main/kept.txt", "away/kept.txt", ".git", ".git/HEAD")),
+        *(
+            ("Write", {"file_path": path, "content": "x"})
+            for path in (target, "../main/kept.txt", "away/kept.txt", ".git", ".git/HEAD")
+        ),
         ("Edit", {"file_path": target, **edit}),
         ("MultiEdit", {"file_path": "../main/kept.txt", "edits": [edit]}),
         ("Read", {"file_path": target}),
     ]
     (workspace / "away").symlink_to(main)
-    own = calls(("Bash", {"command": "echo mine > mine.txt"}), ("Write", {"file_path": "too.txt", "content": "x"}))
-    async with stage(any_url, workspace, [calls(*wanted), own, says("Done.")], unsandboxed=False) as at:
-        task = await at.run(tools=[*(["Bash"] if BWRAP else []), "Write", "Edit", "MultiEdit", "Read"])
+    own = calls(
+        ("Bash", {"command": "echo mine > mine.txt"}),
+        ("Write", {"file_path": "too.txt", "content": "x"}),
+    )
+    async with stage(
+        any_url, workspace, [calls(*wanted), own, says("Done.")], unsandboxed=False
+    ) as at:
+        task = await at.run(
+            tools=[*(["Bash"] if BWRAP else []), "Write", "Edit", "MultiEdit", "Read"]
+        )
         assert task.state is State.DONE
         assert everything(main) == before
         told = results(at.script.asked[1])
-        assert all("outside of the workspace" in text or "inside .git" in text for text in told[len(attacks(main)) :])
-        assert (workspace / "mine.txt").exists() is bool(BWRAP), "what is theirs they can change, where commands run at all"
+        assert all(
+            "outside the workspace" in text or "inside .git" in text
+            for text in told[len(attacks(main)) :]
+        )
+        assert (workspace / "mine.txt").exists() is bool(BWRAP), (
+            "what is theirs they can change, where commands run at all"
+        )
         assert (workspace / "too.txt").exists()
-        assert BWRAP or all("is not a tool that this task may use" in text for text in told[: len(attacks(main))])
+        assert BWRAP or all(
+            "is not a tool that this task may use" in text for text in told[: len(attacks(main))]
+        )
 
 
-async def test_no_run_and_no_child_sees_a_stale_copy_of_the_workspace(any_url: str, tmp_path: Path) -> None:
-    """What a person or another run has changed is what the next one reads, and no result from before answers for it."""
+async def test_no_run_and_no_child_sees_a_stale_copy_of_the_workspace(
+    any_url: str, tmp_path: Path
+) -> None:
+    """What a person or another run has changed is what the next one reads, and no result from
+    before answers for it.
+    """
     _, workspace = linked(tmp_path)
-    read, look = ("Read", {"file_path": "kept.txt"}), {"objective": "Look", "subagent_type": "explore"}
+    read, look = (
+        ("Read", {"file_path": "kept.txt"}),
+        {"objective": "Look", "subagent_type": "explore"},
+    )
     steps = [
         calls(read, ("task", look)),
         calls(("ask_user", {"question": "Go on?"})),
@@ -408,7 +577,7 @@ async def test_no_run_and_no_child_sees_a_stale_copy_of_the_workspace(any_url: s
     def rule(request: Request) -> Response:
         found = results(request)
         if request.agent == "explore":
-            return says(f"Seen: {found[0]}") if found else calls(read)
+            return says(f"FileFinding: {found[0]}") if found else calls(read)
         seen.extend(text.split("version ")[1][0] for text in found if "version" in text)
         return steps[sum(message.role == "assistant" for message in request.messages)]
 
@@ -420,7 +589,9 @@ async def test_no_run_and_no_child_sees_a_stale_copy_of_the_workspace(any_url: s
 
         assert [await asked(), await asked()] == [("2", False), ("2", True)]
         task_id = await at.create(owner="build", tools=["Read", "Write", "Task"])
-        waiting = await at.team.until(task_id, lambda task: bool(task.questions) and task.run is None)
+        waiting = await at.team.until(
+            task_id, lambda task: bool(task.questions) and task.run is None
+        )
         git(workspace, "checkout", "-q", "--detach", "HEAD~1")
         assert await asked() == ("1", False)
         await at.call("respond", interaction_id=waiting.questions[0].id, answer="Yes")
@@ -431,8 +602,12 @@ async def test_no_run_and_no_child_sees_a_stale_copy_of_the_workspace(any_url: s
         assert await asked() == ("2", False), "changed back is not what it was"
 
 
-async def test_no_end_of_a_run_deletes_what_agents_left_untracked(durable_url: str, tmp_path: Path) -> None:
-    """Not the end of a task, not a cancel, not a killed worker with another after it, and not the doctor."""
+async def test_no_end_of_a_run_deletes_what_agents_left_untracked(
+    durable_url: str, tmp_path: Path
+) -> None:
+    """Not the end of a task, not a cancel, not a killed worker with another after it, and not
+    the doctor.
+    """
     _, workspace = linked(tmp_path)
     (workspace / ".remit").mkdir()
     (workspace / "of-a-person.txt").write_text("mine\n")
@@ -441,20 +616,42 @@ async def test_no_end_of_a_run_deletes_what_agents_left_untracked(durable_url: s
     async def rule(body: Body) -> Say:
         name = objective(body)
         if answers(body) == 0:
-            command = f"mkdir -p build/{name} && echo {name} > build/{name}/out.o && echo {name} > .{name}"
-            return Say(calls=(wants("w1", "Write", file_path=f"{name}.txt", content=f"{name}\n"), wants("b1", "Bash", command=command)))
+            command = (
+                f"mkdir -p build/{name} && echo {name} > build/{name}/out.o && echo {name} >"
+                f" .{name}"
+            )
+            return Say(
+                calls=(
+                    wants("w1", "Write", file_path=f"{name}.txt", content=f"{name}\n"),
+                    wants("b1", "Bash", command=command),
+                )
+            )
         if name != "ended":
             await gate.wait()
         return Say(("Done.",))
 
     def left(*names: str) -> dict[str, bytes]:
-        made = {path: name for name in names for path in (f"{name}.txt", f"build/{name}/out.o", f".{name}")}
-        return {"of-a-person.txt": b"mine\n", **{path: f"{name}\n".encode() for path, name in made.items()}}
+        made = {
+            path: name
+            for name in names
+            for path in (f"{name}.txt", f"build/{name}/out.o", f".{name}")
+        }
+        return {
+            "of-a-person.txt": b"mine\n",
+            **{path: f"{name}\n".encode() for path, name in made.items()},
+        }
 
     def there() -> dict[str, bytes]:
-        return {name: content for name, content in everything(workspace).items() if name not in (".git", "kept.txt") and ".remit" not in name}
+        return {
+            name: content
+            for name, content in everything(workspace).items()
+            if name not in (".git", "kept.txt") and ".remit" not in name
+        }
 
-    async with RuledServer(rule).running() as server, stage(durable_url, workspace, [says("never")], workers=0) as at:
+    async with (
+        RuledServer(rule).running() as server,
+        stage(durable_url, workspace, [says("never")], workers=0) as at,
+    ):
 
         async def begun(name: str) -> str:
             task_id = await at.create(instructions=name, tools=["Bash", "Write"])
@@ -470,7 +667,12 @@ async def test_no_end_of_a_run_deletes_what_agents_left_untracked(durable_url: s
             killed = await begun("killed")
             os.kill(first.pid, signal.SIGKILL)
             await first.wait()
-        shell = Shell(workspace, PYTHONPATH=environment()["PYTHONPATH"], REMIT_DATABASE_URL=durable_url, HOME=str(tmp_path))
+        shell = Shell(
+            workspace,
+            PYTHONPATH=environment()["PYTHONPATH"],
+            REMIT_DATABASE_URL=durable_url,
+            HOME=str(tmp_path),
+        )
         mended = await asyncio.to_thread(shell.remit, "doctor", "--fix")
         assert mended.code == 0, mended.err
         assert there() == left("ended", "canceled", "killed")

@@ -1,4 +1,6 @@
-"""A worker that was killed and started again on the same machine: nobody waits for the lease of the dead."""
+"""A worker that was killed and restarted on the same machine does not wait for the lease of its
+predecessor.
+"""
 
 import asyncio
 import os
@@ -6,11 +8,11 @@ import signal
 from pathlib import Path
 
 from remit.bootstrap import open_store
-from remit.bootstrap.worker import bury
-from remit.domain.value import State
+from remit.bootstrap.embedded_worker import remove_dead_workers
+from remit.domain.task.task import State
 from tests.agents.endpoint import Body, RuledServer, answers, objective, wants
+from tests.agents.processes import worker
 from tests.agents.stage import says, stage
-from tests.agents.test_killed_worker import worker
 from tests.modelserver import Say
 from tests.patience import patient
 
@@ -20,14 +22,24 @@ NEVER = 600.0
 
 
 class Fanout:
-    """A boss with twenty workers, of whom the last ones are kept from answering until they are let."""
+    """A boss with twenty workers, of whom the last ones are kept from answering until they are
+    let.
+    """
 
     def __init__(self) -> None:
         self.done, self.most, self.go_on = 0, asyncio.Event(), asyncio.Event()
 
     async def __call__(self, body: Body) -> Say:
         if objective(body) == "Lead":
-            return Say(("All.",)) if answers(body) else Say(calls=(wants("f1", "task_parallel", tasks=[f"Work {n}" for n in range(CHILDREN)]),))
+            return (
+                Say(("All.",))
+                if answers(body)
+                else Say(
+                    calls=(
+                        wants("f1", "task_parallel", tasks=[f"Work {n}" for n in range(CHILDREN)]),
+                    )
+                )
+            )
         if self.done >= CHILDREN * 0.6:
             self.most.set()
             await self.go_on.wait()
@@ -35,10 +47,15 @@ class Fanout:
         return Say(("Done.",))
 
 
-async def test_a_killed_worker_that_is_started_again_goes_on_at_once(durable_url: str, tmp_path: Path) -> None:
+async def test_a_killed_worker_that_is_started_again_goes_on_at_once(
+    durable_url: str, tmp_path: Path
+) -> None:
     story = Fanout()
     (tmp_path / ".remit").mkdir()
-    async with RuledServer(story).running() as server, stage(durable_url, tmp_path, [says("never")], workers=0) as at:
+    async with (
+        RuledServer(story).running() as server,
+        stage(durable_url, tmp_path, [says("never")], workers=0) as at,
+    ):
         async with worker(tmp_path, durable_url, server.url, heartbeat=NEVER) as first:
             task_id = await at.create(owner="build", instructions="Lead", tools=["Task"])
             async with asyncio.timeout(patient(20)):
@@ -56,12 +73,17 @@ async def test_the_living_are_left_alone(durable_url: str, tmp_path: Path) -> No
     """The worker process is there, and so are those that this process cannot know anything of."""
     (tmp_path / ".remit").mkdir()
     nowhere = "http://127.0.0.1:9"
-    async with stage(durable_url, tmp_path, [says("never")], workers=0) as at, worker(tmp_path, durable_url, nowhere, heartbeat=NEVER) as process:
+    async with (
+        stage(durable_url, tmp_path, [says("never")], workers=0) as at,
+        worker(tmp_path, durable_url, nowhere, heartbeat=NEVER) as process,
+    ):
         (row,) = await at.team.staff(1)
         assert (row.pid, bool(row.place)) == (process.pid, True)
         elsewhere = [
             row._replace(worker="other-boot", pid=2**22 + 1, place=row.place.replace("-", "_")),
-            row._replace(worker="other-namespace", pid=2**22 + 1, place=row.place.replace("pid:[", "pid:[1")),
+            row._replace(
+                worker="other-namespace", pid=2**22 + 1, place=row.place.replace("pid:[", "pid:[1")
+            ),
             row._replace(worker="other-machine", pid=2**22 + 1, place=f"other{row.place}"),
             row._replace(worker="older-remit", pid=2**22 + 1, place=""),
         ]
@@ -69,13 +91,13 @@ async def test_the_living_are_left_alone(durable_url: str, tmp_path: Path) -> No
         async with open_store(durable_url) as store:
             for other in (*elsewhere, gone):
                 await store.beat(other, [])
-            await bury(at.team.core)
+            await remove_dead_workers(at.team.core)
             left = {other.worker for other in await store.workers()}
         assert left == {row.worker, *(other.worker for other in elsewhere)}
         os.kill(process.pid, signal.SIGSTOP)  # it is stuck, which its lease finds out, but it lives
-        await bury(at.team.core)
+        await remove_dead_workers(at.team.core)
         assert row.worker in {other.worker for other in await at.team.core.store.workers()}
         os.kill(process.pid, signal.SIGKILL)
         await process.wait()
-        await bury(at.team.core)
+        await remove_dead_workers(at.team.core)
         assert row.worker not in {other.worker for other in await at.team.core.store.workers()}

@@ -22,15 +22,15 @@ async def test_agents_of_both_tiers_work_with_it(tmp_path: Path, agent: str, tie
     (tmp_path / "stock.txt").write_text("3 apples")
     async with scripted_model(rule), Remit.open(tmp_path) as remit:
         found = await remit.task(objective="What is in stock?", subagent_type=agent)
-    assert "3 apples" in found["data"]["result"]
-    assert found["data"]["model_used"] == f"{tier} (scripted)"
+    assert "3 apples" in found.text
+    assert found.model_used == f"{tier} (scripted)"
 
 
 async def test_a_rule_that_raises_refuses_the_request(tmp_path: Path) -> None:
     async with scripted_model(rule), Remit.open(tmp_path) as remit:
         found = await remit.task(objective="Something else", tools={"deny": ["Read"]})
-    assert found["data"]["status"] == "failed"
-    assert "AssertionError" in found["data"]["result"]
+    assert found.status == "failed"
+    assert "AssertionError" in found.text
 
 
 async def test_what_was_set_is_set_again(monkeypatch: pytest.MonkeyPatch) -> None:

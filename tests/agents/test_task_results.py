@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from remit.domain.message import Request, Response
-from remit.domain.model import ModelFailed
+from remit.domain.llm.failures import ModelFailed
+from remit.domain.llm.messages import Request, Response
 from tests.agents.stage import Gate, Stage, calls, results, says, stage
 
 
@@ -44,15 +44,34 @@ async def test_each_way_to_delegate_gives_a_task_result(any_url: str, tmp_path: 
         task = await at.run(owner="build")
         parts = await tool_parts(at, task.id)
         kinds = {part["name"]: part["type"] for part in parts}
-        assert kinds == dict.fromkeys(("task", "Task", "create_subtask_explore"), "task_result") | {"LS": "tool_result"}
-        found = [(part["task_id"], part["status"]) for part in parts if part["type"] == "task_result"]
-        assert sorted(found) == [("2", "completed"), ("3", "completed"), ("4", "completed"), ("5", "failed")]
-        told = {result for request in at.script.asked if request.agent == "build" for result in results(request)}
+        assert kinds == dict.fromkeys(("task", "Task", "create_subtask_explore"), "task_result") | {
+            "LS": "tool_result"
+        }
+        found = [
+            (part["task_id"], part["status"]) for part in parts if part["type"] == "task_result"
+        ]
+        assert sorted(found) == [
+            ("2", "completed"),
+            ("3", "completed"),
+            ("4", "completed"),
+            ("5", "failed"),
+        ]
+        told = {
+            result
+            for request in at.script.asked
+            if request.agent == "build"
+            for result in results(request)
+        }
         assert {part["text"] for part in parts if part["type"] == "task_result"} <= told
 
 
 async def test_a_parallel_call_has_a_result_for_each_task(any_url: str, tmp_path: Path) -> None:
-    rule = rule_of(("task_parallel", {"tasks": [work("one"), work("fail"), work("two", subagent_type="explore")]}))
+    rule = rule_of(
+        (
+            "task_parallel",
+            {"tasks": [work("one"), work("fail"), work("two", subagent_type="explore")]},
+        )
+    )
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(owner="build")
         parts = await tool_parts(at, task.id)
@@ -63,12 +82,18 @@ async def test_a_parallel_call_has_a_result_for_each_task(any_url: str, tmp_path
         assert "no such luck" in parts[1]["text"]
 
 
-async def test_an_item_that_was_refused_is_told_beside_the_results(any_url: str, tmp_path: Path) -> None:
+async def test_an_item_that_was_refused_is_told_beside_the_results(
+    any_url: str, tmp_path: Path
+) -> None:
     rule = rule_of(("task_parallel", {"tasks": [work("one"), work("two", subagent_type="nobody")]}))
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(owner="build")
         own, result = await tool_parts(at, task.id)
-        assert (own["type"], result["type"], result["task_id"]) == ("tool_result", "task_result", "2")
+        assert (own["type"], result["type"], result["task_id"]) == (
+            "tool_result",
+            "task_result",
+            "2",
+        )
         assert "nobody" in own["text"]
 
 
@@ -111,19 +136,27 @@ async def test_reports_that_wake_a_parent_are_task_results(any_url: str, tmp_pat
         assert shown == read[:-1], "the parts of a message are what the model read"
 
 
-async def test_a_blocking_subtask_answers_with_status_duration_and_tool_counts(any_url: str, tmp_path: Path) -> None:
+async def test_a_blocking_subtask_answers_with_state_duration_and_tool_counts(
+    any_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Any:
         if request.agent == "explore":
             return says("Found it.") if results(request) else calls(("LS", {"path": "."}))
         if results(request):
             return says("Done.")
-        return calls(("create_subtask", {"task_id": "1", "title": "Look", "owner": "explore", "wait": "block"}))
+        return calls(
+            (
+                "create_subtask",
+                {"task_id": "1", "title": "Look", "owner": "explore", "wait": "block"},
+            )
+        )
 
     async with stage(any_url, tmp_path, rule) as at:
         await at.run(owner="build")
         (text,) = results(at.script.asked[-1])
         told = json.loads(text)
         child = await at.team.task("2")
-        assert (told["task_id"], told["status"], told["duration"]) == ("2", "completed", child.duration)
+        assert (told["task_id"], told["duration"]) == ("2", child.duration)
+        assert told["task"] == {"id": "2", "state": "done", "version": child.version}
         assert told["tool_summary"] == [{"tool": "LS", "count": 1}]
         assert list(told)[-1] == "result", "the text comes last"

@@ -1,24 +1,21 @@
-"""A title stands for the instructions where none were given, and a blank description counts as not given."""
+"""A title stands for the instructions where none were given, and a blank description counts as
+not given.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit.domain.message import Request, Response
-from remit.domain.value import Task
+from remit.domain.llm.messages import Request, Response
+from remit.domain.task.task import Task
 from remit.errors import InvalidParam
-from tests.agents.stage import Gate, Stage, calls, says, stage
-from tests.agents.test_interruption import reached
+from tests.agents.shown import current, looking
+from tests.agents.stage import Gate, Stage, calls, reached, says, stage
 
 OLD, NEW = "Count the lines", "Count the words"
 HEADING = "[Task Update: Instructions Modified]"
 MODIFIED = f"{HEADING}\n{NEW}"
-
-
-def current(request: Request) -> str:
-    """What a request shows as in force: its system prompt and the task block at its end."""
-    return f"{request.system}\n{request.messages[-1].text}"
 
 
 async def renamed(at: Stage, gate: Gate, **fields: Any) -> Task:
@@ -30,13 +27,9 @@ async def renamed(at: Stage, gate: Gate, **fields: Any) -> Task:
     return await at.team.ended(task_id)
 
 
-def looking(gate: Gate) -> Any:
-    """The model looks around once, which takes until the gate is open."""
-    answers: list[Any] = [None, says("Done.")]
-    return lambda _: answers.pop(0) or gate.then(calls(("LS", {"path": "."})))
-
-
-async def test_a_new_title_that_stands_for_the_instructions_reaches_the_agent(any_url: str, tmp_path: Path) -> None:
+async def test_a_new_title_that_stands_for_the_instructions_reaches_the_agent(
+    any_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
     async with stage(any_url, tmp_path, looking(gate)) as at:
         task = await renamed(at, gate)
@@ -48,7 +41,11 @@ async def test_a_new_title_that_stands_for_the_instructions_reaches_the_agent(an
         assert f"\nInstructions: {NEW}\n" in second.messages[-1].text
         assert OLD not in current(second)
         (update,) = (await at.call("list_updates", task_id=task.id))["updates"]
-        assert (update["type"], update["content"], update["status"]) == ("instructions", NEW, "delivered")
+        assert (update["type"], update["content"], update["status"]) == (
+            "instructions",
+            NEW,
+            "delivered",
+        )
 
 
 async def test_a_title_can_change_twice(any_url: str, tmp_path: Path) -> None:
@@ -65,7 +62,9 @@ async def test_a_title_can_change_twice(any_url: str, tmp_path: Path) -> None:
         assert "letters" not in current(at.script.asked[1])
 
 
-async def test_a_new_title_leaves_instructions_alone_that_were_given(any_url: str, tmp_path: Path) -> None:
+async def test_a_new_title_leaves_instructions_alone_that_were_given(
+    any_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
     async with stage(any_url, tmp_path, looking(gate)) as at:
         task = await renamed(at, gate, instructions=OLD)
@@ -74,7 +73,9 @@ async def test_a_new_title_leaves_instructions_alone_that_were_given(any_url: st
         assert f"\nInstructions: {OLD}\n" in at.script.asked[1].messages[-1].text
 
 
-async def test_a_new_title_leaves_instructions_alone_that_were_given_later(any_url: str, tmp_path: Path) -> None:
+async def test_a_new_title_leaves_instructions_alone_that_were_given_later(
+    any_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
     async with stage(any_url, tmp_path, looking(gate)) as at:
         task_id = await at.create(title=OLD, instructions=None)
@@ -87,7 +88,9 @@ async def test_a_new_title_leaves_instructions_alone_that_were_given_later(any_u
         assert len((await at.call("list_updates", task_id=task_id))["updates"]) == 1
 
 
-async def test_a_title_that_changes_before_the_first_request_is_part_of_it(any_url: str, tmp_path: Path) -> None:
+async def test_a_title_that_changes_before_the_first_request_is_part_of_it(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, [says("Done.")], workers=0) as at:
         task_id = await at.create(title=OLD, instructions=None)
         await at.call("update_task", task_id=task_id, title=NEW)
@@ -115,7 +118,11 @@ def part(name: str, fields: dict[str, Any], gate: Gate) -> Any:
     ("name", "fields", "is_title_only"),
     [
         ("create_subtask_explore", {"title": OLD}, True),
-        ("create_subtask", {"task_id": "1", "title": OLD, "owner": "explore", "wait": "block"}, True),
+        (
+            "create_subtask",
+            {"task_id": "1", "title": OLD, "owner": "explore", "wait": "block"},
+            True,
+        ),
         ("create_subtask_explore", {"title": OLD, "intent": OLD}, False),
         ("task", {"objective": OLD, "subagent_type": "explore"}, False),
         ("Task", {"description": OLD, "prompt": OLD, "subagent_type": "explore"}, False),
@@ -138,7 +145,9 @@ async def test_a_delegation_gives_instructions_unless_it_has_only_a_title(
         assert (MODIFIED in [message.text for message in last.messages]) is is_title_only
 
 
-async def test_a_session_is_told_a_new_title_as_new_instructions(any_url: str, tmp_path: Path) -> None:
+async def test_a_session_is_told_a_new_title_as_new_instructions(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, [], workers=0) as at:
         task_id = await at.create(title="Count", instructions=None, session_id="s1")
         await at.call("update_task", task_id=task_id, title=OLD)
@@ -146,11 +155,15 @@ async def test_a_session_is_told_a_new_title_as_new_instructions(any_url: str, t
         assert first.startswith(f"[Task Assignment: {OLD}]\nInstructions: {OLD}\n")
         assert "[Task Update" not in first
         await at.call("update_task", task_id=task_id, title=NEW)
-        assert (await at.call("pre_request", session_id="s1"))["context"] == f'{HEADING}\nTask {task_id} "{NEW}"\n{NEW}'
+        later = (await at.call("pre_request", session_id="s1"))["context"]
+        finish = f'Task {task_id}. Finish with complete_task(task_id="{task_id}").'
+        assert later == f'{HEADING}\nTask {task_id} "{NEW}"\n{NEW}\n\n{finish}'
 
 
 @pytest.mark.parametrize("operation", ["rerun_task", "update_task"])
-async def test_a_successor_keeps_a_title_whose_instructions_have_changed(any_url: str, tmp_path: Path, operation: str) -> None:
+async def test_a_successor_keeps_a_title_whose_instructions_have_changed(
+    any_url: str, tmp_path: Path, operation: str
+) -> None:
     gate = Gate()
     async with stage(any_url, tmp_path, looking(gate)) as at:
         task_id = await at.create(title=OLD, instructions=None)
@@ -165,10 +178,14 @@ async def test_a_successor_keeps_a_title_whose_instructions_have_changed(any_url
         assert (made["task"]["title"], made["task"]["instructions"]) == (OLD, NEW)
         successor = await at.team.ended(made["task"]["id"])
         assert successor.title == OLD
-        assert OLD not in current(at.script.asked[-1]), "the agent reads the instructions in force alone"
+        assert OLD not in current(at.script.asked[-1]), (
+            "the agent reads the instructions in force alone"
+        )
 
 
-async def test_a_task_done_again_keeps_what_its_title_stands_for(any_url: str, tmp_path: Path) -> None:
+async def test_a_task_done_again_keeps_what_its_title_stands_for(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, [], workers=0) as at:
         for instructions in (None, OLD):
             task_id = await at.create(title=OLD, instructions=instructions)
@@ -185,7 +202,9 @@ BLANK = ["", " \n\t"]
 
 @pytest.mark.parametrize("blank", BLANK, ids=repr)
 @pytest.mark.parametrize("instructions", [None, "Count with wc."])
-async def test_a_blank_description_counts_as_not_given(any_url: str, tmp_path: Path, blank: str, instructions: str | None) -> None:
+async def test_a_blank_description_counts_as_not_given(
+    any_url: str, tmp_path: Path, blank: str, instructions: str | None
+) -> None:
     async with stage(any_url, tmp_path, [says("Done.")]) as at:
         task = await at.run(title=OLD, instructions=instructions, description=blank)
         expected = instructions or OLD
@@ -211,7 +230,9 @@ async def test_a_blank_new_description_is_refused(any_url: str, tmp_path: Path, 
 
 @pytest.mark.parametrize("blank", BLANK, ids=repr)
 @pytest.mark.parametrize("name", ["task", "Task", "task_parallel"])
-async def test_a_delegation_with_a_blank_description(any_url: str, tmp_path: Path, name: str, blank: str) -> None:
+async def test_a_delegation_with_a_blank_description(
+    any_url: str, tmp_path: Path, name: str, blank: str
+) -> None:
     text = "prompt" if name == "Task" else "objective"
     work = {"description": blank, text: "Look around.", "subagent_type": "explore"}
     fields = {"tasks": [work]} if name == "task_parallel" else work
@@ -225,5 +246,7 @@ async def test_a_delegation_with_a_blank_description(any_url: str, tmp_path: Pat
         await at.run(owner="build")
         (request,) = [request for request in at.script.asked if request.agent == "explore"]
         assert "\n\n# Task\nLook around.\n\n# Who" in request.system
-        made = await at.call("task", objective="Look again.", description=blank, subagent_type="explore", wait=False)
+        made = await at.call(
+            "task", objective="Look again.", description=blank, subagent_type="explore", wait=False
+        )
         assert (await at.team.task(made["data"]["task_id"])).title == "Look again."

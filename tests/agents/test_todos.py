@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from remit.app.agents import Agent
-from remit.domain.message import Request, Response, ToolResult
-from remit.domain.value import State, Step, Task
+from remit.app.agents.registry import Agent
+from remit.domain.llm.messages import Request, Response, ToolResult
+from remit.domain.task.task import State, Step, Task
 from tests.agents.stage import Stage, calls, says, stage, texts
 
 LONG = "Read every file below src/remit/adapters and list the functions that open a file"
@@ -27,7 +27,11 @@ def results_of(at: Stage) -> list[ToolResult]:
 
 async def planned(url: str, folder: Path, *lists: list[dict[str, str]], **fields: Any) -> Task:
     """The task of an agent that writes lists one after the other and then ends."""
-    answers = [*(calls(("TodoWrite", {"todos": todos})) for todos in lists), says("Done."), says("Done.")]
+    answers = [
+        *(calls(("TodoWrite", {"todos": todos})) for todos in lists),
+        says("Done."),
+        says("Done."),
+    ]
     async with stage(url, folder, answers, agents=[READER]) as at:
         return await at_rest(at, await at.create(**{"owner": "reader", **fields}))
 
@@ -37,10 +41,16 @@ async def at_rest(at: Stage, task_id: str) -> Task:
     return await at.team.until(task_id, lambda task: task.state in (State.DONE, State.WAITING))
 
 
-async def test_the_list_becomes_the_plan_and_the_block_shows_it(any_url: str, tmp_path: Path) -> None:
+async def test_the_list_becomes_the_plan_and_the_block_shows_it(
+    any_url: str, tmp_path: Path
+) -> None:
     first = [todo("Look", "completed"), todo("Write", "in_progress"), todo("Rest")]
     last = [todo("Look", "completed"), todo("Write", "completed")]
-    answers = [calls(("TodoWrite", {"todos": first})), calls(("TodoWrite", {"todos": last})), says("Done.")]
+    answers = [
+        calls(("TodoWrite", {"todos": first})),
+        calls(("TodoWrite", {"todos": last})),
+        says("Done."),
+    ]
     async with stage(any_url, tmp_path, answers, agents=[READER]) as at:
         task = await at.run(owner="reader")
         assert task.state is State.DONE
@@ -59,7 +69,11 @@ async def test_a_long_item_is_cut_into_title_and_details(any_url: str, tmp_path:
     task = await planned(any_url, tmp_path, [todo(LONG), todo("One\ntwo"), todo("x" * 61)])
     assert [step.details for step in task.steps] == [LONG, "One\ntwo", "x" * 61]
     titles = [step.title for step in task.steps]
-    assert titles == ["Read every file below src/remit/adapters and list the…", "One…", "x" * 59 + "…"]
+    assert titles == [
+        "Read every file below src/remit/adapters and list the…",
+        "One…",
+        "x" * 59 + "…",
+    ]
 
 
 async def test_an_item_named_by_its_title_keeps_its_details(any_url: str, tmp_path: Path) -> None:
@@ -73,7 +87,10 @@ async def test_items_that_begin_alike_keep_their_own_details(any_url: str, tmp_p
     title = "Read every file below src/remit/adapters and list the…"
     again = [todo(title, "completed"), todo(title)]
     task = await planned(any_url, tmp_path, [todo(text) for text in longs], again)
-    assert [(step.details, step.done) for step in task.steps] == [(longs[0], True), (longs[1], False)]
+    assert [(step.details, step.done) for step in task.steps] == [
+        (longs[0], True),
+        (longs[1], False),
+    ]
 
 
 async def test_spaces_around_an_item_change_nothing(any_url: str, tmp_path: Path) -> None:
@@ -81,6 +98,12 @@ async def test_spaces_around_an_item_change_nothing(any_url: str, tmp_path: Path
     task = await planned(any_url, tmp_path, [todo(" Look\n"), todo(" Rest ")], steps=steps)
     expected = (Step(title="Look", details="Below src."), Step(title="Rest"))
     assert task.steps == expected
+
+
+async def test_fields_of_other_programs_are_ignored(any_url: str, tmp_path: Path) -> None:
+    items = [{**todo("Look"), "id": "1", "priority": "high"}, todo("Tell")]
+    task = await planned(any_url, tmp_path, items)
+    assert [step.title for step in task.steps] == ["Look", "Tell"]
 
 
 async def test_an_empty_list_takes_the_plan_away(any_url: str, tmp_path: Path) -> None:
@@ -92,7 +115,13 @@ async def test_a_step_with_a_subtask_keeps_its_place(any_url: str, tmp_path: Pat
         if request.agent == "explore":
             return says("Found.")
         turn = sum(message.role == "assistant" for message in request.messages)
-        link = {"task_id": "1", "title": "Find it", "owner": "explore", "step_index": 0, "wait": "block"}
+        link = {
+            "task_id": "1",
+            "title": "Find it",
+            "owner": "explore",
+            "step_index": 0,
+            "wait": "block",
+        }
         wanted: list[tuple[str, dict[str, Any]]] = [
             ("TodoWrite", {"todos": [todo("Find it"), todo("Use it")]}),
             ("create_subtask", link),
@@ -105,20 +134,32 @@ async def test_a_step_with_a_subtask_keeps_its_place(any_url: str, tmp_path: Pat
         task = await at.run(owner="build")
         _, _, refused, taken = results_of(at)
         assert refused.is_error
-        assert refused.text == ("todos[0]: is gone or renamed, but it is linked to a subtask; expected item 0 with the content 'Find it'.")
+        assert (
+            refused.text
+            == "todos[0]: was removed or renamed, but it is linked to a subtask; expected item 0"
+            " with the content 'Find it'."
+        )
         assert not taken.is_error
-        assert task.steps == (Step(title="Find it", done=True, task_id="2"), Step(title="Use it", done=True))
+        assert task.steps == (
+            Step(title="Find it", done=True, task_id="2"),
+            Step(title="Use it", done=True),
+        )
 
 
 @pytest.mark.parametrize(
     ("todos", "said"),
     [
-        ([{"content": "a", "status": "soon"}], "todos[0].status: is 'soon'; expected one of pending"),
+        (
+            [{"content": "a", "status": "soon"}],
+            "todos[0].status: is 'soon'; expected one of pending",
+        ),
         ([{"content": "", "status": "pending"}], "todos[0].content: is blank"),
         ([todo(str(number)) for number in range(101)], "todos: has 101 entries"),
     ],
 )
-async def test_a_list_that_cannot_be_read_changes_nothing(any_url: str, tmp_path: Path, todos: list[dict[str, str]], said: str) -> None:
+async def test_a_list_that_cannot_be_read_changes_nothing(
+    any_url: str, tmp_path: Path, todos: list[dict[str, str]], said: str
+) -> None:
     answers = [calls(("TodoWrite", {"todos": todos})), says("Done."), says("Done.")]
     async with stage(any_url, tmp_path, answers, agents=[READER]) as at:
         task = await at_rest(at, await at.create(owner="reader", steps=["Given"]))
@@ -128,22 +169,35 @@ async def test_a_list_that_cannot_be_read_changes_nothing(any_url: str, tmp_path
         assert said in refused.text
 
 
-async def test_open_steps_are_told_with_the_tool_that_the_agent_has(any_url: str, tmp_path: Path) -> None:
+async def test_open_steps_are_told_with_the_tool_that_the_agent_has(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done."), agents=[READER, CLERK]) as at:
         for owner in ("reader", "clerk"):
             await at.waiting(await at.create(owner=owner, steps=["One"]))
-        told = {request.agent: texts(request) for request in at.script.asked if "still open" in texts(request)}
-        assert 'call TodoWrite with the whole list, with "status": "completed" for each step' in told["reader"]
+        told = {
+            request.agent: texts(request)
+            for request in at.script.asked
+            if "still open" in texts(request)
+        }
+        assert (
+            'call TodoWrite with the whole list, with "status": "completed" for each step'
+            in told["reader"]
+        )
         assert "update_step" not in told["reader"].partition("still open")[2]
         assert 'call update_step with {"index": 0, "done": true}' in told["clerk"]
 
 
-async def test_a_run_that_goes_on_is_told_to_plan_with_its_own_tool(any_url: str, tmp_path: Path) -> None:
+async def test_a_run_that_goes_on_is_told_to_plan_with_its_own_tool(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done."), agents=[READER]) as at:
         task_id = await at.create(owner="reader", steps=["One"])
         await at.waiting(task_id)
         await at.call("run_task", task_id=task_id)
-        await at.team.until(task_id, lambda task: task.counts.runs > 1 and task.state is State.WAITING)
+        await at.team.until(
+            task_id, lambda task: task.counts.runs > 1 and task.state is State.WAITING
+        )
         told = texts(at.script.asked[-1])
         assert "Continue your task." in told
         assert "make one with TodoWrite" in told

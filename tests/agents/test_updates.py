@@ -1,20 +1,26 @@
-"""What an agent is told while it works, and when."""
+"""Updates to an agent during its work, and when it gets them."""
 
 from pathlib import Path
 
-from remit.domain.message import Request
-from remit.domain.value import State
-from tests.agents.stage import Gate, calls, results, says, stage, texts
-from tests.agents.test_interruption import reached
+from remit.domain.llm.messages import Request
+from remit.domain.task.task import State
+from tests.agents.stage import Gate, calls, reached, results, says, stage, texts
 
 
-async def test_a_message_reaches_the_running_agent_with_its_next_request(any_url: str, tmp_path: Path) -> None:
+async def test_a_message_reaches_the_running_agent_with_its_next_request(
+    any_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     def rule(request: Request) -> object:
-        return says("Done.") if results(request) or len(at.script.asked) > 1 else gate.then(calls(("LS", {"path": "."})))
+        return (
+            says("Done.")
+            if results(request) or len(at.script.asked) > 1
+            else gate.then(calls(("LS", {"path": "."})))
+        )
 
-    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]  # the rule answers now or later
+    # The rule answers now or later.
+    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]
         task_id = await at.create()
         await reached(gate)
         sent = await at.call("send_message", task_id=task_id, message="Mind the gap.")
@@ -31,9 +37,14 @@ async def test_a_message_during_the_last_answer_is_not_lost(any_url: str, tmp_pa
     gate = Gate()
 
     def rule(request: Request) -> object:
-        return says("With the change.") if "One more thing" in texts(request) else gate.then(says("Done."))
+        return (
+            says("With the change.")
+            if "One more thing" in texts(request)
+            else gate.then(says("Done."))
+        )
 
-    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]  # the rule answers now or later
+    # The rule answers now or later.
+    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]
         task_id = await at.create()
         await reached(gate)
         await at.call("send_message", task_id=task_id, message="One more thing.")
@@ -44,15 +55,23 @@ async def test_a_message_during_the_last_answer_is_not_lost(any_url: str, tmp_pa
         assert task.usage.requests == 2
         updates = (await at.call("list_updates", task_id=task_id))["updates"]
         receipt = ("delivered", "1-r000001", 2)
-        assert [(item["type"], item["status"], item["run_id"], item["turn"]) for item in updates] == [
+        assert [
+            (item["type"], item["status"], item["run_id"], item["turn"]) for item in updates
+        ] == [
             ("message", *receipt),
             ("instructions", *receipt),
         ]
         told = at.script.asked[1].messages[-2].text
-        assert told == "[Task Update: Message]\nOne more thing.\n\n[Task Update: Instructions Modified]\nDo it twice."
+        assert (
+            told
+            == "[Task Update: Message]\nOne more thing.\n\n[Task Update: Instructions Modified]\nDo"
+            " it twice."
+        )
 
 
-async def test_a_message_during_a_last_answer_that_does_not_complete_is_not_lost(any_url: str, tmp_path: Path) -> None:
+async def test_a_message_during_a_last_answer_that_does_not_complete_is_not_lost(
+    any_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
 
     def rule(request: Request) -> object:
@@ -60,7 +79,8 @@ async def test_a_message_during_a_last_answer_that_does_not_complete_is_not_lost
             return calls(("complete_task", {"summary": "Now it is."}))
         return gate.then(says("For now."))
 
-    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]  # the rule answers now or later
+    # The rule answers now or later.
+    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]
         task_id = await at.create(completion="explicit")
         await reached(gate)
         await at.call("send_message", task_id=task_id, message="One more thing.")
@@ -68,14 +88,17 @@ async def test_a_message_during_a_last_answer_that_does_not_complete_is_not_lost
         assert (await at.team.ended(task_id)).summary == "Now it is."
 
 
-async def test_what_comes_while_a_prompt_is_written_is_delivered_later_and_not_called_delivered(any_url: str, tmp_path: Path) -> None:
+async def test_what_comes_while_a_prompt_is_written_is_delivered_later_and_not_called_delivered(
+    any_url: str, tmp_path: Path
+) -> None:
     """The update that lands between composing and storing a prompt is in the next one."""
     gate = Gate()
 
     def rule(request: Request) -> object:
         return gate.then(says("Done.")) if not gate.open.is_set() else says("Done.")
 
-    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]  # the rule answers now or later
+    # The rule answers now or later.
+    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]
         task_id = await at.create()
         await reached(gate)
         for number in range(5):
@@ -83,11 +106,20 @@ async def test_what_comes_while_a_prompt_is_written_is_delivered_later_and_not_c
         gate.open.set()
         await at.team.ended(task_id)
         updates = (await at.call("list_updates", task_id=task_id))["updates"]
-        said = "\n".join(part["text"] for message in await at.transcript(task_id) if message["role"] == "user" for part in message["parts"])
-        assert [said.count(item["content"]) for item in updates if item["status"] == "delivered"] == [1] * 5
+        said = "\n".join(
+            part["text"]
+            for message in await at.transcript(task_id)
+            if message["role"] == "user"
+            for part in message["parts"]
+        )
+        assert [
+            said.count(item["content"]) for item in updates if item["status"] == "delivered"
+        ] == [1] * 5
 
 
-async def test_a_message_before_the_first_request_is_part_of_it(any_url: str, tmp_path: Path) -> None:
+async def test_a_message_before_the_first_request_is_part_of_it(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, [says("Done.")], workers=0) as at:
         task_id = await at.create(instructions="Old.")
         await at.call("update_task", task_id=task_id, instructions="New.")
@@ -100,13 +132,20 @@ async def test_a_message_before_the_first_request_is_part_of_it(any_url: str, tm
         assert [(item["status"], item["turn"]) for item in updates] == [("delivered", 1)] * 2
 
 
-async def test_a_message_wakes_a_task_that_rests_but_not_one_with_an_open_call(any_url: str, tmp_path: Path) -> None:
+async def test_a_message_wakes_a_task_that_rests_but_not_one_with_an_open_call(
+    any_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> object:
         if "Anything" in texts(request):
-            return says("Done.") if results(request) or "Blue" in texts(request) else calls(("ask_user", {"question": "Which?"}))
+            return (
+                says("Done.")
+                if results(request) or "Blue" in texts(request)
+                else calls(("ask_user", {"question": "Which?"}))
+            )
         return says("Resting.")
 
-    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]  # the rule is loosely typed
+    # The rule is loosely typed.
+    async with stage(any_url, tmp_path, rule) as at:  # type: ignore[arg-type]
         task_id = await at.create(steps=["One"])
         await at.waiting(task_id)
         await at.call("send_message", task_id=task_id, message="Anything new?")
@@ -116,10 +155,14 @@ async def test_a_message_wakes_a_task_that_rests_but_not_one_with_an_open_call(a
         assert (still.state, len(still.queued), still.counts.runs) == (State.WAITING, 1, 2)
         await at.call("respond", interaction_id=asked.questions[0].id, answer="Blue")
         await at.team.until(task_id, lambda task: task.counts.runs == 3 and task.run is None)
-        assert results_and_news(at.script.asked[-1]) == (["The person answered: Blue"], "[Task Update: Message]\nStill there?")
+        assert results_and_news(at.script.asked[-1]) == (
+            ["The person answered: Blue"],
+            "[Task Update: Message]\nStill there?",
+        )
 
 
 def results_and_news(request: Request) -> tuple[list[str], str]:
     """The results of the last calls, and what was said after them."""
     tool, said = request.messages[-3], request.messages[-2]
-    return [part.text for part in tool.parts], said.text  # type: ignore[union-attr]  # a message of results
+    # A message of results.
+    return [part.text for part in tool.parts], said.text  # type: ignore[union-attr]

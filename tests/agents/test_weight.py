@@ -1,32 +1,21 @@
-"""What a running agent reads: few tools, small schemas, short results, and nothing twice."""
+"""The size of an agent's requests: few tools, small schemas, short results, and no repetition."""
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from scripts.weight import AGENTS, first_requests, weight_of_request
 
-from remit.app.agents import Agent
-from remit.domain.message import Request, Response, ToolResult
-from remit.domain.model import ModelFailed
-from remit.domain.value import State
+from remit.app.agents.registry import Agent
+from remit.domain.llm.failures import ModelFailed
+from remit.domain.llm.messages import Request, Response, ToolResult
+from remit.domain.task.task import State
 from tests.agents.endpoint import Body, objective, tool_results
+from tests.agents.schemas import NOISE, RESULT, keys
 from tests.agents.stage import Stage, calls, results, says, stage
 
-NOISE = {
-    "maxLength",
-    "minLength",
-    "pattern",
-    "maxItems",
-    "minItems",
-    "minimum",
-    "maximum",
-    "additionalProperties",
-}
-RESULT = ["task_id", "status", "duration", "tool_summary", "model_used", "result"]
 LONG_ID = "reviewer-of-" + "very-" * 7 + "long-names"
 
 
@@ -39,18 +28,6 @@ def bodies(at: Stage) -> list[Body]:
 def named(body: Body) -> list[str]:
     """The names of the tools in a request."""
     return [tool["function"]["name"] for tool in body["tools"]]
-
-
-def keys(value: Any) -> Iterator[str]:
-    """The keywords of a schema, but not the names of its fields."""
-    if isinstance(value, list):
-        for item in value:
-            yield from keys(item)
-    elif isinstance(value, dict):
-        for key, part in value.items():
-            yield key
-            if key != "enum":
-                yield from keys(list(part.values()) if key == "properties" else part)
 
 
 async def test_first_requests_are_within_their_bounds(tmp_path: Path) -> None:
@@ -69,7 +46,9 @@ async def test_first_requests_are_within_their_bounds(tmp_path: Path) -> None:
         "get_task",
         "get_guide",
     ]
-    assert named(requests["explore"]) == named(requests["plan"]) == named(requests["general"]) == shown
+    assert (
+        named(requests["explore"]) == named(requests["plan"]) == named(requests["general"]) == shown
+    )
 
 
 async def test_schemas_say_what_a_model_needs_and_no_more(any_url: str, tmp_path: Path) -> None:
@@ -86,9 +65,14 @@ async def test_schemas_say_what_a_model_needs_and_no_more(any_url: str, tmp_path
         assert "description" not in schema, name
         assert set(schema.get("required", ())) <= set(schema["properties"]), name
         assert "\n" not in tool["description"].partition(" Agents:\n")[0], name
-        assert all(part.get("default", True) not in (None, False, [], {}) for part in schema["properties"].values()), name
+        assert all(
+            part.get("default", True) not in (None, False, [], {})
+            for part in schema["properties"].values()
+        ), name
     assert found["task"]["parameters"]["required"] == ["objective"]
-    assert not {"prompt", "format", "session_id", "idempotency_key"} & set(found["task"]["parameters"]["properties"])
+    assert not {"prompt", "format", "session_id", "idempotency_key"} & set(
+        found["task"]["parameters"]["properties"]
+    )
     assert found["create_subtask"]["parameters"]["properties"]["wait"]["enum"] == [
         "wake",
         "block",
@@ -117,7 +101,9 @@ async def test_a_crowd_of_agents_does_not_weigh_on_a_request(any_url: str, tmp_p
         if request.agent != "build" or results(request):
             return says("Done.")
         asked = {"task_id": "1", "title": "Look", "owner": LONG_ID, "wait": "block"}
-        return calls(("create_subtask_specialist-239", {"title": "Look"}), ("create_subtask", asked))
+        return calls(
+            ("create_subtask_specialist-239", {"title": "Look"}), ("create_subtask", asked)
+        )
 
     async with stage(any_url, tmp_path, rule, agents=crowd) as at:
         task = await at.run(owner="build", tools=grant)
@@ -141,7 +127,11 @@ async def test_the_agents_that_an_agent_names_come_first(any_url: str, tmp_path:
         (body,) = bodies(at)
     subtasks = [name for name in named(body) if name.startswith("create_subtask_")]
     assert subtasks == [f"create_subtask_{name}" for name in wanted[:8]]
-    described = next(tool["function"]["description"] for tool in body["tools"] if tool["function"]["name"] == "task")
+    described = next(
+        tool["function"]["description"]
+        for tool in body["tools"]
+        if tool["function"]["name"] == "task"
+    )
     assert "- helper-11: Helps." in described
     assert "Others: helper-03, helper-02, helper-01, helper-00" in described
 
@@ -158,7 +148,9 @@ async def test_never_more_tools_than_endpoints_take(any_url: str, tmp_path: Path
     functions = [made(number) for number in range(200)]
     rule = [calls(("tool_199", {})), says("Done.")]
     async with stage(any_url, tmp_path, rule, functions=functions) as at:
-        task = await at.run(owner="build", tools=["Read", "Task", *(function.__name__ for function in functions)])
+        task = await at.run(
+            owner="build", tools=["Read", "Task", *(function.__name__ for function in functions)]
+        )
         first = bodies(at)[0]
         assert (task.state, [(used.tool, used.count) for used in task.tool_summary]) == (
             State.DONE,
@@ -187,7 +179,9 @@ async def test_what_is_not_shown_can_be_called_by_name(any_url: str, tmp_path: P
         assert (await at.run(owner="build")).state is State.DONE
         asked = [request for request in at.script.asked if request.agent == "build"]
         events, _, guide, launched, wrong = results(asked[1])
-        assert not {"get_events", "get_guide", "Task", "TodoWrite", "pause_task"} & {tool.name for tool in asked[0].tools}
+        assert not {"get_events", "get_guide", "Task", "TodoWrite", "pause_task"} & {
+            tool.name for tool in asked[0].tools
+        }
         assert json.loads(events)["events"][0]["type"] == "TaskCreated"
         assert json.loads(guide)["body"] == "Turn it off and on."
         envelope = json.loads(launched)
@@ -210,14 +204,18 @@ async def test_what_is_not_shown_can_be_called_by_name(any_url: str, tmp_path: P
         } <= listed
 
 
-async def test_an_agent_without_the_capability_calls_no_more_than_before(any_url: str, tmp_path: Path) -> None:
+async def test_an_agent_without_the_capability_calls_no_more_than_before(
+    any_url: str, tmp_path: Path
+) -> None:
     rule = [
         calls(("get_events", {"task_id": "1"}), ("Task", {}), ("pause_task", {"task_id": "1"})),
         says("Done."),
     ]
     async with stage(any_url, tmp_path, rule) as at:
         await at.run(owner="explore")
-        assert all("is not a tool that this task may use" in text for text in results(at.script.asked[1]))
+        assert all(
+            "is not a tool that this task may use" in text for text in results(at.script.asked[1])
+        )
 
 
 async def test_a_task_with_guides_shows_how_to_read_them(any_url: str, tmp_path: Path) -> None:
@@ -250,10 +248,14 @@ async def test_a_result_has_a_compact_head_before_its_text(any_url: str, tmp_pat
 
     async with stage(any_url, tmp_path, rule) as at:
         await at.run(owner="build")
-        lead = next(body for body in bodies(at) if objective(body) == "Do it." and tool_results(body))
+        lead = next(
+            body for body in bodies(at) if objective(body) == "Do it." and tool_results(body)
+        )
     single, several = (json.loads(text) for text in tool_results(lead))
     first, failed = several["results"]
-    assert list(single) == list(first) == [*RESULT[:5], "outputs", "result"], "what is known first, the text last"
+    assert list(single) == list(first) == [*RESULT[:5], "outputs", "result"], (
+        "what is known first, the text last"
+    )
     assert (single["task_id"], single["status"], single["outputs"]) == (
         "2",
         "completed",
@@ -276,7 +278,9 @@ async def test_a_result_has_a_compact_head_before_its_text(any_url: str, tmp_pat
 
 async def test_bookkeeping_stays_short(any_url: str, tmp_path: Path) -> None:
     brief = "Describe the kiln. " * 320
-    steps = [{"title": f"Step {number}", "details": "As the brief says. " * 5} for number in range(8)]
+    steps = [
+        {"title": f"Step {number}", "details": "As the brief says. " * 5} for number in range(8)
+    ]
     turns = [
         calls(("update_steps", {"steps": steps})),
         *(calls(("update_step", {"index": number, "done": True})) for number in range(8)),
@@ -356,15 +360,26 @@ async def test_reads_repeat_no_defaults(any_url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wait", ["block", "wake"])
-async def test_a_subtask_that_was_waited_for_is_told_with_its_result(any_url: str, tmp_path: Path, wait: str) -> None:
+async def test_a_subtask_that_was_waited_for_is_told_with_its_result(
+    any_url: str, tmp_path: Path, wait: str
+) -> None:
     def rule(request: Request) -> Response:
         if request.agent == "explore":
             return says("Found it.")
         asked = {"task_id": "1", "title": "Look", "owner": "explore", "wait": wait}
-        return says("Done.") if results(request) or len(request.messages) > 2 else calls(("create_subtask", asked))
+        return (
+            says("Done.")
+            if results(request) or len(request.messages) > 2
+            else calls(("create_subtask", asked))
+        )
 
     async with stage(any_url, tmp_path, rule) as at:
         await at.run(owner="build")
-        told = next(json.loads(results(request)[0]) for request in at.script.asked if results(request))
-    assert (told["task_id"], told["task"]["id"]) == ("2", "2")
+        told = next(
+            json.loads(results(request)[0]) for request in at.script.asked if results(request)
+        )
+    assert told["task_id"] == "2"
+    assert told["task"].keys() == {"id", "state", "version"}
+    assert told["task"]["id"] == "2"
+    assert "status" not in told, "the task has its state"
     assert told.get("result") == ("Found it." if wait == "block" else None)

@@ -1,17 +1,19 @@
 """A tool call that a model writes as text is not its answer: it is told once how to call."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
-from remit.adapters.models.desk import ModelDesk
-from remit.domain.choice import Choices, ModelChoice
-from remit.domain.message import Request, Response
-from remit.domain.value import State
+from remit.adapters.models.registry import ModelRegistry
+from remit.domain.llm.messages import Request, Response
+from remit.domain.llm.selection import Choices, ModelChoice
+from remit.domain.task.task import State
 from tests.agents.endpoint import Body, RuledServer
 from tests.agents.stage import calls, results, says, stage, texts
 from tests.modelserver import Dialect, Reply, Say
-from tests.unit.written_examples import CALL, GLM, HONEST, LAZY, PYTHONIC, REACT, TAGGED
+from tests.unit.written_examples import CALL, GLM, HONEST, LAZY, LOOSE, PYTHONIC, REACT, TAGGED
 
 HOW_TO_CALL = "Text calls no tool"
 LFM2 = f"<|tool_call_start|>[{PYTHONIC}]<|tool_call_end|>"
@@ -22,12 +24,18 @@ WRITTEN = [
     "<function=Read>\n<parameter=file_path>\na.txt\n</parameter>\n</function>",
     PYTHONIC,
     CALL[:45],
+    LOOSE,
+    f"{TAGGED}\nI will wait for the result.",
+    f"~~~json\n{CALL}\n~~~",
+    f"content = await {PYTHONIC}",
     'Read("a.txt")',
     f'{{"tool_calls": [{CALL}]}}',
     f"The file comes first. {TAGGED}",
     f"<|tool_call|>[{CALL}]",
     LFM2,
     REACT,
+    f"Sure. {LOOSE}",
+    f"I will call Read: {CALL}",
 ]
 
 
@@ -58,6 +66,46 @@ async def test_the_agent_is_told_how_to_call_and_goes_on(
         assert sum("Your last message holds a call of Read as text." in text for text in said) == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "read_file", "arguments": {"path": "a.txt"}}',
+        '{"name": "Write", "arguments": {"file_path": "a.txt", "content": ""}}',
+        'Bash(command="cat a.txt")',
+    ],
+)
+async def test_a_call_of_a_tool_that_the_agent_does_not_have_is_not_its_answer(
+    any_url: str,
+    tmp_path: Path,
+    text: str,
+) -> None:
+    async with stage(any_url, tmp_path, [says(text), says("Done.")]) as at:
+        task = await at.run(owner="explore")
+        assert (task.state, task.summary) == (State.DONE, "Done.")
+        assert told(at.script.asked[-1]) == 1
+        first, last = at.script.asked
+        said = last.messages[-2].text
+        assert " is not one of your tools. Your tools are " in said
+        assert ", ".join(tool.name for tool in first.tools) in said
+        assert not re.search("Call (Write|Bash|read_file) again", said)
+
+
+@pytest.mark.parametrize("tool", ["Write", "Bash", "read_file"])
+async def test_a_task_that_fails_for_a_missing_tool_does_not_blame_its_endpoint(
+    any_url: str, tmp_path: Path, tool: str
+) -> None:
+    text = json.dumps({"name": tool, "arguments": {"file_path": "a.md"}})
+    async with stage(any_url, tmp_path, lambda _: says(text)) as at:
+        task = await at.run(owner="explore")
+        assert (task.state, len(at.script.asked)) == (State.FAILED, 2)
+        said = task.failure_reason or ""
+        assert f"it wrote a call of {tool} as text" in said
+        assert "this task does not have that tool. It has " in said
+        assert "endpoint" not in said
+        assert "--jinja" not in said
+        assert (f"If the work needs {tool}" in said) is (tool != "read_file")
+
+
 @pytest.mark.parametrize("text", LAZY)
 async def test_a_model_that_writes_only_calls_never_completes(
     any_url: str,
@@ -69,7 +117,7 @@ async def test_a_model_that_writes_only_calls_never_completes(
         found = (task.state, task.reason, len(at.script.asked))
         assert found == (State.FAILED, "error", 2)
         said = task.failure_reason or ""
-        assert "tool_calls_as_text: it wrote a call of Read as text twice" in said
+        assert "made no tool call: it wrote a call of Read as text twice" in said
         assert "LLM_MODEL_ID" in said
         assert "--jinja" in said
         assert task.usage.requests == 2
@@ -115,6 +163,61 @@ async def test_json_that_the_instructions_ask_for_is_the_answer(
         assert (task.state, task.summary) == (State.DONE, CALL)
 
 
+CLAIM = {"summary": "The port is 8420.", "outputs": {"report": "8420"}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'complete_task(summary="The port is 8420.", outputs={CLAIM["outputs"]!r})',
+        f"```python\ncomplete_task({CLAIM!r})\n```",
+        f"I will call complete_task({CLAIM!r}).",
+        json.dumps({"name": "complete_task", "arguments": CLAIM}),
+        f"<tool_call>{json.dumps({'name': 'complete_task', 'arguments': CLAIM})}</tool_call>",
+        json.dumps({"tool_calls": [{"function": {"name": "complete_task", "arguments": CLAIM}}]}),
+        f"complete_task {json.dumps(CLAIM)}",
+    ],
+)
+async def test_a_claim_that_is_written_twice_and_can_be_read_completes_the_task(
+    any_url: str,
+    tmp_path: Path,
+    text: str,
+) -> None:
+    async with stage(any_url, tmp_path, lambda _: says(text)) as at:
+        task = await at.run(owner="explore", outputs=["report"])
+        found = (task.state, task.summary, task.completion_outputs, len(at.script.asked))
+        assert found == (State.DONE, CLAIM["summary"], CLAIM["outputs"], 2), task.failure_reason
+        assert told(at.script.asked[-1]) == 1
+
+
+async def test_a_claim_for_another_task_that_is_written_twice_completes_no_task(
+    any_url: str, tmp_path: Path
+) -> None:
+    text = 'complete_task(task_id="7", summary="The port is 8420.")'
+    async with stage(any_url, tmp_path, lambda _: says(text)) as at:
+        task = await at.run(owner="explore")
+        assert (task.state, task.reason) == (State.FAILED, "error")
+        assert "it wrote a call of complete_task as text twice" in (task.failure_reason or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'To finish, an agent calls complete_task(summary="Done").',
+        'I called Read(file_path="a.txt") and found the port 8420.',
+        "The loop ends where the run calls complete_task(…), in agent_run.py.",
+    ],
+)
+async def test_prose_that_mentions_a_call_is_an_answer(
+    any_url: str,
+    tmp_path: Path,
+    text: str,
+) -> None:
+    async with stage(any_url, tmp_path, [says(text)]) as at:
+        task = await at.run(owner="explore")
+        assert (task.state, task.summary) == (State.DONE, text)
+
+
 async def test_once_in_a_while_is_not_again(any_url: str, tmp_path: Path) -> None:
     script = [says(CALL), calls(("LS", {"path": "."})), says(CALL), says("Done.")]
     async with stage(any_url, tmp_path, script) as at:
@@ -130,7 +233,7 @@ async def test_an_empty_message_in_between_does_not_start_over(
     async with stage(any_url, tmp_path, script) as at:
         task = await at.run(owner="explore")
         assert (task.state, task.reason) == (State.FAILED, "error")
-        assert "tool_calls_as_text" in (task.failure_reason or "")
+        assert "made no tool call" in (task.failure_reason or "")
 
 
 async def test_an_update_does_not_replace_the_explanation(any_url: str, tmp_path: Path) -> None:
@@ -173,7 +276,7 @@ async def test_every_wire_follows_the_same_rule(
             stream=stream,
         )
         async with stage(any_url, tmp_path, [], workers=0) as at:
-            desk = ModelDesk(Choices({"main": choice}, {}))
+            desk = ModelRegistry(Choices({"main": choice}, {}))
             await at.hire(models=desk)
             task = await at.run(owner="explore", model="main")
             await desk.close()

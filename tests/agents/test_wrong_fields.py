@@ -1,4 +1,6 @@
-"""A call with a field that its tool does not have: the error lists the fields of the schema that the model was shown."""
+"""A call with a field that its tool does not have: the error lists the fields of the schema that
+the model was shown.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -8,8 +10,12 @@ import pytest
 from tests.agents.stage import calls, results, says, stage
 
 
-@pytest.mark.parametrize("tool", ["ask_user", "notify_user", "complete_task", "get_task", "TodoWrite"])
-async def test_an_error_lists_only_fields_that_the_model_was_shown(any_url: str, tmp_path: Path, tool: str) -> None:
+@pytest.mark.parametrize(
+    "tool", ["ask_user", "notify_user", "complete_task", "get_task", "TodoWrite"]
+)
+async def test_an_error_lists_only_fields_that_the_model_was_shown(
+    any_url: str, tmp_path: Path, tool: str
+) -> None:
     async with stage(any_url, tmp_path, [calls((tool, {"qqq": 1})), says("Done.")]) as at:
         await at.run()
         first, last = at.script.asked
@@ -21,7 +27,14 @@ async def test_an_error_lists_only_fields_that_the_model_was_shown(any_url: str,
 
 
 async def test_no_hidden_field_is_suggested(any_url: str, tmp_path: Path) -> None:
-    async with stage(any_url, tmp_path, [calls(("ask_user", {"question": "Which?", "call_ids": 1})), says("Done.")]) as at:
+    async with stage(
+        any_url,
+        tmp_path,
+        [calls(("ask_user", {"question": "Which?", "call_ids": 1})), says("Done.")],
+    ) as at:
         await at.run()
         (told,) = results(at.script.asked[-1])
-        assert told == "call_ids: is not a field here; expected one of question, options, allow_other, blocking."
+        assert (
+            told == "call_ids: is not a field here; expected one of question, options, allow_other,"
+            " blocking."
+        )

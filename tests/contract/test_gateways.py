@@ -1,4 +1,4 @@
-"""What every gateway does alike, whatever stands behind it: two wires, a library, a script, or nothing but rules."""
+"""The common behavior of all gateways: two wires, a library, a script, and the offline model."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -10,23 +10,40 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from remit.adapters.models.anthropic import AnthropicGateway
-from remit.adapters.models.endpoint import Endpoint, Ticks
 from remit.adapters.models.offline import NOTICE, OfflineGateway
-from remit.adapters.models.price import Prices
+from remit.adapters.models.prices import Prices
 from remit.adapters.models.pydantic_ai import PydanticAiGateway
-from remit.adapters.models.responses import ResponsesGateway
 from remit.adapters.models.scripted import ScriptedGateway, calls, says
-from remit.adapters.models.wire import WireGateway
-from remit.domain.message import Delta, Message, ModelSettings, Request, Response, Tokens, Tool, ToolCall, ToolResult, plain, restore, user
-from remit.domain.model import ModelFailed, Price
+from remit.adapters.models.wires.anthropic import AnthropicGateway
+from remit.adapters.models.wires.endpoint import Endpoint, TimeSource
+from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
+from remit.adapters.models.wires.openai_responses import ResponsesGateway
+from remit.domain.llm.failures import ModelFailed, Price
+from remit.domain.llm.messages import (
+    Delta,
+    Message,
+    ModelSettings,
+    Request,
+    Response,
+    Tokens,
+    Tool,
+    ToolCall,
+    ToolResult,
+    plain,
+    restore,
+    user,
+)
 from remit.ports import ModelGateway
 from tests.modelserver import Dialect, ModelServer, Say, Status
 
-TOOL = Tool("Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
+TOOL = Tool(
+    "Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}}
+)
 ASK = Request("m", "Be brief.", (user("Read notes.md"),), (TOOL,), ModelSettings(max_tokens=100))
 WORDS = Say(("Hel", "lo"))
-TOOLS = Say(("Wait.",), (("a", "Read", ('{"file_path"', ': "x"}')), ("b", "Read", ('{"file_path": "y"}',))))
+TOOLS = Say(
+    ("Wait.",), (("a", "Read", ('{"file_path"', ': "x"}')), ("b", "Read", ('{"file_path": "y"}',)))
+)
 NO_KEY = Status(401, "no such key")
 
 Setup = Callable[..., ModelGateway]
@@ -37,11 +54,21 @@ async def _nap(_seconds: float) -> None:
 
 
 def endpoint() -> Endpoint:
-    return Endpoint("test", ticks=Ticks(sleep=_nap))
+    return Endpoint("test", ticks=TimeSource(sleep=_nap))
 
 
 @pytest.fixture(
-    params=["wire", "wire-whole", "responses", "responses-whole", "anthropic", "anthropic-whole", "pydantic_ai", "pydantic_ai-wire", "scripted"]
+    params=[
+        "wire",
+        "wire-whole",
+        "responses",
+        "responses-whole",
+        "anthropic",
+        "anthropic-whole",
+        "pydantic_ai",
+        "pydantic_ai-wire",
+        "scripted",
+    ]
 )
 async def behind(request: pytest.FixtureRequest) -> AsyncIterator[Setup]:
     """Makes a gateway behind which these replies are given."""
@@ -64,7 +91,7 @@ async def behind(request: pytest.FixtureRequest) -> AsyncIterator[Setup]:
 
 def _gateway(kind: str, url: str, replies: tuple[Say | Status, ...]) -> ModelGateway:
     if kind.startswith("wire"):
-        return WireGateway("key", url, endpoint=endpoint(), stream=kind == "wire")
+        return OpenAIChatGateway("key", url, endpoint=endpoint(), stream=kind == "wire")
     if kind.startswith("responses"):
         return ResponsesGateway("key", url, endpoint=endpoint(), stream=kind == "responses")
     if kind.startswith("anthropic"):
@@ -72,7 +99,11 @@ def _gateway(kind: str, url: str, replies: tuple[Say | Status, ...]) -> ModelGat
     if kind == "pydantic_ai":
         return _library(replies)
     if kind == "pydantic_ai-wire":
-        return PydanticAiGateway("openai-chat", endpoint=endpoint(), model=lambda name: OpenAIChatModel(name, provider=OpenAIProvider(url, "key")))
+        return PydanticAiGateway(
+            "openai-chat",
+            endpoint=endpoint(),
+            model=lambda name: OpenAIChatModel(name, provider=OpenAIProvider(url, "key")),
+        )
     return ScriptedGateway([_line(reply) for reply in replies])
 
 
@@ -81,7 +112,10 @@ def _line(reply: Say | Status) -> Any:
         return ModelFailed("authentication", "no such key")
     if not reply.calls:
         return says("".join(reply.texts))
-    wanted = [ToolCall(call_id, name, json.loads("".join(pieces))) for call_id, name, pieces in reply.calls]
+    wanted = [
+        ToolCall(call_id, name, json.loads("".join(pieces)))
+        for call_id, name, pieces in reply.calls
+    ]
     return calls(*wanted, text="".join(reply.texts))
 
 
@@ -98,9 +132,15 @@ def _library(replies: tuple[Say | Status, ...]) -> ModelGateway:
             yield text
         for index, (call_id, name, pieces) in enumerate(reply.calls):
             for number, piece in enumerate(pieces):
-                yield {index: DeltaToolCall(name=None if number else name, json_args=piece, tool_call_id=call_id)}
+                yield {
+                    index: DeltaToolCall(
+                        name=None if number else name, json_args=piece, tool_call_id=call_id
+                    )
+                }
 
-    return PydanticAiGateway("function", endpoint=endpoint(), model=lambda _name: FunctionModel(stream_function=stream))
+    return PydanticAiGateway(
+        "function", endpoint=endpoint(), model=lambda _name: FunctionModel(stream_function=stream)
+    )
 
 
 async def test_words(behind: Setup) -> None:
@@ -126,7 +166,11 @@ async def adds_up(gateway: ModelGateway) -> Response:
     answer = await gateway.request(ASK, on_part=told.append)
     assert "".join(delta.text for delta in told if delta.kind == "text") == answer.text
     for call in answer.calls:
-        raw = "".join(delta.text for delta in told if delta.kind == "tool_call" and delta.call_id == call.call_id)
+        raw = "".join(
+            delta.text
+            for delta in told
+            if delta.kind == "tool_call" and delta.call_id == call.call_id
+        )
         assert json.loads(raw) == call.arguments
     return answer
 
@@ -134,10 +178,17 @@ async def adds_up(gateway: ModelGateway) -> Response:
 async def goes_on(gateway: ModelGateway, *, may_call: bool = True) -> Response:
     """The answer after one that called for tools, by a conversation that comes from a store.
 
-    What was stored is what was said: a later run sends what an earlier one sent, letter by letter, so that it can be cached.
+    What was stored is what was said: a later run sends what an earlier one sent, letter by letter,
+    so that it can be cached.
     """
     first = await gateway.request(ASK)
-    results = Message("tool", tuple(ToolResult(call.call_id, call.name, "text", is_error=call.call_id == "b") for call in first.calls))
+    results = Message(
+        "tool",
+        tuple(
+            ToolResult(call.call_id, call.name, "text", is_error=call.call_id == "b")
+            for call in first.calls
+        ),
+    )
     said = (*ASK.messages, first.message, results)
     stored = tuple(restore(json.loads(json.dumps(plain(message)))) for message in said)
     assert (stored, bool(first.calls)) == (said, True)
@@ -168,20 +219,25 @@ async def test_the_offline_model_is_a_gateway_like_any() -> None:
     (wanted,) = (await adds_up(gateway)).calls
     assert (wanted.name, wanted.arguments["file_path"]) == ("Read", "notes.md")
     answer = await goes_on(gateway)
-    assert (answer.text.startswith(NOTICE), answer.model, answer.cost, answer.stop) == (True, "offline", 0.0, "end")
+    assert (answer.text.startswith(NOTICE), answer.model, answer.cost, answer.stop) == (
+        True,
+        "offline",
+        0.0,
+        "end",
+    )
     await gateway.close()
 
 
 async def test_what_a_call_will_cost_is_known_before_it_is_made() -> None:
     tokens, price = Tokens(1_000_000, 1_000_000, 500_000), Prices({"m": Price(1, 2)})
     made: list[ModelGateway] = [
-        WireGateway("key", "http://h"),
+        OpenAIChatGateway("key", "http://h"),
         AnthropicGateway("key", "http://h"),
         PydanticAiGateway("function"),
         ScriptedGateway([]),
     ]
     priced: list[ModelGateway] = [
-        WireGateway("key", "http://h", price=price),
+        OpenAIChatGateway("key", "http://h", price=price),
         AnthropicGateway("key", "http://h", price=price),
         PydanticAiGateway("function", price=price),
         ScriptedGateway([], price),

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from remit.adapters.tools.expression import Expression
-from remit.adapters.tools.search import ripgrep_words
+from remit.adapters.tools.search.grep import ripgrep_arguments
+from remit.adapters.tools.search.regex import Expression
 from tests.toolbox import BOXES, RG, Toolbox
 
 FILES = {
@@ -204,7 +204,7 @@ def numbered(name: str, lines: list[str], hits: set[int], around: int) -> list[s
             found.append("--")
         line = lines[index].removesuffix("\r").encode("utf-8", "surrogateescape")
         shown = line.decode("utf-8", "replace")
-        cut = shown if len(shown) <= 500 else f"{shown[:500]} [the rest of a long line is left out]"
+        cut = shown if len(shown) <= 500 else f"{shown[:500]} [line truncated]"
         found.append(f"{name}:{index + 1}{':' if index in hits else '-'}{cut}")
     return found
 
@@ -316,7 +316,7 @@ async def test_a_named_file_that_is_not_searched_is_refused(grep: Toolbox, works
     huge = await grep("Grep", pattern="needle", path="huge.log")
     assert (huge.is_error, huge.text.partition(";")[0]) == (
         True,
-        "path: is 10,000,009 bytes large",
+        "path: is 10,000,009 bytes",
     )
     assert "Grep" not in huge.text
     binary = await grep("Grep", pattern="main", path="data.bin")
@@ -350,13 +350,15 @@ async def test_some_of_many_skipped_files_are_named(grep: Toolbox, workspace: Pa
 
 async def test_an_unknown_type_is_refused_with_the_known_ones(grep: Toolbox) -> None:
     refused = await grep.refused("Grep", pattern="x", type="pyhton")
-    assert refused.startswith("type: 'pyhton' is not a known file type; expected python, perhaps;")
+    assert refused.startswith("type: unknown file type 'pyhton'. Did you mean python? Available: ")
     assert ", rust," in await grep.refused("Grep", pattern="x", type="qqq")
     assert await grep.said("Grep", pattern="main", type="python") == "a/main.py\na/types.pyi"
 
 
 IGNORED = {
-    ".gitignore": "# all\n*.log\n/build/\n!keep.log\nnode_modules\nsecret dir/\ndocs/**/x.md\na[0-9].t",
+    ".gitignore": (
+        "# all\n*.log\n/build/\n!keep.log\nnode_modules\nsecret dir/\ndocs/**/x.md\na[0-9].t"
+    ),
     "src/.gitignore": "*.tmp\n!*.log\n/only\n{left,right}.c\nspace.txt \n",
     "app.log": "needle",
     "keep.log": "needle",
@@ -417,7 +419,9 @@ async def test_files_that_gitignore_names_are_not_searched(grep: Toolbox) -> Non
 
 
 @pytest.mark.parametrize("line", ["folder{}/sub/*.txt", "[" * 400 + "{}", "**/a*b*{}*d"])
-async def test_a_gitignore_file_with_very_many_rules_is_read(grep: Toolbox, workspace: Path, line: str) -> None:
+async def test_a_gitignore_file_with_very_many_rules_is_read(
+    grep: Toolbox, workspace: Path, line: str
+) -> None:
     rules = "\n".join(line.format(number) for number in range(190_000 // (len(line) + 4)))
     (workspace / ".gitignore").write_text(f"{rules}\nhidden.txt\n")
     (workspace / "hidden.txt").write_text("pin\n")
@@ -425,8 +429,8 @@ async def test_a_gitignore_file_with_very_many_rules_is_read(grep: Toolbox, work
     assert await grep.said("Grep", pattern="^pin$") == "shown.txt"
 
 
-def test_ripgrep_is_told_to_mind_nobody_else() -> None:
-    words = ripgrep_words(Expression("--pre=sh", True, False), ["*.py"], "src")
+def test_ripgrep_ignores_all_other_configuration() -> None:
+    words = ripgrep_arguments(Expression("--pre=sh", True, False), ["*.py"], "src")
     end = words.index("--")
     assert words[end + 1 :] == ["--pre=sh", "./src"]
     told = {"--no-config", "--no-follow", "--null", "--engine=default", "--ignore-case"}

@@ -7,13 +7,21 @@ from typing import Any
 
 import pytest
 
-from remit.adapters.models.dialect import NO_SYSTEM, STRICT_TURNS
-from remit.adapters.models.endpoint import Endpoint
-from remit.adapters.models.wire import WireGateway
-from remit.domain.message import Message, ModelSettings, Request, Tool, ToolCall, ToolResult, user
-from remit.domain.model import ModelFailed
+from remit.adapters.models.refusals.endpoint_limits import NO_SYSTEM, STRICT_TURNS
+from remit.adapters.models.wires.endpoint import Endpoint
+from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
+from remit.domain.llm.failures import ModelFailed
+from remit.domain.llm.messages import (
+    Message,
+    ModelSettings,
+    Request,
+    Tool,
+    ToolCall,
+    ToolResult,
+    user,
+)
 from tests.agents.endpoint import Body, RuledServer
-from tests.contract.test_dialects import library
+from tests.contract.library import library
 from tests.dialects import DIALECTS, refusal
 from tests.modelserver import ModelServer, Reply, Say, Status
 
@@ -73,8 +81,8 @@ class Gate:
 
 
 @asynccontextmanager
-async def wire(server: ModelServer) -> AsyncIterator[WireGateway]:
-    gateway = WireGateway("key", server.url, endpoint=Endpoint("test"))
+async def wire(server: ModelServer) -> AsyncIterator[OpenAIChatGateway]:
+    gateway = OpenAIChatGateway("key", server.url, endpoint=Endpoint("test"))
     try:
         yield gateway
     finally:

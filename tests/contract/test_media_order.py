@@ -1,30 +1,39 @@
-"""Where turns are strict, text of remit comes after every image and PDF of its message."""
+"""With strict turns, text of remit comes after every image and PDF of its message."""
 
 from base64 import b64encode
 from typing import Any
 
 import pytest
 
-from remit.adapters.models.anthropic import AnthropicGateway
-from remit.adapters.models.dialect import ONE_RESULT
-from remit.adapters.models.endpoint import Endpoint
-from remit.adapters.models.responses import ResponsesGateway
-from remit.adapters.models.wire import WireGateway
-from remit.domain.media import PDF, Media
-from remit.domain.message import DELIMITER, Message, Request, Tool, ToolCall, ToolResult, user
+from remit.adapters.models.refusals.endpoint_limits import ONE_RESULT
+from remit.adapters.models.wires.anthropic import AnthropicGateway
+from remit.adapters.models.wires.endpoint import Endpoint
+from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
+from remit.adapters.models.wires.openai_responses import ResponsesGateway
+from remit.domain.agents.media import PDF, Media
+from remit.domain.llm.messages import DELIMITER, Message, Request, Tool, ToolCall, ToolResult, user
 from tests.modelserver import ModelServer
 
 DATA = b64encode(f"%PDF-1.7 {DELIMITER}".encode()).decode()
 FILES = (Media("image/png", "aGVsbG8="), Media(PDF, DATA))
 READ = Tool("Read", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
 CALLS = tuple(ToolCall(f"call_{place}", "Read", {}) for place in range(len(FILES)))
-RESULTS = tuple(ToolResult(call.call_id, "Read", "d.pdf", media=file) for call, file in zip(CALLS, FILES, strict=True))
+RESULTS = tuple(
+    ToolResult(call.call_id, "Read", "d.pdf", media=file)
+    for call, file in zip(CALLS, FILES, strict=True)
+)
 UPDATE, TAIL = "[Task Update: Message]\nHurry.", "<Task id=1>\n</Task>"
 MERGED = f"{DELIMITER}\n{UPDATE}\n\n{DELIMITER}\n{TAIL}"
 ASK = Request(
     "m",
     "Be brief.",
-    (user("Look."), Message("assistant", CALLS), Message("tool", RESULTS), user(UPDATE), user(TAIL)),
+    (
+        user("Look."),
+        Message("assistant", CALLS),
+        Message("tool", RESULTS),
+        user(UPDATE),
+        user(TAIL),
+    ),
     (READ,),
     passing=1,
 )
@@ -42,7 +51,7 @@ async def sent(kind: Any, dialect: Any, known: set[str]) -> Any:
 
 @pytest.mark.parametrize("known", [set(), {ONE_RESULT}], ids=["each", "one"])
 async def test_chat_completions_get_the_text_of_remit_after_the_media(known: set[str]) -> None:
-    body = await sent(WireGateway, "openai", known)
+    body = await sent(OpenAIChatGateway, "openai", known)
     last = body["messages"][-1]
     assert last["role"] == "tool"
     first, shown, tail = last["content"]

@@ -1,6 +1,7 @@
-"""What every model gateway promises, on each wire, against an endpoint that behaves and one that does not.
+"""The guarantees of every model gateway, on each wire, with a correct and with a faulty endpoint.
 
-The library speaks its provider's wire itself; what it does not do, or not tell, is promised for our own wires alone.
+The library speaks its provider's wire itself; guarantees that it does not give are tested for our
+own wires only.
 """
 
 import json
@@ -12,21 +13,40 @@ import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from remit.adapters.models.answer import Limits
-from remit.adapters.models.anthropic import AnthropicGateway
-from remit.adapters.models.endpoint import Endpoint, Ticks
 from remit.adapters.models.pydantic_ai import PydanticAiGateway
-from remit.adapters.models.responses import ResponsesGateway
-from remit.adapters.models.wire import WireGateway
-from remit.domain.message import Delta, Message, ModelSettings, Request, Response, TextPart, Tokens, Tool, ToolCall, ToolResult, user
-from remit.domain.model import ModelFailed, Price
+from remit.adapters.models.wires.anthropic import AnthropicGateway
+from remit.adapters.models.wires.endpoint import Endpoint, TimeSource
+from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
+from remit.adapters.models.wires.openai_responses import ResponsesGateway
+from remit.adapters.models.wires.response import Limits
+from remit.domain.llm.failures import ModelFailed, Price
+from remit.domain.llm.messages import (
+    Delta,
+    Message,
+    ModelSettings,
+    Request,
+    Response,
+    TextPart,
+    Tokens,
+    Tool,
+    ToolCall,
+    ToolResult,
+    user,
+)
 from tests.crash.process import until
 from tests.modelserver import ModelServer, Raw, Reply, Say, Silent, Status, frames, sse
 from tests.patience import patient
 
 KEY = "sk-canary-0123456789abcdef0123456789"
-READ = Tool("Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
-LIMITS = Limits(connect_seconds=patient(60), first_byte_seconds=patient(60), idle_seconds=patient(60), total_seconds=patient(120))
+READ = Tool(
+    "Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}}
+)
+LIMITS = Limits(
+    connect_seconds=patient(60),
+    first_byte_seconds=patient(60),
+    idle_seconds=patient(60),
+    total_seconds=patient(120),
+)
 HASTY = LIMITS._replace(first_byte_seconds=0.05, idle_seconds=0.05)
 ASK = Request("asked", "Be brief.", (user("Hi"),), (READ,), agent="general")
 
@@ -42,12 +62,12 @@ class Time:
         self.slept.append(seconds)
         self.now += seconds
 
-    def ticks(self) -> Ticks:
-        return Ticks(lambda: self.now, self.sleep, lambda: 0.0)
+    def ticks(self) -> TimeSource:
+        return TimeSource(lambda: self.now, self.sleep, lambda: 0.0)
 
 
 Kind = Literal["openai", "responses", "anthropic", "library"]
-Gateway = WireGateway | ResponsesGateway | AnthropicGateway | PydanticAiGateway
+Gateway = OpenAIChatGateway | ResponsesGateway | AnthropicGateway | PydanticAiGateway
 
 
 class Rig(NamedTuple):
@@ -58,7 +78,12 @@ class Rig(NamedTuple):
     server: ModelServer
     time: Time
 
-    async def ask(self, *replies: Reply, request: Request = ASK, on_part: Callable[[Delta], None] | None = None) -> Response:
+    async def ask(
+        self,
+        *replies: Reply,
+        request: Request = ASK,
+        on_part: Callable[[Delta], None] | None = None,
+    ) -> Response:
         if replies:
             self.server.replies = list(replies)
         return await self.gateway.request(request, on_part=on_part)
@@ -77,12 +102,24 @@ class Rig(NamedTuple):
 
 
 def gateway(kind: Kind, url: str, time: Time, limits: Limits = LIMITS, **more: Any) -> Gateway:
-    shared: dict[str, Any] = {"limits": limits, "endpoint": Endpoint("test", ticks=time.ticks()), **more}
+    shared: dict[str, Any] = {
+        "limits": limits,
+        "endpoint": Endpoint("test", ticks=time.ticks()),
+        **more,
+    }
     if kind == "library":
-        return PydanticAiGateway("openai-chat", model=lambda name: OpenAIChatModel(name, provider=OpenAIProvider(f"{url}/v1", KEY)), **shared)
+        return PydanticAiGateway(
+            "openai-chat",
+            model=lambda name: OpenAIChatModel(name, provider=OpenAIProvider(f"{url}/v1", KEY)),
+            **shared,
+        )
     if kind == "responses":
         return ResponsesGateway(KEY, f"{url}/v1", **shared)
-    return WireGateway(KEY, f"{url}/v1", **shared) if kind == "openai" else AnthropicGateway(KEY, url, **shared)
+    return (
+        OpenAIChatGateway(KEY, f"{url}/v1", **shared)
+        if kind == "openai"
+        else AnthropicGateway(KEY, url, **shared)
+    )
 
 
 @asynccontextmanager
@@ -125,7 +162,11 @@ async def test_an_answer_that_calls_tools(rig: Rig) -> None:
         ("a", "Read", {"file_path": "x"}, ""),
         ("b", "LS", {}, ""),
     ]
-    assert (answer.stop, answer.tokens, answer.model) == ("tool_calls", Tokens(120, 30, 20), "really")
+    assert (answer.stop, answer.tokens, answer.model) == (
+        "tool_calls",
+        Tokens(120, 30, 20),
+        "really",
+    )
 
 
 async def test_an_answer_may_come_whole_although_pieces_were_asked_for(own: Rig) -> None:
@@ -138,23 +179,44 @@ async def test_pieces_are_told_as_they_come(rig: Rig) -> None:
     await rig.ask(Say(("a", "b"), (("id", "Read", ("{", "}")),)), on_part=told.append)
     assert [delta.text for delta in told if delta.kind == "text"] == ["a", "b"]
     tools = [delta for delta in told if delta.kind == "tool_call"]
-    assert ("".join(delta.text for delta in tools), {delta.name for delta in tools}, {delta.call_id for delta in tools}) == ("{}", {"Read"}, {"id"})
+    assert (
+        "".join(delta.text for delta in tools),
+        {delta.name for delta in tools},
+        {delta.call_id for delta in tools},
+    ) == ("{}", {"Read"}, {"id"})
 
 
 async def test_a_conversation_is_sent_as_the_endpoint_knows_it(rig: Rig) -> None:
     first = await rig.ask(Say((), (("a", "Read", ('{"file_path": "x"}',)),)))
     results = Message("tool", (ToolResult("a", "Read", 'line "1"\n', is_error=True),))
     settings = ModelSettings(max_tokens=77, temperature=0.5, stop=("END",))
-    await rig.ask(request=ASK._replace(messages=(user("Hi"), first.message, results, user("Go on.")), settings=settings))
+    await rig.ask(
+        request=ASK._replace(
+            messages=(user("Hi"), first.message, results, user("Go on.")), settings=settings
+        )
+    )
     body, expected = rig.server.asked[-1].body, SENT[rig.kind]
     assert {name: body[name] for name in expected} == expected
-    assert rig.server.asked[-1].headers.get("x-api-key" if rig.kind == "anthropic" else "authorization", "").endswith(KEY)
+    assert (
+        rig.server.asked[-1]
+        .headers.get("x-api-key" if rig.kind == "anthropic" else "authorization", "")
+        .endswith(KEY)
+    )
 
 
 async def test_where_no_tool_may_be_called_they_are_sent_all_the_same(rig: Rig) -> None:
     first = await rig.ask(Say((), (("a", "Read", ('{"file_path": "x"}',)),)))
-    said = (user("Hi"), first.message, Message("tool", (ToolResult("a", "Read", "x"),)), user("Report."))
-    assert (await rig.ask(Say(("As far as I came.",)), request=ASK._replace(messages=said, may_call=False))).text == "As far as I came."
+    said = (
+        user("Hi"),
+        first.message,
+        Message("tool", (ToolResult("a", "Read", "x"),)),
+        user("Report."),
+    )
+    assert (
+        await rig.ask(
+            Say(("As far as I came.",)), request=ASK._replace(messages=said, may_call=False)
+        )
+    ).text == "As far as I came."
     free, last = (asked.body for asked in rig.server.asked)
     assert last["tools"] == free["tools"]
     choices = free.get("tool_choice", "auto"), last["tool_choice"]
@@ -178,14 +240,29 @@ SENT: dict[Kind, dict[str, Any]] = {
         "max_tokens": 77,
         "temperature": 0.5,
         "stop": ["END"],
-        "tools": [{"type": "function", "function": {"name": "Read", "description": "Read a file.", "parameters": READ.schema}}],
+        "tools": [
+            {
+                "type": "function",
+                "function": {
+                    "name": "Read",
+                    "description": "Read a file.",
+                    "parameters": READ.schema,
+                },
+            }
+        ],
         "messages": [
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": "Hi"},
             {
                 "role": "assistant",
                 "content": None,
-                "tool_calls": [{"id": "a", "type": "function", "function": {"name": "Read", "arguments": '{"file_path":"x"}'}}],
+                "tool_calls": [
+                    {
+                        "id": "a",
+                        "type": "function",
+                        "function": {"name": "Read", "arguments": '{"file_path":"x"}'},
+                    }
+                ],
             },
             {"role": "tool", "tool_call_id": "a", "content": 'line "1"\n'},
             {"role": "user", "content": "Go on."},
@@ -200,12 +277,25 @@ SENT: dict[Kind, dict[str, Any]] = {
         "tools": [{"name": "Read", "description": "Read a file.", "input_schema": READ.schema}],
         "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
         "messages": [
-            {"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]},
-            {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "Read", "input": {"file_path": "x"}}]},
+            {
+                "role": "user",
+                "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}],
+            },
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "tool_use", "id": "a", "name": "Read", "input": {"file_path": "x"}}
+                ],
+            },
             {
                 "role": "user",
                 "content": [
-                    {"type": "tool_result", "tool_use_id": "a", "content": 'line "1"\n', "is_error": True},
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": "a",
+                        "content": 'line "1"\n',
+                        "is_error": True,
+                    },
                     {"type": "text", "text": "Go on.", "cache_control": {"type": "ephemeral"}},
                 ],
             },
@@ -222,7 +312,15 @@ SENT["responses"] = {
     "max_output_tokens": 77,
     "temperature": 0.5,
     "instructions": "Be brief.",
-    "tools": [{"type": "function", "name": "Read", "description": "Read a file.", "parameters": READ.schema, "strict": False}],
+    "tools": [
+        {
+            "type": "function",
+            "name": "Read",
+            "description": "Read a file.",
+            "parameters": READ.schema,
+            "strict": False,
+        }
+    ],
     "input": [
         {"role": "user", "content": "Hi"},
         {"type": "function_call", "call_id": "a", "name": "Read", "arguments": '{"file_path":"x"}'},
@@ -230,10 +328,18 @@ SENT["responses"] = {
         {"role": "user", "content": "Go on."},
     ],
 }
-FAILED = {"role": "tool", "tool_call_id": "a", "content": json.dumps({"error": 'line "1"\n'}, separators=(",", ":"))}
-SENT["library"] = {name: value for name, value in SENT["openai"].items() if name != "max_tokens"} | {
+FAILED = {
+    "role": "tool",
+    "tool_call_id": "a",
+    "content": json.dumps({"error": 'line "1"\n'}, separators=(",", ":")),
+}
+SENT["library"] = {
+    name: value for name, value in SENT["openai"].items() if name != "max_tokens"
+} | {
     "max_completion_tokens": 77,
-    "messages": [FAILED if message["role"] == "tool" else message for message in SENT["openai"]["messages"]],
+    "messages": [
+        FAILED if message["role"] == "tool" else message for message in SENT["openai"]["messages"]
+    ],
 }
 
 
@@ -245,7 +351,9 @@ async def test_a_stream_may_be_cut_anywhere(rig: Rig) -> None:
 
 async def test_a_stream_may_be_written_in_other_ways(own: Rig) -> None:
     whole = b"".join(frames(own.server.dialect, Say(("Hello",))))
-    spelled = b": comment\r\n\r\nretry: 5\n\n" + whole.replace(b"data: ", b"data:").replace(b"\n", b"\r\n").replace(b"data:[DONE]\r\n\r\n", b"")
+    spelled = b": comment\r\n\r\nretry: 5\n\n" + whole.replace(b"data: ", b"data:").replace(
+        b"\n", b"\r\n"
+    ).replace(b"data:[DONE]\r\n\r\n", b"")
     assert (await own.ask(Raw((spelled,)))).text == "Hello"
     spread = whole.replace(b', "', b'\ndata: , "')
     assert (await own.ask(Raw((spread,)))).text == "Hello"
@@ -253,18 +361,42 @@ async def test_a_stream_may_be_written_in_other_ways(own: Rig) -> None:
 
 async def test_calls_never_share_an_id(rig: Rig) -> None:
     earlier = Message("assistant", (ToolCall("a", "Read", {}),))
-    request = ASK._replace(messages=(user("Hi"), earlier, Message("tool", (ToolResult("a", "Read", ""),))))
-    answer = await rig.ask(Say((), (("a", "Read", ("{}",)), ("a", "Read", ("{}",)), ("", "LS", ("{}",)))), request=request)
+    request = ASK._replace(
+        messages=(user("Hi"), earlier, Message("tool", (ToolResult("a", "Read", ""),)))
+    )
+    answer = await rig.ask(
+        Say((), (("a", "Read", ("{}",)), ("a", "Read", ("{}",)), ("", "LS", ("{}",)))),
+        request=request,
+    )
     assert len({"a", *(call.call_id for call in answer.calls)}) == 4
 
 
-@pytest.mark.parametrize("raw", ["{", "[1]", "nonsense", '{"a": NaN}', '{"a": 1e999}', "[" * 50_000, '{"a":' * 40 + "1" + "}" * 40])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "{",
+        "[1]",
+        "nonsense",
+        '{"a": NaN}',
+        '{"a": 1e999}',
+        "[" * 50_000,
+        '{"a":' * 40 + "1" + "}" * 40,
+    ],
+)
 async def test_arguments_that_cannot_be_used_are_kept_with_the_reason(rig: Rig, raw: str) -> None:
     answer = await rig.ask(Say((), (("a", "Read", (raw,)),)))
     (call,) = answer.calls
     assert call.error
     assert (call.arguments, call.raw) == ({}, raw)
-    await rig.ask(request=ASK._replace(messages=(user("Hi"), answer.message, Message("tool", (ToolResult("a", "Read", call.error, True),)))))
+    await rig.ask(
+        request=ASK._replace(
+            messages=(
+                user("Hi"),
+                answer.message,
+                Message("tool", (ToolResult("a", "Read", call.error, True),)),
+            )
+        )
+    )
     assert json.dumps(rig.server.asked[-1].body["input" if rig.kind == "responses" else "messages"])
 
 
@@ -274,9 +406,15 @@ async def test_what_no_store_can_keep_is_replaced(rig: Rig) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # the library wonders aloud
-@pytest.mark.parametrize("usage", [None, (-5, -5, 0), (120, 0, 0), (10**12, "many", 0), (True, 1.5, 0)])
+@pytest.mark.parametrize(
+    "usage", [None, (-5, -5, 0), (120, 0, 0), (10**12, "many", 0), (True, 1.5, 0)]
+)
 async def test_counts_that_cannot_be_true_are_estimated(rig: Rig, usage: Any) -> None:
-    if rig.server.dialect == "anthropic" and isinstance(usage, tuple) and not isinstance(usage[0] - usage[2], int):
+    if (
+        rig.server.dialect == "anthropic"
+        and isinstance(usage, tuple)
+        and not isinstance(usage[0] - usage[2], int)
+    ):
         pytest.skip("cannot be written")
     answer = await rig.ask(Say(("x" * 400,), usage=usage))
     assert answer.tokens.estimated
@@ -284,8 +422,30 @@ async def test_counts_that_cannot_be_true_are_estimated(rig: Rig, usage: Any) ->
     assert 0 < answer.tokens.output <= 101
 
 
+@pytest.mark.parametrize(
+    ("dialect", "reply"),
+    [
+        ("anthropic", Say(("a",), finish="model_context_window_exceeded")),
+        ("anthropic", Say((), (("1", "Read", ('{"pa',)),), finish="model_context_window_exceeded")),
+        ("openai", Say((), usage=(120, 0, 0), finish="length")),
+    ],
+)
+async def test_an_answer_that_ends_because_the_context_is_full_says_so(
+    dialect: Literal["openai", "anthropic"], reply: Say
+) -> None:
+    async with ModelServer(dialect).running() as server:
+        server.replies = [reply]
+        kind = OpenAIChatGateway if dialect == "openai" else AnthropicGateway
+        gateway = kind("key", server.url, endpoint=Endpoint("test"))
+        answer = await gateway.request(Request("m", "", (user("Hi"),)))
+        await gateway.close()
+    assert answer.stop == "context_full"
+
+
 async def test_an_answer_that_was_cut_at_its_limit_says_so(rig: Rig) -> None:
-    finish = {"openai": "length", "responses": "max_output_tokens", "anthropic": "max_tokens"}[rig.server.dialect]
+    finish = {"openai": "length", "responses": "max_output_tokens", "anthropic": "max_tokens"}[
+        rig.server.dialect
+    ]
     assert (await rig.ask(Say(("a",), finish=finish))).stop == "length"
     refusal = "refusal" if rig.server.dialect == "anthropic" else "content_filter"
     assert (await rig.ask(Say(("a",), finish=refusal))).stop == "refusal"
@@ -293,7 +453,12 @@ async def test_an_answer_that_was_cut_at_its_limit_says_so(rig: Rig) -> None:
 
 async def test_a_price_that_is_known_makes_a_cost(rig: Rig) -> None:
     price = Price(1.0, 2.0, 0.5)
-    asked = gateway(rig.kind, rig.server.url, rig.time, price=lambda model, used: price.of(used.input, used.output, used.cached))
+    asked = gateway(
+        rig.kind,
+        rig.server.url,
+        rig.time,
+        price=lambda model, used: price.of(used.input, used.output, used.cached),
+    )
     answer = await asked.request(ASK)
     await asked.close()
     assert answer.cost == pytest.approx((100 * 1 + 20 * 0.5 + 30 * 2) / 1e6)
@@ -308,15 +473,33 @@ async def test_a_price_that_is_known_makes_a_cost(rig: Rig) -> None:
         (Status(401, {"error": {"message": f"bad key {KEY}"}}), "authentication", True),
         (Status(403, "no"), "forbidden", True),
         (Status(402, "pay"), "quota", True),
-        (Status(429, {"error": {"code": "insufficient_quota", "message": "You exceeded your current quota"}}), "quota", True),
+        (
+            Status(
+                429,
+                {
+                    "error": {
+                        "code": "insufficient_quota",
+                        "message": "You exceeded your current quota",
+                    }
+                },
+            ),
+            "quota",
+            True,
+        ),
         (Status(400, {"error": {"message": "no such model"}}), "rejected_request", True),
         (Status(404, "<html>gone</html>"), "not_found", True),
-        (Status(400, {"error": {"code": "context_length_exceeded", "message": "too much"}}), "context_overflow", True),
+        (
+            Status(400, {"error": {"code": "context_length_exceeded", "message": "too much"}}),
+            "context_overflow",
+            True,
+        ),
         (Status(413, ""), "context_overflow", True),
         (Status(302, "", {"Location": "http://127.0.0.1:9/"}), "rejected_request", True),
     ],
 )
-async def test_what_cannot_be_mended_is_not_tried_again(rig: Rig, reply: Status, kind: str, permanent: bool) -> None:
+async def test_what_cannot_be_mended_is_not_tried_again(
+    rig: Rig, reply: Status, kind: str, permanent: bool
+) -> None:
     failed = await rig.fails(reply)
     assert (failed.kind, failed.permanent, len(rig.server.asked)) == (kind, permanent, 1)
     assert len(str(failed)) < 400
@@ -324,13 +507,26 @@ async def test_what_cannot_be_mended_is_not_tried_again(rig: Rig, reply: Status,
 
 
 @pytest.mark.parametrize("content_type", ["text/html", "text/event-stream"])
-async def test_a_web_page_means_a_wrong_address_which_is_told_at_once(own: Rig, content_type: str) -> None:
-    failed = await own.fails(Raw((f"<!doctype html><p>Sign in, {KEY}".encode(),), content_type=content_type))
+async def test_a_web_page_means_a_wrong_address_which_is_told_at_once(
+    own: Rig, content_type: str
+) -> None:
+    failed = await own.fails(
+        Raw((f"<!doctype html><p>Sign in, {KEY}".encode(),), content_type=content_type)
+    )
     assert (failed.kind, failed.permanent, len(own.server.asked)) == ("rejected_request", True, 1)
-    path = {"openai": "/v1/chat/completions", "responses": "/v1/responses"}.get(own.kind, "/v1/messages")
-    assert failed.text == f"{own.server.url}{path} answered with a web page, not as a model does: Sign in, [redacted]"
+    path = {"openai": "/v1/chat/completions", "responses": "/v1/responses"}.get(
+        own.kind, "/v1/messages"
+    )
+    assert (
+        failed.text
+        == f"{own.server.url}{path} answered with a web page instead of a model response: Sign in,"
+        " [redacted]"
+    )
     assert f"{path} answered 404: gone" in (await own.fails(Status(404, "<p>gone</p>"))).text
-    assert f"{path} answered 302; a redirect" in (await own.fails(Status(302, "", {"Location": "http://127.0.0.1:9/"}))).text
+    assert (
+        f"{path} answered 302; a redirect"
+        in (await own.fails(Status(302, "", {"Location": "http://127.0.0.1:9/"}))).text
+    )
 
 
 @pytest.mark.parametrize(
@@ -352,7 +548,9 @@ async def test_a_web_page_means_a_wrong_address_which_is_told_at_once(own: Rig, 
         (Raw((b"data: " + b"x" * 1_100_000 + b"\n\n",)), "bad_response"),
     ],
 )
-async def test_a_fault_is_typed_and_tried_again_a_few_times(rig: Rig, reply: Reply, kind: str) -> None:
+async def test_a_fault_is_typed_and_tried_again_a_few_times(
+    rig: Rig, reply: Reply, kind: str
+) -> None:
     failed = await rig.fails(reply)
     assert (failed.kind, failed.permanent, failed.started) == (kind, False, False)
     assert len(rig.server.asked) == 6
@@ -363,13 +561,23 @@ async def test_a_fault_is_typed_and_tried_again_a_few_times(rig: Rig, reply: Rep
 async def test_silence_is_typed_and_tried_again_a_few_times(rig: Rig, reply: Reply) -> None:
     async with rig.with_limits(HASTY) as hasty:
         failed = await hasty.fails(reply)
-    assert (failed.kind, failed.permanent, failed.started, len(rig.time.slept)) == ("no_first_byte", False, False, 5)
+    assert (failed.kind, failed.permanent, failed.started, len(rig.time.slept)) == (
+        "no_first_byte",
+        False,
+        False,
+        5,
+    )
 
 
-async def test_a_sign_of_life_is_no_answer(own: Rig) -> None:
+async def test_a_keep_alive_is_not_an_answer(own: Rig) -> None:
     async with own.with_limits(LIMITS._replace(idle_seconds=0.05)) as restless:
         failed = await restless.fails(Raw((b": still here\n\n",), "stall"))
-    assert (failed.kind, failed.permanent, failed.started, len(own.time.slept)) == ("stalled", False, False, 5)
+    assert (failed.kind, failed.permanent, failed.started, len(own.time.slept)) == (
+        "stalled",
+        False,
+        False,
+        5,
+    )
 
 
 @pytest.mark.parametrize("reply", [Status(500, ""), Status(429, "", {"Retry-After": "7"}), Raw(())])
@@ -378,15 +586,21 @@ async def test_after_a_fault_the_next_try_can_succeed(rig: Rig, reply: Reply) ->
     assert rig.gateway.endpoint.state().breaker.failures == 0
 
 
-@pytest.mark.parametrize(("end", "kind"), [("stall", "stalled"), ("drop", "bad_response"), ("close", "bad_response")])
+@pytest.mark.parametrize(
+    ("end", "kind"), [("stall", "stalled"), ("drop", "bad_response"), ("close", "bad_response")]
+)
 async def test_an_answer_that_began_is_not_begun_again(rig: Rig, end: Any, kind: str) -> None:
     whole = frames(rig.server.dialect, Say(("Hello", "there")))
-    async with rig.with_limits(LIMITS._replace(idle_seconds=patient(0.3 if end == "stall" else 20))) as limited:
-        failed = await limited.fails(Raw(whole[: {"openai": -4, "responses": -2}.get(rig.server.dialect, -3)], end))
+    async with rig.with_limits(
+        LIMITS._replace(idle_seconds=patient(0.3 if end == "stall" else 20))
+    ) as limited:
+        failed = await limited.fails(
+            Raw(whole[: {"openai": -4, "responses": -2}.get(rig.server.dialect, -3)], end)
+        )
     assert (failed.kind, failed.started, len(rig.server.asked)) == (kind, True, 1)
 
 
-async def test_half_a_frame_at_the_end_is_no_answer(rig: Rig) -> None:
+async def test_half_a_frame_at_the_end_is_not_an_answer(rig: Rig) -> None:
     whole = b"".join(frames(rig.server.dialect, Say(("Hello",))))
     failed = await rig.fails(Raw((whole[: whole.index(b"Hello") + 3],)))
     assert failed.kind == "bad_response"
@@ -415,7 +629,10 @@ async def test_a_drip_is_an_answer_but_not_for_ever(rig: Rig) -> None:
 
 
 async def test_no_more_tools_than_allowed_are_called_at_once(rig: Rig) -> None:
-    assert len((await rig.ask(Say((), tuple((f"c{n}", "LS", ("{}",)) for n in range(64))))).calls) == 64
+    assert (
+        len((await rig.ask(Say((), tuple((f"c{n}", "LS", ("{}",)) for n in range(64))))).calls)
+        == 64
+    )
     failed = await rig.fails(Say((), tuple((f"c{n}", "LS", ("{}",)) for n in range(65))))
     assert failed.kind == "bad_response"
 
@@ -428,7 +645,10 @@ async def test_no_more_is_taken_than_allowed(rig: Rig) -> None:
 
 
 async def test_a_tool_that_takes_any_object_is_offered_as_one(rig: Rig) -> None:
-    schema = {"type": "object", "properties": {"context": {"type": "object", "properties": {}}, "mode": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {"context": {"type": "object", "properties": {}}, "mode": {"type": "string"}},
+    }
     await rig.ask(request=ASK._replace(tools=(Tool("Hand", "Hand out.", schema),)))
     (sent,) = rig.server.asked[-1].body["tools"]
     found = sent.get("function") or sent
@@ -452,18 +672,27 @@ async def test_the_key_is_nowhere_to_be_seen(rig: Rig) -> None:
 
 
 async def test_a_pause_that_the_endpoint_asks_for_is_kept_and_capped(rig: Rig) -> None:
-    await rig.ask(Status(429, "", {"Retry-After": "7"}), Status(429, "", {"Retry-After": "9999"}), Say(("Hello",)))
+    await rig.ask(
+        Status(429, "", {"Retry-After": "7"}),
+        Status(429, "", {"Retry-After": "9999"}),
+        Say(("Hello",)),
+    )
     assert rig.time.slept == [7.0, 120.0]
 
 
 async def test_a_date_to_come_back_at_is_read_by_the_clock_of_the_endpoint(rig: Rig) -> None:
-    headers = {"Date": "Wed, 21 Oct 2015 07:28:00 GMT", "Retry-After": "Wed, 21 Oct 2015 07:28:30 GMT"}
+    headers = {
+        "Date": "Wed, 21 Oct 2015 07:28:00 GMT",
+        "Retry-After": "Wed, 21 Oct 2015 07:28:30 GMT",
+    }
     await rig.ask(Status(429, "", headers), Say(("Hello",)))
     assert rig.time.slept == [30.0]
 
 
-async def test_there_is_no_waiting_past_the_deadline(rig: Rig) -> None:
-    failed = await rig.fails(Status(429, "", {"Retry-After": "60"}), request=ASK._replace(timeout_seconds=30))
+async def test_no_wait_exceeds_the_deadline(rig: Rig) -> None:
+    failed = await rig.fails(
+        Status(429, "", {"Retry-After": "60"}), request=ASK._replace(timeout_seconds=30)
+    )
     assert (failed.kind, failed.retry_after, rig.time.slept) == ("rate_limited", 60.0, [])
     # The pause holds for the next caller too.
     failed = await rig.fails(request=ASK._replace(timeout_seconds=30))
@@ -478,8 +707,9 @@ async def test_an_endpoint_that_keeps_failing_is_left_alone_for_a_while(rig: Rig
     assert len(rig.server.asked) == 10
     failed = await rig.fails()
     assert (failed.kind, failed.cause, len(rig.server.asked)) == ("circuit_open", "overloaded", 10)
-    assert " failed 10 times in a row and will not be asked for 30 s" in failed.text
-    assert failed.text.startswith(f"{rig.server.url} answered 500" if rig.kind != "library" else "openai-chat: ")
+    assert " failed 10 times in a row and is paused for 30 s" in failed.text
+    place = "openai-chat" if rig.kind == "library" else rig.server.url
+    assert failed.text.startswith(f"{place} answered 500")
     assert failed.retry_after is not None
     rig.time.now += failed.retry_after
     assert rig.gateway.endpoint.state().breaker.state == "half_open"

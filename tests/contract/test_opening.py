@@ -14,17 +14,17 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from remit.adapters import opening
-from remit.adapters.postgres.schema import MIGRATION_LOCK
-from remit.adapters.sqlite import driver
-from remit.app.verify import verify
+from remit.adapters.stores import opening
+from remit.adapters.stores.postgres.schema import MIGRATION_LOCK
+from remit.adapters.stores.sqlite import driver
+from remit.app.maintenance.verify import verify
 from remit.bootstrap import open_store
 from remit.errors import Busy, Unavailable
 from tests.crash.process import children
 from tests.patience import patient
 from tests.people import desk
 from tests.postgres import PostgresForTests
-from tests.surfaces.test_command import Shell, until
+from tests.surfaces.shell import Shell, until
 
 ROUNDS, PROCESSES, BUSY_LOOPS = 3, 16, 4
 HELD_SECONDS = 3
@@ -38,10 +38,18 @@ def new_urls(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     return [server.new_database() for _ in range(ROUNDS)]
 
 
+@pytest.fixture
+def new_url(new_urls: list[str]) -> str:
+    """The URL of one database that does not exist yet, or is empty."""
+    return new_urls[0]
+
+
 @contextmanager
 def busy_machine() -> Iterator[None]:
     """Loops that take all the time of the processors."""
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY_LOOPS)]
+    loops = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY_LOOPS)
+    ]
     try:
         yield
     finally:
@@ -74,14 +82,21 @@ async def opened(url: str) -> list[int]:
         return await store.new_ids(1)
 
 
-async def test_sixteen_processes_open_a_new_store_at_once_on_a_busy_machine(new_urls: list[str], tmp_path: Path) -> None:
-    with busy_machine(), children(tmp_path, "open_each", [{"urls": new_urls}] * PROCESSES) as openers:
+async def test_sixteen_processes_open_a_new_store_at_once_on_a_busy_machine(
+    new_urls: list[str], tmp_path: Path
+) -> None:
+    with (
+        busy_machine(),
+        children(tmp_path, "open_each", [{"urls": new_urls}] * PROCESSES) as openers,
+    ):
         for turn in range(1, ROUNDS + 1):
             for opener in openers:
                 opener.go()
             for opener in openers:
                 opener.wait_until_said("opened", turn)
-        said = [[line["opened"] for line in opener.finish() if "opened" in line] for opener in openers]
+        said = [
+            [line["opened"] for line in opener.finish() if "opened" in line] for opener in openers
+        ]
     for turn, url in enumerate(new_urls):
         assert sorted(lines[turn][0] for lines in said) == list(range(1, PROCESSES + 1))
         async with desk(url) as at:
@@ -90,64 +105,94 @@ async def test_sixteen_processes_open_a_new_store_at_once_on_a_busy_machine(new_
 
 
 async def test_opening_waits_longer_than_a_commit_and_says_what_for(
-    durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    new_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(driver, "BUSY_SECONDS", 0.2)
     async with asyncio.timeout(patient(40)):
-        async with locked(durable_url, tmp_path):
-            opening_tasks = [asyncio.create_task(opened(durable_url)) for _ in range(3)]
+        async with locked(new_url, tmp_path):
+            opening_tasks = [asyncio.create_task(opened(new_url)) for _ in range(3)]
             await asyncio.sleep(HELD_SECONDS)
             assert not any(task.done() for task in opening_tasks)
         numbers = [number for task in opening_tasks for number in await task]
     assert sorted(numbers) == [1, 2, 3]
-    said = [record.getMessage() for record in caplog.records if record.name == "remit.store" and record.levelno == logging.WARNING]
+    said = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "remit.store" and record.levelno == logging.WARNING
+    ]
     assert len(said) == 3, "each opening says it once"
     assert all(text.startswith("Waiting for the store ") for text in said)
-    assert all(text.endswith(": another process has locked or upgrades it, or its server starts.") for text in said)
-    assert all(name_of(durable_url) in text for text in said)
+    assert all(text.endswith(waiting_for(new_url)) for text in said)
+    assert all(name_of(new_url) in text for text in said)
+
+
+def waiting_for(url: str) -> str:
+    """What an opening says that it waits for; only PostgreSQL has a server."""
+    server = "" if url.startswith("sqlite") else ", or its server starts"
+    return f": another process has locked it or is upgrading it{server}."
+
+
+async def test_a_server_that_is_silent_after_a_lock_is_not_called_locked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(opening, "OPEN_SECONDS", 0.4)
+    monkeypatch.setattr(opening, "SILENT_SECONDS", 0.1)
+    wait = opening.OpeningWait("of a test")
+    wait.again()
+    with pytest.raises(TimeoutError):
+        await wait.answer(asyncio.Event().wait())
+    with pytest.raises(Unavailable, match="did not answer for"):
+        wait.must_go_on()
 
 
 def name_of(url: str) -> str:
     return url.partition("?")[0].rpartition("/")[2]
 
 
-async def test_opening_gives_up_with_the_name_of_the_store(durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_opening_gives_up_with_the_name_of_the_store(
+    new_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert opening.OPEN_SECONDS == 30
-    monkeypatch.setattr(opening, "OPEN_SECONDS", 0.3)
-    async with locked(durable_url, tmp_path):
-        with pytest.raises(Busy, match="was locked by another process for") as refused:
-            await opened(durable_url)
-    assert name_of(durable_url) in str(refused.value)
+    async with locked(new_url, tmp_path):
+        with monkeypatch.context() as shortened:
+            shortened.setattr(opening, "OPEN_SECONDS", 0.3)
+            with pytest.raises(Busy, match="was locked by another process for") as refused:
+                await opened(new_url)
+    assert name_of(new_url) in str(refused.value)
     assert (refused.value.code, refused.value.exit_code) == ("UNAVAILABLE", 7)
-    assert await opened(durable_url) == [1]
+    assert await opened(new_url) == [1]
 
 
-async def test_an_opening_that_waits_can_be_canceled(durable_url: str, tmp_path: Path) -> None:
-    lock: AbstractAsyncContextManager[None] = locked(durable_url, tmp_path)
+async def test_an_opening_that_waits_can_be_canceled(new_url: str, tmp_path: Path) -> None:
+    lock: AbstractAsyncContextManager[None] = locked(new_url, tmp_path)
     async with lock:
-        waiting = asyncio.create_task(opened(durable_url))
+        waiting = asyncio.create_task(opened(new_url))
         await asyncio.sleep(0.2)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
 
 
-async def test_a_command_says_that_it_waits_and_then_does_its_work(durable_url: str, tmp_path: Path) -> None:
-    shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
+async def test_a_command_says_that_it_waits_and_then_does_its_work(
+    new_url: str, tmp_path: Path
+) -> None:
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=new_url)
     shell.remit("init")
-    async with locked(durable_url, tmp_path):
+    async with locked(new_url, tmp_path):
         command = shell.started("task", "create", "Work")
         assert command.stderr is not None
         said = await asyncio.to_thread(command.stderr.readline)
         assert said.startswith("Waiting for the store ")
-        assert said.endswith(": another process has locked or upgrades it, or its server starts.\n")
+        assert said.endswith(f"{waiting_for(new_url)}\n")
     await asyncio.to_thread(command.communicate, timeout=patient(60))
     assert command.returncode == 0
     assert shell.remit("task", "list", "--json").json["tasks"][0]["title"] == "Work"
 
 
 @pytest.mark.parametrize("table", ["store", "event", "task"])
-async def test_a_command_says_that_it_waits_for_a_table_that_is_locked(table: str, postgres: PostgresForTests, tmp_path: Path) -> None:
+async def test_a_command_says_that_it_waits_for_a_table_that_is_locked(
+    table: str, postgres: PostgresForTests, tmp_path: Path
+) -> None:
     url = postgres.new_database()
     shell = Shell(tmp_path, REMIT_DATABASE_URL=url)
     assert (await asyncio.to_thread(shell.remit, "task", "create", "First")).code == 0
@@ -166,20 +211,30 @@ async def test_a_command_says_that_it_waits_for_a_table_that_is_locked(table: st
     assert command.returncode == 0
 
 
-async def test_processes_that_work_wait_once_for_a_store_they_may_not_write(durable_url: str, tmp_path: Path) -> None:
+async def test_processes_that_work_wait_once_for_a_store_they_may_not_write(
+    durable_url: str, tmp_path: Path
+) -> None:
     shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
     assert (await asyncio.to_thread(shell.remit, "task", "create", "First")).code == 0
     await asyncio.to_thread(_leave_dead_worker, shell)
     async with unwritable(durable_url, tmp_path):
         began = time.monotonic()
-        processes = [shell.started(*words) for words in (["run", "Look"], ["worker"], ["serve", "--port", "0"], ["mcp"])]
-        texts = await asyncio.gather(*(asyncio.to_thread(_read_to_the_end, process) for process in processes))
+        processes = [
+            shell.started(*words)
+            for words in (["run", "Look"], ["worker"], ["serve", "--port", "0"], ["mcp"])
+        ]
+        texts = await asyncio.gather(
+            *(asyncio.to_thread(_read_to_the_end, process) for process in processes)
+        )
         seconds = time.monotonic() - began
     given_up = "was locked by another process for 30 seconds while it was being opened."
     for process, err in zip(processes, texts, strict=True):
         assert process.returncode == 7, err
         assert "Waiting for the store " in err
         assert f"{name_of(durable_url)} {given_up}" in err
+    after_announcement = texts[0].partition("Waiting for the store ")[2]
+    assert "· waiting for the store · " in after_announcement
+    assert "· starting · " not in after_announcement
     assert opening.OPEN_SECONDS - 1 < seconds < opening.OPEN_SECONDS + patient(10)
 
 
@@ -194,7 +249,10 @@ def _leave_dead_worker(shell: Shell) -> None:
 
 
 def _read_to_the_end(process: "subprocess.Popen[str]") -> str:
-    """Read standard error until the process ends; its standard input stays open, as a client of MCP keeps it."""
+    """Read standard error until the process ends.
+
+    Its standard input stays open, as a client of MCP keeps it.
+    """
     assert process.stderr is not None
     try:
         err = process.stderr.read()
@@ -237,18 +295,24 @@ async def test_opening_waits_for_a_silent_server_in_all_as_long_as_it_may(
     monkeypatch.setattr(opening, "OPEN_SECONDS", seconds)
     monkeypatch.setattr(opening, "ANSWER_SECONDS", 1.0)
     began = time.monotonic()
-    with pytest.raises(Unavailable, match=r"did not answer for .* seconds while it was being opened") as refused:
+    with pytest.raises(
+        Unavailable, match=r"did not answer for .* seconds while it was being opened"
+    ) as refused:
         await opened(silent_url)
     assert seconds <= time.monotonic() - began < patient(seconds + 2)
     assert (refused.value.exit_code, "/silent" in str(refused.value)) == (7, True)
 
 
-async def test_processes_say_that_a_server_is_silent_and_wait_once(silent_url: str, tmp_path: Path) -> None:
+async def test_processes_say_that_a_server_is_silent_and_wait_once(
+    silent_url: str, tmp_path: Path
+) -> None:
     shell = Shell(tmp_path, REMIT_DATABASE_URL=silent_url)
     commands = (["task", "list"], ["worker"], ["serve", "--port", "0"])
     began = time.monotonic()
     processes = [shell.started(*words) for words in commands]
-    texts = await asyncio.gather(*(asyncio.to_thread(_read_to_the_end, process) for process in processes))
+    texts = await asyncio.gather(
+        *(asyncio.to_thread(_read_to_the_end, process) for process in processes)
+    )
     seconds = time.monotonic() - began
     for process, err in zip(processes, texts, strict=True):
         assert process.returncode == 7, err
@@ -268,7 +332,9 @@ async def test_a_process_that_waits_for_a_silent_server_can_be_ended(
 ) -> None:
     process = Shell(tmp_path, REMIT_DATABASE_URL=silent_url).started(*words)
     assert process.stderr is not None
-    while "Waiting for the store " not in (line := await asyncio.to_thread(process.stderr.readline)):
+    while "Waiting for the store " not in (
+        line := await asyncio.to_thread(process.stderr.readline)
+    ):
         assert line.startswith("·"), line
     began = time.monotonic()
     process.send_signal(number)

@@ -1,34 +1,26 @@
 """An overflow of the context is recognized in each server's words, and so are parallel cuts."""
 
 import asyncio
-import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from remit.adapters.models.anthropic import AnthropicGateway
-from remit.adapters.models.endpoint import Endpoint
-from remit.adapters.models.wire import WireGateway
-from remit.domain.message import Request, user
-from remit.domain.model import ModelFailed, ModelOrigin, explain
+from remit.adapters.models.wires.anthropic import AnthropicGateway
+from remit.adapters.models.wires.endpoint import Endpoint
+from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
+from remit.domain.llm.failures import ModelFailed, ModelOrigin, explain
+from remit.domain.llm.messages import Request, user
 from tests.agents.endpoint import Body, RuledServer
+from tests.contract.refusals import OTHERS, OVERFLOWS
 from tests.modelserver import Dialect, ModelServer, Raw, Reply, Say, Status, frames, sse
 
 ASK = Request("m", "Be brief.", (user("Hi"),))
-
-RECORDED = json.loads((Path(__file__).parent / "overflows.json").read_text())
-OVERFLOWS: dict[str, tuple[int, Any]] = RECORDED["overflows"]
-"""The status and the document with which servers refuse a conversation that is too long."""
-OTHERS: dict[str, tuple[int, str, str]] = RECORDED["others"]
-"""Refusals with similar words, and their kinds."""
 
 
 async def failure(reply: Reply, dialect: Dialect = "openai") -> ModelFailed:
     """How an endpoint that replies like this fails."""
     async with ModelServer(dialect).running() as server:
         server.replies = [reply]
-        kind = WireGateway if dialect == "openai" else AnthropicGateway
+        kind = OpenAIChatGateway if dialect == "openai" else AnthropicGateway
         gateway = kind("key", server.url, endpoint=Endpoint("test"))
         with pytest.raises(ModelFailed) as failed:
             await gateway.request(ASK)
@@ -87,7 +79,9 @@ def test_the_end_of_a_task_says_what_to_set() -> None:
 
 
 async def test_a_server_that_cuts_off_parallel_answers_is_named_with_the_setting() -> None:
-    """llama.cpp with too few slots: the streams of two calls at once end without a finish reason."""
+    """llama.cpp with too few slots: the streams of two calls at once end without a finish
+    reason.
+    """
     both = asyncio.Event()
     asked: list[Body] = []
 
@@ -99,7 +93,7 @@ async def test_a_server_that_cuts_off_parallel_answers_is_named_with_the_setting
         return Raw(frames("openai", Say(("Hello",)))[:2])
 
     async with RuledServer(rule).running() as server:
-        gateway = WireGateway(base_url=server.url, endpoint=Endpoint("test"))
+        gateway = OpenAIChatGateway(base_url=server.url, endpoint=Endpoint("test"))
         calls = (gateway.request(ASK), gateway.request(ASK))
         failures = await asyncio.gather(*calls, return_exceptions=True)
         await gateway.close()

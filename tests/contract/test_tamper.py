@@ -1,82 +1,24 @@
-"""History cannot be changed by accident, and if somebody changes it on purpose, verify finds it."""
+"""History cannot be changed by accident, and verify finds deliberate changes."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import asyncpg
 import pytest
 
-from remit.adapters.sqlite.driver import sqlite3
-from remit.app.verify import Report, verify
+from remit.app.maintenance.verify import Report, verify
 from remit.bootstrap import open_store
-from remit.domain.table import TABLES
+from remit.domain.projection.tables import TABLES
 from remit.ports import EventStore
+from tests.contract.hands import Hand, PostgresHand, SqliteHand
 from tests.crash.scenario import story
 from tests.people import Desk
 from tests.postgres import PostgresForTests
 
 EVENT = ("id", "stream", "version", "type", "at", "actor", "data", "hash")
-
-
-class Hand(Protocol):
-    """Somebody with the password of the database."""
-
-    refusal: type[Exception]
-
-    async def run(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        """Run a statement whose parameters are written as $1, $2."""
-        ...
-
-    async def unlock(self) -> None:
-        """Take away what protects the events."""
-        ...
-
-    async def close(self) -> None:
-        """Let go."""
-        ...
-
-
-class SqliteHand:
-    """Somebody with the file."""
-
-    refusal: type[Exception] = sqlite3.IntegrityError
-
-    def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(str(path), isolation_level=None)
-
-    async def run(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        for number in range(len(arguments), 0, -1):
-            statement = statement.replace(f"${number}", f"?{number}")
-        rows: list[tuple[Any, ...]] = self._connection.execute(statement, arguments).fetchall()
-        return rows
-
-    async def unlock(self) -> None:
-        for (name,) in await self.run("SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'event'"):
-            await self.run(f"DROP TRIGGER {name}")
-
-    async def close(self) -> None:
-        self._connection.close()
-
-
-class PostgresHand:
-    """Somebody with the password of the server."""
-
-    refusal: type[Exception] = asyncpg.RaiseError
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    async def run(self, statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in await self._connection.fetch(statement, *arguments)]
-
-    async def unlock(self) -> None:
-        await self.run("ALTER TABLE event DISABLE TRIGGER USER")
-
-    async def close(self) -> None:
-        await self._connection.close()
 
 
 class Place:
@@ -86,7 +28,10 @@ class Place:
         self.url, self.store, self.hand = url, store, hand
 
     async def report(self) -> Report:
-        """What verify says now, as the doctor calls it; a store that was open before would refuse to go on."""
+        """What verify says now, as the doctor calls it.
+
+        A store that was open before would refuse to go on.
+        """
         async with open_store(self.url, "report") as store:
             return await verify(store)
 
@@ -109,7 +54,11 @@ async def place(durable_url: str) -> AsyncIterator[Place]:
         if durable_url.startswith("sqlite"):
             hand = SqliteHand(Path(durable_url.removeprefix("sqlite:///")))
         else:
-            hand = PostgresHand(await asyncpg.connect(durable_url, server_settings={"search_path": "remit"}, statement_cache_size=0))
+            hand = PostgresHand(
+                await asyncpg.connect(
+                    durable_url, server_settings={"search_path": "remit"}, statement_cache_size=0
+                )
+            )
         try:
             assert (await verify(store)).faults == ()
             yield Place(durable_url, store, hand)
@@ -119,7 +68,11 @@ async def place(durable_url: str) -> AsyncIterator[Place]:
 
 async def test_the_database_itself_refuses_to_change_or_delete_an_event(place: Place) -> None:
     before = await place.events()
-    for statement in ("UPDATE event SET actor = 'user:eve' WHERE version = 1", "UPDATE event SET data = data", "DELETE FROM event"):
+    for statement in (
+        "UPDATE event SET actor = 'user:eve' WHERE version = 1",
+        "UPDATE event SET data = data",
+        "DELETE FROM event",
+    ):
         with pytest.raises(place.hand.refusal, match="never"):
             await place.hand.run(statement)
     assert await place.events() == before
@@ -143,7 +96,10 @@ async def test_sqlite_refuses_to_replace_an_event(tmp_path: Path, verb: str) -> 
         await Desk(store).create()
         hand = SqliteHand(path)
         with pytest.raises(hand.refusal, match="never"):
-            await hand.run(f"{verb} event SELECT pos, id, stream, version, type, at, 'user:eve', data, hash FROM event")
+            await hand.run(
+                f"{verb} event SELECT pos, id, stream, version, type, at, 'user:eve', data, hash"
+                " FROM event"
+            )
         await hand.close()
         await Desk(store).must_hold_together()
 
@@ -194,7 +150,11 @@ async def test_every_change_of_any_field_of_any_event_is_found(place: Place) -> 
             await place.hand.run(f"UPDATE event SET {field} = $1 WHERE id = $2", value, event["id"])
             if not (await place.report()).faults:
                 unnoticed.append(f"{field} of {event} as {value!r}")
-            await place.hand.run(f"UPDATE event SET {field} = $1 WHERE id = $2", event[field], value if field == "id" else event["id"])
+            await place.hand.run(
+                f"UPDATE event SET {field} = $1 WHERE id = $2",
+                event[field],
+                value if field == "id" else event["id"],
+            )
     assert unnoticed == []
     assert (await place.report()).faults == ()
 
@@ -218,10 +178,14 @@ async def test_events_that_change_places_are_found(place: Place) -> None:
     assert len(pairs) > 10
     for one, other in pairs:
         for event, version in ((one, 1000), (other, one["version"]), (one, other["version"])):
-            await place.hand.run("UPDATE event SET version = $1 WHERE id = $2", version, event["id"])
+            await place.hand.run(
+                "UPDATE event SET version = $1 WHERE id = $2", version, event["id"]
+            )
         assert (await place.report()).faults != (), f"{one} and {other}"
         for event, version in ((one, 1000), (other, other["version"]), (one, one["version"])):
-            await place.hand.run("UPDATE event SET version = $1 WHERE id = $2", version, event["id"])
+            await place.hand.run(
+                "UPDATE event SET version = $1 WHERE id = $2", version, event["id"]
+            )
     assert (await place.report()).faults == ()
 
 
@@ -233,7 +197,9 @@ def other(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("table", TABLES)
-async def test_every_row_that_is_edited_deleted_or_made_up_is_found(place: Place, table: str) -> None:
+async def test_every_row_that_is_edited_deleted_or_made_up_is_found(
+    place: Place, table: str
+) -> None:
     key, columns = TABLES[table]
     rows = await place.hand.run(f"SELECT {', '.join(columns)} FROM {table}")
     assert rows, f"the story fills {table}"
@@ -244,7 +210,9 @@ async def test_every_row_that_is_edited_deleted_or_made_up_is_found(place: Place
         wrong = other(value) if value is not None else (7 if column in numbers else "made up")
         await place.hand.run(f"UPDATE {table} SET {column} = $1 WHERE {here}", wrong, *row[:key])
         faults = (await place.report()).faults
-        assert [(fault.place.partition(" ")[0], column in fault.problem) for fault in faults] == [(table, True)], f"{column} = {wrong!r}"
+        assert [(fault.place.partition(" ")[0], column in fault.problem) for fault in faults] == [
+            (table, True)
+        ], f"{column} = {wrong!r}"
         await place.hand.run(f"UPDATE {table} SET {column} = $1 WHERE {here}", value, *row[:key])
     gone = " AND ".join(f"{column} = ${number}" for number, column in enumerate(columns[:key], 1))
     for row in rows:
@@ -253,7 +221,10 @@ async def test_every_row_that_is_edited_deleted_or_made_up_is_found(place: Place
         await place.insert(table, columns, row)
     unique = {"uid", "interaction_id"}
     for extra in ((*row[: key - 1], other(row[key - 1]), *row[key:]), (other(row[0]), *row[1:])):
-        made_up = [other(value) if column in unique else value for column, value in zip(columns, extra, strict=True)]
+        made_up = [
+            other(value) if column in unique else value
+            for column, value in zip(columns, extra, strict=True)
+        ]
         await place.insert(table, columns, made_up)
         assert (await place.report()).faults != (), f"with {made_up}"
         await place.hand.run(f"DELETE FROM {table} WHERE {gone}", *made_up[:key])

@@ -1,4 +1,4 @@
-"""What every tool does, and what it says when it cannot."""
+"""The results of every tool, and its errors."""
 
 import asyncio
 import json
@@ -11,10 +11,10 @@ import pytest
 
 from remit import config
 from remit.adapters.tools import WorkspaceTools
-from remit.bootstrap.runner import open_equipment
+from remit.bootstrap.runner_selection import open_equipment
 from remit.bootstrap.workspace import open_workspace
-from remit.domain.output import Sought
-from remit.domain.tool import MAX_OUTPUT, ToolCallRequest
+from remit.domain.agents.tools import MAX_OUTPUT, ToolCallRequest
+from remit.domain.outputs.required_outputs import FileQuery
 from remit.ports import ToolHost
 from tests.patience import patient
 from tests.toolbox import ALL, BOXES, RG, Toolbox
@@ -77,7 +77,9 @@ def test_parameters_are_those_that_users_of_others_know(workspace: Path) -> None
     shown: dict[str, str] = {}
     for spec in WorkspaceTools(workspace).specs():
         needed = spec.parameters.get("required", [])
-        shown[spec.name] = " ".join(name if name in needed else f"{name}?" for name in spec.parameters["properties"])
+        shown[spec.name] = " ".join(
+            name if name in needed else f"{name}?" for name in spec.parameters["properties"]
+        )
     assert shown == PARAMETERS
 
 
@@ -92,15 +94,26 @@ async def test_what_is_not_granted_is_not_done(call: Toolbox, tool: str) -> None
 async def test_a_refusal_names_everything_that_can_be_called(workspace: Path) -> None:
     host = WorkspaceTools(workspace)
     try:
-        request = ToolCallRequest("cancel_task", {}, frozenset({"LS", "Read"}), patient(10), asyncio.Event(), ("update_steps", "ask_user"))
+        request = ToolCallRequest(
+            "cancel_task",
+            {},
+            frozenset({"LS", "Read"}),
+            patient(10),
+            asyncio.Event(),
+            ("update_steps", "ask_user"),
+        )
         said = await host.call(request)
     finally:
         await host.close()
-    assert said.text == "'cancel_task' is not a tool that this task may use. It may use: LS, Read, update_steps, ask_user."
+    assert (
+        said.text
+        == "'cancel_task' is not a tool that this task may use. It may use: LS, Read, update_steps,"
+        " ask_user."
+    )
 
 
 @pytest.mark.parametrize("tool", ["Nothing", "read", "", "__class__", "call", "Task"])
-async def test_a_tool_that_does_not_exist_is_no_grant_away(call: Toolbox, tool: str) -> None:
+async def test_a_grant_does_not_create_an_unknown_tool(call: Toolbox, tool: str) -> None:
     assert "is not a tool" in (await call(tool, granted=ALL | {tool})).text
 
 
@@ -110,22 +123,44 @@ async def test_a_tool_that_does_not_exist_is_no_grant_away(call: Toolbox, tool: 
         ("Read", {}, "file_path: is missing"),
         ("Read", {"file_path": 7}, "file_path: is a number; expected text"),
         ("Read", {"file_path": "README.md", "offset": 0}, "offset: is 0; expected 1 to"),
-        ("Read", {"file_path": "README.md", "ofset": 1}, "ofset: is not a field here. Did you mean offset?"),
+        (
+            "Read",
+            {"file_path": "README.md", "ofset": 1},
+            "ofset: is not a field here. Did you mean offset?",
+        ),
         ("Read", {"file_path": "a\0b"}, "file_path: contains a NUL"),
         ("Read", {"file_path": "\ud800"}, "file_path: contains a lone surrogate"),
         ("Grep", {"pattern": "x", "-A": "3"}, "-A: is '3'; expected a whole number"),
-        ("Grep", {"pattern": "x", "output_mode": "all"}, "output_mode: is 'all'; expected one of content"),
+        (
+            "Grep",
+            {"pattern": "x", "output_mode": "all"},
+            "output_mode: is 'all'; expected one of content",
+        ),
         ("Glob", {"pattern": "[a"}, "pattern: has a [ that is not closed"),
         ("Glob", {"pattern": "{a,b"}, "pattern: has a { that is not closed"),
-        ("Glob", {"pattern": "*", "path": "README.md"}, "path: 'README.md' is a file; expected a folder"),
+        (
+            "Glob",
+            {"pattern": "*", "path": "README.md"},
+            "path: 'README.md' is a file; expected a folder",
+        ),
         ("Grep", {"pattern": "x", "glob": "{a"}, "glob: has a { that is not closed"),
-        ("Write", {"file_path": "a", "content": "x" * 1_000_001}, "content: is larger than 1,000,000 bytes"),
+        (
+            "Write",
+            {"file_path": "a", "content": "x" * 1_000_001},
+            "content: is larger than 1,000,000 bytes",
+        ),
         ("LS", {"path": "missing"}, "path: 'missing' does not exist"),
         ("MultiEdit", {"file_path": "README.md", "edits": []}, "edits: is empty"),
-        ("Bash", {"command": "true", "timeout": 10**9}, "timeout: is 1000000000; expected 1 to 600,000"),
+        (
+            "Bash",
+            {"command": "true", "timeout": 10**9},
+            "timeout: is 1000000000; expected 1 to 600,000",
+        ),
     ],
 )
-async def test_a_bad_argument_is_named_with_what_would_be_right(call: Toolbox, tool: str, arguments: dict[str, Any], said: str) -> None:
+async def test_a_bad_argument_is_named_with_what_would_be_right(
+    call: Toolbox, tool: str, arguments: dict[str, Any], said: str
+) -> None:
     outcome = await call.host.call(ToolCallRequest(tool, arguments, ALL, 10, call.cancel))
     assert outcome.is_error
     assert said in outcome.text
@@ -134,7 +169,13 @@ async def test_a_bad_argument_is_named_with_what_would_be_right(call: Toolbox, t
 async def test_ls_shows_folders_first_and_says_what_is_what(call: Toolbox) -> None:
     (call.workspace / "link").symlink_to("src")
     os.mkfifo(call.workspace / "pipe")
-    assert (await call.said("LS", path=".")).split("\n") == [".git/", "src/", "README.md", "link -> src", "pipe (device, pipe or socket)"]
+    assert (await call.said("LS", path=".")).split("\n") == [
+        ".git/",
+        "src/",
+        "README.md",
+        "link -> src",
+        "pipe (device, pipe or socket)",
+    ]
     assert await call.said("LS", path=str(call.workspace / "src")) == "deep/\nmain.py"
     assert await call.said("LS") == await call.said("LS", path=".")
     (call.workspace / "void").mkdir()
@@ -146,7 +187,11 @@ async def test_ls_says_when_there_is_too_much(call: Toolbox) -> None:
     for number in range(400):
         (call.workspace / "many" / f"{number:0100}").touch()
     outcome = await call("LS", path="many")
-    assert (outcome.cut, len(outcome.text) < MAX_OUTPUT + 500, "Use Glob with a pattern to see fewer." in outcome.text) == (True, True, True)
+    assert (
+        outcome.cut,
+        len(outcome.text) < MAX_OUTPUT + 500,
+        "Use Glob with a pattern to see fewer." in outcome.text,
+    ) == (True, True, True)
 
 
 async def test_no_name_can_forge_a_line(searching: Toolbox) -> None:
@@ -154,7 +199,11 @@ async def test_no_name_can_forge_a_line(searching: Toolbox) -> None:
     hostile = os.fsdecode(b"a\nb\x1b[2J\xff.txt")
     (call.workspace / "names").mkdir()
     (call.workspace / "names" / hostile).write_text("needle")
-    for tool, arguments in (("LS", {"path": "names"}), ("Glob", {"pattern": "names/*"}), ("Grep", {"pattern": "needle"})):
+    for tool, arguments in (
+        ("LS", {"path": "names"}),
+        ("Glob", {"pattern": "names/*"}),
+        ("Grep", {"pattern": "needle"}),
+    ):
         line = (await call.said(tool, **arguments)).split("\n")[0]
         assert line.removeprefix("names/") == r"a\nb\x1b[2J\xff.txt"
 
@@ -183,18 +232,36 @@ async def test_grep_finds_files_lines_and_counts(searching: Toolbox) -> None:
         return (await searching.said("Grep", **arguments)).split("\n")
 
     assert await found(pattern="hello") == ["README.md", "src/main.py"]
-    assert await found(pattern="hello", **{"-i": True}) == ["README.md", "src/deep/util.py", "src/main.py"]
+    assert await found(pattern="hello", **{"-i": True}) == [
+        "README.md",
+        "src/deep/util.py",
+        "src/main.py",
+    ]
     assert await found(pattern="hello", path="src") == ["src/main.py"]
-    assert await found(pattern="hello", path="src/main.py", output_mode="content") == ["src/main.py:4:    print('hello')"]
-    assert await found(pattern="hello", output_mode="content", **{"-n": False}) == ["README.md:hello there", "src/main.py:    print('hello')"]
+    assert await found(pattern="hello", path="src/main.py", output_mode="content") == [
+        "src/main.py:4:    print('hello')"
+    ]
+    assert await found(pattern="hello", output_mode="content", **{"-n": False}) == [
+        "README.md:hello there",
+        "src/main.py:    print('hello')",
+    ]
     assert await found(pattern="e", path="src/deep", output_mode="count") == ["src/deep/util.py:2"]
-    assert await found(pattern="hello", glob="*.py", **{"-i": True}) == ["src/deep/util.py", "src/main.py"]
+    assert await found(pattern="hello", glob="*.py", **{"-i": True}) == [
+        "src/deep/util.py",
+        "src/main.py",
+    ]
     assert await found(pattern="hello", glob="!*.py", **{"-i": True}) == ["README.md"]
     assert await found(pattern="hello", glob="src/*.py", **{"-i": True}) == ["src/main.py"]
     assert await found(pattern="nowhere at all") == ["Nothing matches 'nowhere at all'."]
     assert await found(pattern="-e") == ["Nothing matches '-e'."]
-    assert await found(pattern="main", output_mode="content", **{"-B": 1}) == ["src/main.py:2-", "src/main.py:3:def main():"]
-    assert await found(pattern="main", output_mode="content", **{"-A": 1}) == ["src/main.py:3:def main():", "src/main.py:4-    print('hello')"]
+    assert await found(pattern="main", output_mode="content", **{"-B": 1}) == [
+        "src/main.py:2-",
+        "src/main.py:3:def main():",
+    ]
+    assert await found(pattern="main", output_mode="content", **{"-A": 1}) == [
+        "src/main.py:3:def main():",
+        "src/main.py:4-    print('hello')",
+    ]
     assert len(await found(pattern="main", output_mode="content", **{"-C": 1})) == 3
 
 
@@ -202,7 +269,10 @@ async def test_grep_gives_the_first_lines_and_says_that_there_are_more(searching
     (searching.workspace / "long.txt").write_text("needle\n" * 5000)
     outcome = await searching("Grep", pattern="needle", output_mode="content", head_limit=3)
     assert outcome.cut
-    assert outcome.text.startswith("long.txt:1:needle\nlong.txt:2:needle\nlong.txt:3:needle\n[The first 3 lines; there are more.")
+    assert outcome.text.startswith(
+        "long.txt:1:needle\nlong.txt:2:needle\nlong.txt:3:needle\n[The first 3 lines; there are"
+        " more."
+    )
     outcome = await searching("Grep", pattern="needle", output_mode="content")
     assert outcome.cut
     assert "characters left out. Use a narrower pattern" in outcome.text
@@ -217,15 +287,26 @@ async def test_grep_never_sees_what_is_remits_or_binary(searching: Toolbox) -> N
         assert "remit/" not in text
         assert ".git/" not in text
         assert "HEAD" not in text
-    assert "belongs to remit" in await searching.refused("Grep", pattern="hello", path=".remit/notes.py")
-    assert "outside of the workspace" in await searching.refused("Grep", pattern="root", path="out/passwd")
+    assert "is reserved for remit" in await searching.refused(
+        "Grep", pattern="hello", path=".remit/notes.py"
+    )
+    assert "outside the workspace" in await searching.refused(
+        "Grep", pattern="root", path="out/passwd"
+    )
 
 
 async def test_read_numbers_lines(call: Toolbox) -> None:
-    assert await call.said("Read", file_path="README.md") == "     1\t# Title\n     2\t\n     3\thello there"
-    middle = await call("Read", file_path=str(call.workspace / "README.md"), offset=2, limit=1)
-    assert (middle.text, middle.cut) == ("     2\t\n[Lines 2 to 2 of 3. Read on with offset=3.]", True)
-    assert "offset: is 4; expected at most 3" in await call.refused("Read", file_path="README.md", offset=4)
+    assert (
+        await call.said("Read", file_path="README.md")
+        == "     1\t# Title\n     2\t\n     3\thello there"
+    )
+    path = str(call.workspace / "README.md")
+    middle = await call("Read", file_path=path, offset=2, limit=1)
+    on = f'Read(file_path="{path}", offset=3, limit=1)'
+    assert (middle.text, middle.cut) == (f"     2\t\n[Lines 2 to 2 of 3. Next: {on}]", True)
+    assert "offset: is 4; expected at most 3" in await call.refused(
+        "Read", file_path="README.md", offset=4
+    )
     (call.workspace / "void").touch()
     assert await call.said("Read", file_path="void") == "(The file is empty.)"
 
@@ -241,7 +322,7 @@ async def test_read_says_where_to_go_on_and_everything_can_be_read(call: Toolbox
         seen += [line.partition("\t")[2] for line in got]
         if not outcome.cut:
             break
-        offset = int(outcome.text.rpartition("offset=")[2].rstrip(".]"))
+        offset = int(outcome.text.rpartition("offset=")[2].rstrip(")]"))
     assert seen == lines
 
 
@@ -251,28 +332,43 @@ async def test_read_cuts_long_lines_and_refuses_what_is_not_text(call: Toolbox) 
     assert outcome.cut
     assert len(outcome.text) < 2200
     (call.workspace / "program").write_bytes(b"\x7fELF\0\0")
-    assert "is a binary file of 6 bytes; expected a text file" in await call.refused("Read", file_path="program")
+    assert "is a binary file of 6 bytes; expected a text file" in await call.refused(
+        "Read", file_path="program"
+    )
     (call.workspace / "latin").write_bytes(b"caf\xe9")
     assert await call.said("Read", file_path="latin") == "     1\tcaf\ufffd"
 
 
 async def test_write_creates_and_replaces(call: Toolbox) -> None:
-    assert await call.said("Write", file_path="new/er/file.txt", content="é\n") == "Created new/er/file.txt (3 bytes)."
+    assert (
+        await call.said("Write", file_path="new/er/file.txt", content="é\n")
+        == "Created new/er/file.txt (3 bytes)."
+    )
     assert (
         await call.said("Write", file_path=str(call.workspace / "new/er/file.txt"), content="")
         == f"Replaced {call.workspace}/new/er/file.txt (0 bytes)."
     )
     assert (call.workspace / "new" / "er" / "file.txt").read_bytes() == b""
-    assert "outside of the workspace" in await call.refused("Write", file_path="../x", content="")
+    assert "outside the workspace" in await call.refused("Write", file_path="../x", content="")
     assert "goes through a file" in await call.refused("Write", file_path="README.md/x", content="")
 
 
 async def test_edit_replaces_what_occurs_once(call: Toolbox) -> None:
     readme = call.workspace / "README.md"
-    assert await call.said("Edit", file_path="README.md", old_string="Title", new_string="Name") == "Replaced 1 text in README.md."
+    assert (
+        await call.said("Edit", file_path="README.md", old_string="Title", new_string="Name")
+        == "Replaced 1 text in README.md."
+    )
     assert readme.read_text() == "# Name\n\nhello there\n"
-    assert "old_string: occurs 4 times" in await call.refused("Edit", file_path="README.md", old_string="e", new_string="E")
-    assert await call.said("Edit", file_path="README.md", old_string="e", new_string="E", replace_all=True) == "Replaced 4 texts in README.md."
+    assert "old_string: occurs 4 times" in await call.refused(
+        "Edit", file_path="README.md", old_string="e", new_string="E"
+    )
+    assert (
+        await call.said(
+            "Edit", file_path="README.md", old_string="e", new_string="E", replace_all=True
+        )
+        == "Replaced 4 texts in README.md."
+    )
     assert readme.read_text() == "# NamE\n\nhEllo thErE\n"
 
 
@@ -284,7 +380,9 @@ async def test_edit_replaces_what_occurs_once(call: Toolbox) -> None:
         ("Title", "Title", "new_string: is the same as old_string"),
     ],
 )
-async def test_an_edit_that_makes_no_sense_changes_nothing(call: Toolbox, old: str, new: str, said: str) -> None:
+async def test_an_edit_that_makes_no_sense_changes_nothing(
+    call: Toolbox, old: str, new: str, said: str
+) -> None:
     assert said in await call.refused("Edit", file_path="README.md", old_string=old, new_string=new)
     assert (call.workspace / "README.md").read_text() == "# Title\n\nhello there\n"
 
@@ -297,18 +395,32 @@ async def test_edit_keeps_the_line_ends_of_a_file(call: Toolbox) -> None:
 
 async def test_edit_refuses_what_it_would_damage(call: Toolbox) -> None:
     (call.workspace / "latin").write_bytes(b"caf\xe9")
-    assert "is not UTF-8" in await call.refused("Edit", file_path="latin", old_string="caf", new_string="x")
+    assert "is not UTF-8" in await call.refused(
+        "Edit", file_path="latin", old_string="caf", new_string="x"
+    )
     (call.workspace / "binary").write_bytes(b"caf\0")
-    assert "is a binary file" in await call.refused("Edit", file_path="binary", old_string="caf", new_string="x")
-    assert "does not exist" in await call.refused("Edit", file_path="missing", old_string="caf", new_string="x")
+    assert "is a binary file" in await call.refused(
+        "Edit", file_path="binary", old_string="caf", new_string="x"
+    )
+    assert "does not exist" in await call.refused(
+        "Edit", file_path="missing", old_string="caf", new_string="x"
+    )
 
 
 async def test_multi_edit_is_all_or_nothing(call: Toolbox) -> None:
-    edits = [{"old_string": "Title", "new_string": "Name"}, {"old_string": "Name", "new_string": "Word"}]
+    edits = [
+        {"old_string": "Title", "new_string": "Name"},
+        {"old_string": "Name", "new_string": "Word"},
+    ]
     broken = [*edits, {"old_string": "nowhere", "new_string": "x"}]
-    assert "edits[2].old_string: does not occur" in await call.refused("MultiEdit", file_path="README.md", edits=broken)
+    assert "edits[2].old_string: does not occur" in await call.refused(
+        "MultiEdit", file_path="README.md", edits=broken
+    )
     assert (call.workspace / "README.md").read_text().startswith("# Title")
-    assert await call.said("MultiEdit", file_path="README.md", edits=edits) == "Replaced 2 texts in README.md."
+    assert (
+        await call.said("MultiEdit", file_path="README.md", edits=edits)
+        == "Replaced 2 texts in README.md."
+    )
     assert (call.workspace / "README.md").read_text().startswith("# Word")
 
 
@@ -320,30 +432,46 @@ async def test_bash_without_a_sandbox_is_refused_with_what_to_do(call: Toolbox) 
 
 
 @pytest.mark.parametrize("allowed", [None, "false", "true"])
-async def test_only_the_operator_lets_commands_run_without_a_sandbox(workspace: Path, monkeypatch: pytest.MonkeyPatch, allowed: str | None) -> None:
+async def test_only_the_operator_lets_commands_run_without_a_sandbox(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, allowed: str | None
+) -> None:
     """As workers get their tools, on a machine where nothing is installed."""
     monkeypatch.setenv("PATH", "")
     if allowed is not None:
         monkeypatch.setenv("REMIT_ALLOW_UNSANDBOXED", allowed)
     settings = config.load(workspace, {"database_url": "memory:"})
-    async with open_workspace(settings) as core, open_equipment(core, settings) as (_, tools):
+    async with (
+        open_workspace(settings) as core,
+        open_equipment(core.folder, settings) as (_, tools),
+    ):
         host = tools()
-        outcome = await host.call(ToolCallRequest("Bash", {"command": "echo x >done"}, ALL, 10, asyncio.Event()))
+        outcome = await host.call(
+            ToolCallRequest("Bash", {"command": "echo x >done"}, ALL, 10, asyncio.Event())
+        )
         await host.close()
-    assert (outcome.is_error, (workspace / "done").exists()) == ((False, True) if allowed == "true" else (True, False))
-    assert allowed == "true" or "or to allow commands without a sandbox in the settings" in outcome.text
+    assert (outcome.is_error, (workspace / "done").exists()) == (
+        (False, True) if allowed == "true" else (True, False)
+    )
+    assert (
+        allowed == "true"
+        or "or to allow commands without a sandbox in the settings" in outcome.text
+    )
 
 
-async def test_a_workspace_does_not_let_its_own_commands_run_without_a_sandbox(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_workspace_does_not_let_its_own_commands_run_without_a_sandbox(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("REMIT_ALLOW_UNSANDBOXED", raising=False)
     (workspace / ".remit" / "config.toml").write_text("allow_unsandboxed = true\n")
     assert not config.load(workspace, {}).get("allow_unsandboxed")
 
 
-async def test_a_sandbox_that_does_not_work_is_no_sandbox(workspace: Path) -> None:
+async def test_a_broken_sandbox_counts_as_none(workspace: Path) -> None:
     """An installed program that fails must not mean that the command runs without it."""
     host = WorkspaceTools(workspace, bwrap="/bin/false", find_programs=False)
-    outcome = await host.call(ToolCallRequest("Bash", {"command": "touch done"}, ALL, 10, asyncio.Event()))
+    outcome = await host.call(
+        ToolCallRequest("Bash", {"command": "touch done"}, ALL, 10, asyncio.Event())
+    )
     assert outcome.is_error
     assert "bubblewrap does not work" in outcome.text
     assert not (workspace / "done").exists()
@@ -352,17 +480,19 @@ async def test_a_sandbox_that_does_not_work_is_no_sandbox(workspace: Path) -> No
     await host.close()
 
 
-async def test_a_sandbox_that_could_not_be_tried_out_is_no_reason_to_give_up(
+async def test_a_sandbox_probe_that_times_out_refuses_only_the_command(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine may be busy: commands are refused then, but the task can go on."""
-    monkeypatch.setattr("remit.adapters.tools.shell.PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("remit.adapters.tools.shell.bash.PROBE_SECONDS", 0.01)
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
     host = WorkspaceTools(workspace, bwrap=str(slow), find_programs=False)
     assert await host.refusal(ALL) == ""
-    outcome = await host.call(ToolCallRequest("Bash", {"command": "touch done"}, ALL, 10, asyncio.Event()))
+    outcome = await host.call(
+        ToolCallRequest("Bash", {"command": "touch done"}, ALL, 10, asyncio.Event())
+    )
     assert (outcome.is_error, (workspace / "done").exists()) == (True, False)
     await host.close()
 
@@ -377,18 +507,28 @@ async def test_a_canceled_call_does_nothing(call: Toolbox, tool: str) -> None:
         "Read": {"file_path": "README.md"},
         "Write": {"file_path": "done", "content": ""},
         "Edit": {"file_path": "README.md", "old_string": "Title", "new_string": "x"},
-        "MultiEdit": {"file_path": "README.md", "edits": [{"old_string": "Title", "new_string": "x"}]},
+        "MultiEdit": {
+            "file_path": "README.md",
+            "edits": [{"old_string": "Title", "new_string": "x"}],
+        },
         "Bash": {"command": "touch done"},
     }
-    assert await call.refused(tool, **arguments[tool]) == f"{tool} was canceled before it was done."
+    assert await call.refused(tool, **arguments[tool]) == f"{tool} was canceled before it finished."
     assert not (call.workspace / "done").exists()
     assert (call.workspace / "README.md").read_text().startswith("# Title")
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments"), [("Glob", {"pattern": "*"}), ("Grep", {"pattern": "x"}), ("Write", {"file_path": "done", "content": ""})]
+    ("tool", "arguments"),
+    [
+        ("Glob", {"pattern": "*"}),
+        ("Grep", {"pattern": "x"}),
+        ("Write", {"file_path": "done", "content": ""}),
+    ],
 )
-async def test_a_call_ends_at_its_deadline(call: Toolbox, tool: str, arguments: dict[str, Any]) -> None:
+async def test_a_call_ends_at_its_deadline(
+    call: Toolbox, tool: str, arguments: dict[str, Any]
+) -> None:
     assert f"{tool} was stopped after 0 seconds" in await call.refused(tool, seconds=0, **arguments)
     assert not (call.workspace / "done").exists()
 
@@ -407,17 +547,24 @@ async def test_who_is_canceled_leaves_nothing_undecided(call: Toolbox) -> None:
 
 
 async def test_calls_can_be_made_at_once(searching: Toolbox) -> None:
-    found = await asyncio.gather(*(searching.said("Grep", pattern="hello") for _ in range(8)), *(searching.said("LS", path=".") for _ in range(8)))
+    found = await asyncio.gather(
+        *(searching.said("Grep", pattern="hello") for _ in range(8)),
+        *(searching.said("LS", path=".") for _ in range(8)),
+    )
     assert len(set(found)) == 2
 
 
 # What the workspace is, in one word.
 
 
-async def test_the_fingerprint_changes_with_every_file_that_tools_can_see(call: Toolbox, workspace: Path) -> None:
+async def test_the_fingerprint_changes_with_every_file_that_tools_can_see(
+    call: Toolbox, workspace: Path
+) -> None:
     seen = [await call.host.fingerprint()]
     for change in (
-        lambda: (workspace / "src" / "main.py").write_text("import sys\n\ndef main():\n    print('hullo')\n"),
+        lambda: (workspace / "src" / "main.py").write_text(
+            "import sys\n\ndef main():\n    print('hullo')\n"
+        ),
         lambda: (workspace / "src" / "main.py").chmod(0o600),
         (workspace / "src" / "empty").mkdir,
         lambda: (workspace / "src" / "link").symlink_to("main.py"),
@@ -433,9 +580,11 @@ async def test_the_fingerprint_changes_with_every_file_that_tools_can_see(call: 
     assert await call.host.fingerprint() == seen[-1]
 
 
-async def test_a_workspace_with_too_many_files_has_no_fingerprint(call: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_workspace_with_too_many_files_has_no_fingerprint(
+    call: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert await call.host.fingerprint() is not None
-    monkeypatch.setattr("remit.adapters.tools.paths.MAX_ENTRIES", 3)
+    monkeypatch.setattr("remit.adapters.tools.workspace_paths.MAX_ENTRIES", 3)
     assert await call.host.fingerprint() is None
 
 
@@ -446,27 +595,31 @@ async def test_files_are_looked_for_as_the_tools_see_them(workspace: Path) -> No
     host = WorkspaceTools(workspace)
     os.mkfifo(workspace / "pipe")
     (workspace / "loop").symlink_to("loop")
-    wanted: dict[Sought, tuple[bool | None, str]] = {
-        Sought("README.md"): (True, ""),
-        Sought(str(workspace / "README.md"), "hello"): (True, ""),
-        Sought("README.md", "Hello"): (False, "does not contain 'Hello'"),
-        Sought("missing", "x"): (False, "does not exist"),
-        Sought("README.md/below"): (False, "is not a folder, or goes through a file"),
-        Sought("src"): (False, "is a folder"),
-        Sought("src", "x"): (False, "is a folder"),
-        Sought("pipe"): (False, "is a device, pipe or socket"),
-        Sought("../elsewhere"): (None, "is outside of the workspace"),
-        Sought(".remit/notes.py", "hello"): (None, "belongs to remit itself"),
-        Sought("loop"): (None, "is outside of the workspace"),
+    wanted: dict[FileQuery, tuple[bool | None, str]] = {
+        FileQuery("README.md"): (True, ""),
+        FileQuery(str(workspace / "README.md"), "hello"): (True, ""),
+        FileQuery("README.md", "Hello"): (False, "does not contain 'Hello'"),
+        FileQuery("missing", "x"): (False, "does not exist"),
+        FileQuery("README.md/below"): (False, "is not a folder, or goes through a file"),
+        FileQuery("src"): (False, "is a folder"),
+        FileQuery("src", "x"): (False, "is a folder"),
+        FileQuery("pipe"): (False, "is a device, pipe or socket"),
+        FileQuery("../elsewhere"): (None, "is outside the workspace"),
+        FileQuery(".remit/notes.py", "hello"): (None, "is reserved for remit"),
+        FileQuery("loop"): (None, "is outside the workspace"),
     }
     assert await host.look_for(list(wanted)) == wanted
     await host.close()
 
 
-async def test_what_cannot_be_read_or_takes_too_long_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_read_or_takes_too_long_is_not_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     host = WorkspaceTools(Path("/proc/self"))
-    memory = Sought("mem", "x")
+    memory = FileQuery("mem", "x")
     assert await host.look_for([memory]) == {memory: (None, "cannot be read (Input/output error)")}
-    monkeypatch.setattr("remit.adapters.tools.host.SEARCH_SECONDS", 0.0)
-    assert await host.look_for([memory]) == {memory: (None, "could not be looked at within 0 seconds")}
+    monkeypatch.setattr("remit.adapters.tools.tool_host.SEARCH_SECONDS", 0.0)
+    assert await host.look_for([memory]) == {
+        memory: (None, "could not be checked within 0 seconds")
+    }
     await host.close()

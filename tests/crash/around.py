@@ -1,14 +1,17 @@
-"""Stores that stand in front of another one: they say what was sent and what was acknowledged, or lose an answer."""
+"""Stores that stand in front of another one: they say what was sent and what was acknowledged,
+or lose an answer.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from random import Random
 from typing import Any
 
-from remit.domain.event import Stored
-from remit.domain.project import Change
+from remit.domain.projection.rows import Change
+from remit.domain.task.stored_event import Stored
 from remit.errors import Unacknowledged
-from remit.ports import EventStore, Recorded, Row, Topic, Unit, Watch
+from remit.ports import EventStore, Recorded, Topic, Unit, Watch
+from remit.store_queries.query import Query, R
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -25,7 +28,7 @@ class Around:
     async def commit(self, unit: Unit) -> None:
         await self._store.commit(unit)
 
-    async def select(self, query: str, params: Mapping[str, Any]) -> list[Row]:
+    async def select(self, query: Query[R], params: Mapping[str, Any]) -> list[R]:
         return await self._store.select(query, params)
 
     async def feed(self, after: str, limit: int) -> list[Recorded]:
@@ -57,7 +60,11 @@ class Witness(Around):
         return numbers
 
     async def commit(self, unit: Unit) -> None:
-        events = [[event.id, event.stream, event.version] for append in unit.appends for event in append.events]
+        events = [
+            [event.id, event.stream, event.version]
+            for append in unit.appends
+            for event in append.events
+        ]
         self._say({"sent": events})
         await self._store.commit(unit)
         self._say({"acked": events})

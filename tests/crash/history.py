@@ -1,4 +1,6 @@
-"""A judge of raw tables that knows nothing of remit's own code: what was acknowledged is there, once, whole and in order."""
+"""A judge of raw tables that knows nothing of remit's own code: what was acknowledged is there,
+once, whole and in order.
+"""
 
 import hashlib
 from collections import Counter
@@ -9,7 +11,7 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
-from remit.adapters.sqlite.driver import newest
+from remit.adapters.stores.sqlite.driver import newest
 
 COLUMNS = "id, stream, version, type, at, actor, data, hash"
 Place = tuple[str, str, int]
@@ -45,7 +47,12 @@ class Log(NamedTuple):
     @property
     def created(self) -> list[int]:
         """Tasks whose first event was acknowledged, in the order of the acknowledgements."""
-        return [int(stream) for unit in self.acked for _, stream, version in unit if version == 1 and stream.isdigit()]
+        return [
+            int(stream)
+            for unit in self.acked
+            for _, stream, version in unit
+            if version == 1 and stream.isdigit()
+        ]
 
 
 def log_of(lines: Iterable[dict[str, Any]]) -> Log:
@@ -55,7 +62,9 @@ def log_of(lines: Iterable[dict[str, Any]]) -> Log:
         log.given.extend(line.get("given", ()))
         for name, units in (("sent", log.sent), ("acked", log.acked)):
             if name in line:
-                units.append([(event_id, stream, version) for event_id, stream, version in line[name]])
+                units.append(
+                    [(event_id, stream, version) for event_id, stream, version in line[name]]
+                )
     return log
 
 
@@ -87,23 +96,38 @@ def read_sqlite(path: Path) -> Raw:
 
 
 def must_be_one_history(raw: Raw) -> None:
-    """Ids are unique, versions dense from 1, hashes chained, and each task is created once and has its row."""
-    doubled = [event_id for event_id, count in Counter(event.id for event in raw.events).items() if count > 1]
+    """Ids are unique, versions dense from 1, hashes chained, and each task is created once and
+    has its row.
+    """
+    doubled = [
+        event_id
+        for event_id, count in Counter(event.id for event in raw.events).items()
+        if count > 1
+    ]
     assert not doubled, f"events that are there more than once: {doubled}"
     heads: dict[str, tuple[int, bytes]] = {}
     for event in raw.events:
         version, head = heads.get(event.stream, (0, bytes(32)))
-        assert event.version == version + 1, f"stream {event.stream} goes from version {version} to {event.version}"
+        assert event.version == version + 1, (
+            f"stream {event.stream} goes from version {version} to {event.version}"
+        )
         text = "\n".join(map(str, event[:7]))
-        assert event.hash == hashlib.sha256(head + text.encode()).digest(), f"the hash of {event} is wrong"
+        assert event.hash == hashlib.sha256(head + text.encode()).digest(), (
+            f"the hash of {event} is wrong"
+        )
         heads[event.stream] = (event.version, event.hash)
     created = Counter(int(event.stream) for event in raw.events if event.type == "TaskCreated")
     assert all(count == 1 for count in created.values()), created
-    assert sorted(created) == raw.tasks == sorted(int(stream) for stream in heads if stream.isdigit())
+    assert (
+        sorted(created) == raw.tasks == sorted(int(stream) for stream in heads if stream.isdigit())
+    )
 
 
 def must_keep_promises(raw: Raw, log: Log) -> None:
-    """What was acknowledged is there; what was only sent is there as a whole or not at all; no number was given twice."""
+    """What was acknowledged is there.
+
+    What was only sent is there as a whole or not at all; no number was given twice.
+    """
     there = {(event.id, event.stream, event.version) for event in raw.events}
     lost = [place for unit in log.acked for place in unit if place not in there]
     assert not lost, f"acknowledged and lost: {lost}"

@@ -19,10 +19,18 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment() -> dict[str, str]:
-    """Where a child finds remit and the tests; what is killed cannot be measured, so it does not try."""
+    """Where a child finds remit and the tests.
+
+    What is killed cannot be measured, so it does not try.
+    """
     source = Path(remit.__file__).parents[1]
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-    return inherited | {"PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]), "PYTHONWARNINGS": "default"}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")
+    }
+    return inherited | {
+        "PYTHONPATH": os.pathsep.join([str(source), str(ROOT)]),
+        "PYTHONWARNINGS": "default",
+    }
 
 
 class Child:
@@ -32,7 +40,14 @@ class Child:
         self._said, self._errors = folder / f"{name}.said", folder / f"{name}.errors"
         command = [sys.executable, "-m", "tests.crash.worker", job, json.dumps(arguments)]
         with self._said.open("wb") as said, self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=said, stderr=errors)
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment(),
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=errors,
+            )
 
     def lines(self) -> list[dict[str, Any]]:
         """Every line it has said so far; a last one that a kill cut short does not count."""
@@ -47,8 +62,12 @@ class Child:
         """Return once so many of its lines are about a word; it must live until then."""
         deadline = time.monotonic() + patient(60)
         while self.count(word) < count:
-            assert time.monotonic() < deadline, f"said {word!r} {self.count(word)} times, not {count}"
-            assert self.process.poll() is None or self.count(word) >= count, f"ended: {self._errors.read_text()[-4000:]}"
+            assert time.monotonic() < deadline, (
+                f"said {word!r} {self.count(word)} times, not {count}"
+            )
+            assert self.process.poll() is None or self.count(word) >= count, (
+                f"ended: {self._errors.read_text()[-4000:]}"
+            )
             time.sleep(0.002)
 
     def go(self) -> None:
@@ -92,7 +111,11 @@ def children(folder: Path, job: str, arguments: Sequence[dict[str, Any]]) -> Ite
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Return once the event loop of the test has made something true; it must happen before the deadline."""
+    """Return once the event loop of the test has made something true.
+
+    It must happen before the deadline.
+    """
     async with asyncio.timeout(patient(60)):
-        while not condition():  # noqa: ASYNC110 - what is waited for is no event but a count, a file or a row
+        # What is waited for is no event but a count, a file or a row.
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.002)

@@ -11,33 +11,64 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from remit.adapters.memory import MemoryEventStore
-from remit.adapters.sqlite import store as sqlite
-from remit.adapters.sqlite.bell import Bell
-from remit.adapters.sqlite.driver import connect
+from remit.adapters.stores.memory import MemoryEventStore
+from remit.adapters.stores.sqlite import store as sqlite
+from remit.adapters.stores.sqlite import writer
+from remit.adapters.stores.sqlite.driver import connect
+from remit.adapters.stores.sqlite.notifier import Notifier
 from remit.bootstrap import open_store
 from tests.crash.around import Witness
 from tests.people import Desk
 
 
 async def story(at: Desk) -> None:
-    """Guides, keys, dependencies, labels, trees, runs, updates, questions, notices, a handoff, a result that answers again, and every way to end."""
+    """Guides, keys, dependencies, labels, trees, runs, updates, questions, notices, a handoff, a
+    result that answers again, and every way to end.
+    """
     await at.do("CreateGuide", title="Disk is full", body="Delete the caches.")
     first = await at.create("First", owner="general", labels=["a", "b"], idempotency_key="k1")
-    second = await at.create("Second", owner="general", depends_on=[first], labels=["c"], tsgs=["disk-is-full"])
-    await at.do("UpdateTask", task_id=second, depends_on=[], labels=["d"], instructions="Do it well.", acceptance=["It is short."])
-    await at.create("Third", depends_on=[{"task_id": second, "on": "settled"}], parent_session="s1", schedule={"not_before": "2999-01-01T00:00:00Z"})
+    second = await at.create(
+        "Second", owner="general", depends_on=[first], labels=["c"], tsgs=["disk-is-full"]
+    )
+    await at.do(
+        "UpdateTask",
+        task_id=second,
+        depends_on=[],
+        labels=["d"],
+        instructions="Do it well.",
+        acceptance=["It is short."],
+    )
+    await at.create(
+        "Third",
+        depends_on=[{"task_id": second, "on": "settled"}],
+        parent_session="s1",
+        schedule={"not_before": "2999-01-01T00:00:00Z"},
+    )
     root = await at.create("Root", owner="build", steps=["Look", "Write"])
-    child = (await at.do("CreateSubtask", task_id=root, title="Look", owner="explore", step_index=0)).task_id
+    child = (
+        await at.do("CreateSubtask", task_id=root, title="Look", owner="explore", step_index=0)
+    ).task_id
     await at.do("CreateSubtask", task_id=child, title="Below", owner="general")
     run = await at.start(child)
     await at.do("SendMessage", task_id=child, message="Hurry.")
     await at.do("DeliverUpdates", "agent:explore", run, task_id=child, turn=1)
-    await at.do("AskUser", "agent:explore", run, task_id=child, question="Which?", options=["x", "y"], call_id="c")
+    await at.do(
+        "AskUser",
+        "agent:explore",
+        run,
+        task_id=child,
+        question="Which?",
+        options=["x", "y"],
+        call_id="c",
+    )
     await at.do("NotifyUser", "agent:explore", run, task_id=child, message="Half way.")
     await at.do("YieldRun", "agent:explore", run, task_id=child)
     await at.do("Respond", interaction_id=f"{child}-q1", answer="x")
-    await asyncio.gather(at.create("At once"), at.do("SendMessage", task_id=first, message="Now."), at.create("And this", labels=["e"]))
+    await asyncio.gather(
+        at.create("At once"),
+        at.do("SendMessage", task_id=first, message="Now."),
+        at.create("And this", labels=["e"]),
+    )
     await at.start(child)
     await at.do("UpdateTask", task_id=child, owner="plan")
     known = (await at.do("CreateCached", title="Known", owner="explore", cache_key="k")).task_id
@@ -78,6 +109,7 @@ class Fragile:
     def __init__(self, connection: Any, boundary: Boundary) -> None:
         self._connection, self._boundary = connection, boundary
         self.execute = boundary.around(connection.execute)
+        self.create_function = connection.create_function
 
     def executemany(self, statement: str, rows: Iterable[Any]) -> Any:
         """Run a statement for each row."""
@@ -101,8 +133,9 @@ class Fragile:
 async def play(path: Path, point: int) -> None:
     """The whole story on a file, unless the point where it ends comes first."""
     boundary = Boundary(point)
-    vars(sqlite).update(connect=lambda path, **options: Fragile(connect(path, **options), boundary), _tell=boundary.around(sqlite._tell))
-    Bell.ring = boundary.around(Bell.ring)  # type: ignore[method-assign]
+    vars(writer).update(connect=lambda path, **options: Fragile(connect(path, **options), boundary))
+    vars(sqlite).update(_tell=boundary.around(sqlite._tell))
+    Notifier.notify = boundary.around(Notifier.notify)  # type: ignore[method-assign]
     said = os.open(f"{path}.said", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     async with open_store(f"sqlite:///{path}") as store, store.watch():
         await story(Desk(Witness(store, lambda line: _write(said, line))))
@@ -113,9 +146,11 @@ def _write(said: int, line: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """For each `[path, point]` on a line of the input: a fork that plays to that point, and how it ended on a line of the output.
+    """For each `[path, point]` on a line of the input: a fork that plays to that point, and how it
+    ended on a line of the output.
 
-    This process has imported everything, has told the story once, and has one thread only, so that a fork is cheap and safe.
+    This process has imported everything, has told the story once, and has one thread only, so that
+    a fork is cheap and safe.
     """
     asyncio.run(story(Desk(MemoryEventStore())))
     for line in sys.stdin:

@@ -1,4 +1,6 @@
-"""A PostgreSQL server that crashes, connections that are cut and workers that are killed: nothing acknowledged is lost or doubled."""
+"""A PostgreSQL server that crashes, connections that are cut and workers that are killed:
+nothing acknowledged is lost or doubled.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -33,7 +35,10 @@ def server() -> Iterator[PostgresForTests]:
 
 
 class Callers:
-    """Several who work at once, through two stores, until they are told to stop; what they were told is written down."""
+    """Several who work at once, through two stores, until they are told to stop.
+
+    What they were told is written down.
+    """
 
     def __init__(self, seed: int) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -50,7 +55,12 @@ class Callers:
         """Work while a nemesis does its worst, and a little longer."""
         async with open_store(url) as one, open_store(url) as other, asyncio.TaskGroup() as group:
             for number in range(CALLERS):
-                group.create_task(self._work(Desk(Witness((one, other)[number % 2], self.lines.append)), Random(self._seed + number)))
+                group.create_task(
+                    self._work(
+                        Desk(Witness((one, other)[number % 2], self.lines.append)),
+                        Random(self._seed + number),
+                    )
+                )
             await nemesis()
             await self.some_more(20)
             self._stopped = True
@@ -81,7 +91,9 @@ class Callers:
             await at.must_hold_together()
 
 
-async def test_a_server_that_crashes_again_and_again_loses_and_doubles_nothing_and_no_caller_hears_of_it(server: PostgresForTests) -> None:
+async def test_a_server_that_crashes_repeatedly_loses_and_doubles_nothing(
+    server: PostgresForTests,
+) -> None:
     seed = 1
     random, callers, url = Random(seed), Callers(seed), server.new_database()
 
@@ -96,7 +108,9 @@ async def test_a_server_that_crashes_again_and_again_loses_and_doubles_nothing_a
     assert callers.acknowledged > CRASHES * 20
 
 
-async def test_connections_that_are_cut_at_random_times_lose_and_double_nothing_and_no_caller_hears_of_it(server: PostgresForTests) -> None:
+async def test_connections_cut_at_random_times_lose_and_double_nothing(
+    server: PostgresForTests,
+) -> None:
     seed = 2
     random, callers, url = Random(seed), Callers(seed), server.new_database()
     cut = 0
@@ -107,7 +121,9 @@ async def test_connections_that_are_cut_at_random_times_lose_and_double_nothing_
         try:
             for _ in range(40):
                 await callers.some_more(random.randrange(1, 30))
-                cut += await connection.fetchval(f"SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {OURS}")
+                cut += await connection.fetchval(
+                    f"SELECT COUNT(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE {OURS}"
+                )
         finally:
             await connection.close()
 
@@ -116,14 +132,20 @@ async def test_connections_that_are_cut_at_random_times_lose_and_double_nothing_
     assert cut > 60
 
 
-async def test_workers_killed_in_the_middle_of_commits_leave_each_commit_whole_or_not_at_all(server: PostgresForTests, tmp_path: Path) -> None:
+async def test_workers_killed_in_the_middle_of_commits_leave_each_commit_whole_or_not_at_all(
+    server: PostgresForTests, tmp_path: Path
+) -> None:
     seed = 3
     random, url = Random(seed), server.new_database()
-    with children(tmp_path, "work", [{"url": url, "lanes": 8, "seed": seed + number} for number in range(5)]) as workers:
+    with children(
+        tmp_path, "work", [{"url": url, "lanes": 8, "seed": seed + number} for number in range(5)]
+    ) as workers:
         for worker in workers:
             worker.go()
         for worker in workers:
-            await asyncio.to_thread(worker.wait_until_said, "acked", worker.count("acked") + random.randrange(10, 60))
+            await asyncio.to_thread(
+                worker.wait_until_said, "acked", worker.count("acked") + random.randrange(10, 60)
+            )
             worker.kill()
         log = log_of(line for worker in workers for line in worker.lines())
     await nobody_else_is_connected(url)
@@ -137,10 +159,16 @@ async def test_workers_killed_in_the_middle_of_commits_leave_each_commit_whole_o
 
 
 async def nobody_else_is_connected(url: str) -> None:
-    """Wait until the server has noticed that its clients are gone, and has finished what they had sent."""
+    """Wait until the server has noticed that its clients are gone, and has finished what they
+    had sent.
+    """
     connection = await asyncpg.connect(url)
     try:
-        await rows(connection, f"SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE {OURS})", 1)
+        await rows(
+            connection,
+            f"SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE {OURS})",
+            1,
+        )
     finally:
         await connection.close()
 
@@ -148,13 +176,18 @@ async def nobody_else_is_connected(url: str) -> None:
 async def rows(connection: Any, query: str, count: int) -> list[Any]:
     """What a query gives, once it gives so many rows."""
     async with asyncio.timeout(patient(60)):
-        while len(found := await connection.fetch(query)) < count:  # noqa: ASYNC110 - only the server knows
+        # Only the server knows.
+        while len(found := await connection.fetch(query)) < count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return [row[0] for row in found]
 
 
-async def test_a_commit_that_outlives_its_connection_is_acknowledged_and_stored_once(server: PostgresForTests) -> None:
-    """The answer is lost while the server is still at work, so that the same unit arrives a second time beside itself."""
+async def test_a_commit_that_outlives_its_connection_is_acknowledged_and_stored_once(
+    server: PostgresForTests,
+) -> None:
+    """The answer is lost while the server is still at work, so that the same unit arrives a
+    second time beside itself.
+    """
     url = server.new_database()
     async with desk(url) as at:
         await at.create("Before")
@@ -176,7 +209,14 @@ async def test_a_commit_that_outlives_its_connection_is_acknowledged_and_stored_
 
 
 def cut_off(at: Desk, pid: int) -> None:
-    """Tear down our end of the connection that a process of the server serves; it does not notice while it waits."""
-    pool: Any = vars(at.store)["_pool"]
-    (connection,) = [holder._con for holder in pool._holders if holder._con is not None and holder._con.get_server_pid() == pid]
+    """Tear down our end of the connection that a process of the server serves.
+
+    It does not notice while it waits.
+    """
+    pool: Any = vars(at.store)["_connections"].pool
+    (connection,) = [
+        holder._con
+        for holder in pool._holders
+        if holder._con is not None and holder._con.get_server_pid() == pid
+    ]
     connection._transport.abort()

@@ -1,4 +1,7 @@
-"""Many processes write to one database at once; and one that is busy, or full, says so and loses nothing."""
+"""Many processes write to one database at once.
+
+And one that is busy, or full, says so and loses nothing.
+"""
 
 import asyncio
 import threading
@@ -10,13 +13,21 @@ from typing import Any, cast
 
 import pytest
 
-from remit.adapters.sqlite import driver
+from remit.adapters.stores.sqlite import driver
 from remit.bootstrap import open_store
 from remit.errors import Busy, Unavailable
 from remit.ports import Claim, Store
-from tests.contract.test_store import unit
+from remit.store_queries.record_queries import UPDATES
+from tests.contract.units import unit
 from tests.crash.around import Witness
-from tests.crash.history import Log, ascending, log_of, must_be_one_history, must_keep_promises, read
+from tests.crash.history import (
+    Log,
+    ascending,
+    log_of,
+    must_be_one_history,
+    must_keep_promises,
+    read,
+)
 from tests.crash.process import children
 from tests.patience import patient
 from tests.people import Desk, desk
@@ -43,7 +54,9 @@ def run_all(folder: Path, job: str, arguments: list[dict[str, Any]]) -> list[lis
 
 
 async def test_eight_processes_create_four_thousand_tasks(durable_url: str, tmp_path: Path) -> None:
-    said = run_all(tmp_path, "create", [{"url": durable_url, "lanes": LANES, "each": EACH}] * PROCESSES)
+    said = run_all(
+        tmp_path, "create", [{"url": durable_url, "lanes": LANES, "each": EACH}] * PROCESSES
+    )
     log = await must_have_kept(durable_url, [line for lines in said for line in lines])
     assert len(log.created) == PROCESSES * LANES * EACH == 4000
     assert len(set(log.created)) == 4000
@@ -56,20 +69,35 @@ async def test_eight_processes_create_four_thousand_tasks(durable_url: str, tmp_
         assert all(ascending(tasks) for tasks in by_lane.values())
 
 
-async def test_four_processes_that_all_write_to_one_task_lose_no_message(durable_url: str, tmp_path: Path) -> None:
+async def test_four_processes_that_all_write_to_one_task_lose_no_message(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with desk(durable_url) as at:
         task = await at.create(owner="general")
-    jobs = [{"url": durable_url, "task_id": task, "lanes": 2, "each": 12, "author": f"p{number}"} for number in range(4)]
+    jobs = [
+        {"url": durable_url, "task_id": task, "lanes": 2, "each": 12, "author": f"p{number}"}
+        for number in range(4)
+    ]
     said = run_all(tmp_path, "message", jobs)
     log = await must_have_kept(durable_url, [line for lines in said for line in lines])
     assert len(log.acked) == 4 * 2 * 12
     async with desk(durable_url) as at:
-        told = [row[2] for row in await at.store.select("updates", {"id": int(task), "after": 0, "limit": 1000})]
-        assert sorted(told) == sorted(f"p{number}/{lane}/{turn}" for number in range(4) for lane in range(2) for turn in range(12))
+        told = [
+            row.content
+            for row in await at.store.select(UPDATES, {"id": int(task), "after": 0, "limit": 1000})
+        ]
+        assert sorted(told) == sorted(
+            f"p{number}/{lane}/{turn}"
+            for number in range(4)
+            for lane in range(2)
+            for turn in range(12)
+        )
         assert (await at.get(task))["version"] == 1 + len(told)
 
 
-async def test_processes_that_use_the_same_keys_at_once_get_the_same_tasks_and_no_error(durable_url: str, tmp_path: Path) -> None:
+async def test_processes_that_use_the_same_keys_at_once_get_the_same_tasks_and_no_error(
+    durable_url: str, tmp_path: Path
+) -> None:
     said = run_all(tmp_path, "same_keys", [{"url": durable_url, "keys": 60}] * 4)
     await must_have_kept(durable_url, [line for lines in said for line in lines])
     answers = [[line["keyed"] for line in lines if "keyed" in line] for lines in said]
@@ -77,7 +105,9 @@ async def test_processes_that_use_the_same_keys_at_once_get_the_same_tasks_and_n
     assert len(answers[0]) == 60
 
 
-async def test_callers_wait_while_another_process_holds_a_sqlite_file_for_two_seconds(tmp_path: Path) -> None:
+async def test_callers_wait_while_another_process_holds_a_sqlite_file_for_two_seconds(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "remit.db"
     async with desk(f"sqlite:///{path}") as at:
         task = await at.create(owner="general")
@@ -98,7 +128,9 @@ async def test_callers_wait_while_another_process_holds_a_sqlite_file_for_two_se
         await at.must_hold_together()
 
 
-async def test_a_sqlite_file_held_for_too_long_is_busy_and_works_again_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sqlite_file_held_for_too_long_is_busy_and_works_again_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(driver, "BUSY_SECONDS", 0.2)
     path = tmp_path / "remit.db"
     url = f"sqlite:///{path}"
@@ -109,7 +141,11 @@ async def test_a_sqlite_file_held_for_too_long_is_busy_and_works_again_afterward
         with children(tmp_path, "hold_lock", [{"path": str(path)}]) as (holder,):
             holder.go()
             holder.wait_until_said("held", 1)
-            tries = (at.do("SendMessage", task_id=task, message="Hello."), at.create("New"), at.create("Another"))
+            tries = (
+                at.do("SendMessage", task_id=task, message="Hello."),
+                at.create("New"),
+                at.create("Another"),
+            )
             results = await asyncio.gather(*tries, return_exceptions=True)
             assert [type(result) for result in results] == [Busy, Busy, Busy]
             assert isinstance(results[0], Busy)
@@ -123,7 +159,9 @@ async def test_a_sqlite_file_held_for_too_long_is_busy_and_works_again_afterward
     await must_have_kept(url, lines)
 
 
-async def test_all_that_wait_for_a_held_sqlite_file_are_refused_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_that_wait_for_a_held_sqlite_file_are_refused_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     limit = patient(2)
     monkeypatch.setattr(driver, "BUSY_SECONDS", limit)
     path = tmp_path / "remit.db"
@@ -175,7 +213,9 @@ async def test_a_process_gets_its_turn_among_others_that_write_all_the_time(tmp_
     assert max(waited) < 60, "two transactions each, for the number and for the task"
 
 
-async def test_a_full_disk_is_told_and_leaves_nothing_half_written_and_work_goes_on_when_there_is_room(tmp_path: Path) -> None:
+async def test_a_full_disk_leaves_nothing_half_written_and_work_continues_when_there_is_room(
+    tmp_path: Path,
+) -> None:
     url = f"sqlite:///{tmp_path / 'remit.db'}"
     lines: list[dict[str, Any]] = []
     async with open_store(url) as store:
@@ -189,7 +229,15 @@ async def test_a_full_disk_is_told_and_leaves_nothing_half_written_and_work_goes
         assert "full" in str(refused)
         assert (await at.get(root))["title"] == "Root", "reading goes on"
         writer.execute("PRAGMA max_page_count=1000000")
-        child = (await at.do("CreateSubtask", task_id=root, title="After", owner="general", description="x" * 50_000)).task_id
+        child = (
+            await at.do(
+                "CreateSubtask",
+                task_id=root,
+                title="After",
+                owner="general",
+                description="x" * 50_000,
+            )
+        ).task_id
         assert (await at.get(root))["child_ids"][-1] == child
     await must_have_kept(url, lines)
 
@@ -197,7 +245,16 @@ async def test_a_full_disk_is_told_and_leaves_nothing_half_written_and_work_goes
 async def fill(at: Desk, root: str) -> Unavailable:
     """Make large subtasks, several at once, until there is no room for one."""
     for _ in range(50):
-        making = (at.do("CreateSubtask", task_id=root, title="Large", owner="general", description="x" * 20_000) for _ in range(3))
+        making = (
+            at.do(
+                "CreateSubtask",
+                task_id=root,
+                title="Large",
+                owner="general",
+                description="x" * 20_000,
+            )
+            for _ in range(3)
+        )
         results = await asyncio.gather(*making, return_exceptions=True)
         for result in results:
             if isinstance(result, Unavailable):
@@ -208,9 +265,15 @@ async def fill(at: Desk, root: str) -> Unavailable:
 
 async def test_a_store_that_closes_finishes_everything_it_had_accepted(durable_url: str) -> None:
     units = [unit(f"x/{number}") for number in range(700)]
-    async with open_store(durable_url) as store, asyncio.timeout(patient(30)), asyncio.TaskGroup() as group:
+    async with (
+        open_store(durable_url) as store,
+        asyncio.timeout(patient(30)),
+        asyncio.TaskGroup() as group,
+    ):
         for each in units:
             group.create_task(store.commit(each))
         await asyncio.sleep(0)
         await store.close()
-    assert sorted(event.id for event in (await read(durable_url)).events) == sorted(each.first.id for each in units if each.first)
+    assert sorted(event.id for event in (await read(durable_url)).events) == sorted(
+        each.first.id for each in units if each.first
+    )

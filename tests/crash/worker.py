@@ -1,4 +1,6 @@
-"""What the processes of the crash suite do: `python -m tests.crash.worker JOB ARGUMENTS`, with one line of JSON for each thing done."""
+"""The processes of the crash suite: `python -m tests.crash.worker JOB ARGUMENTS`, with one line of
+JSON for each action.
+"""
 
 import asyncio
 import json
@@ -11,10 +13,11 @@ from typing import Any
 
 import asyncpg  # noqa: F401 - so that the first use of it is not what is timed
 
-from remit.adapters.postgres import store as postgres
-from remit.adapters.sqlite import store as sqlite
-from remit.adapters.sqlite.driver import newest
-from remit.app.follow import follow
+from remit import Remit
+from remit.adapters.stores.postgres import store as postgres
+from remit.adapters.stores.sqlite import store as sqlite
+from remit.adapters.stores.sqlite.driver import newest
+from remit.app.reading.follow import follow
 from remit.bootstrap import open_store
 from remit.ports import EventStore, Topic
 from tests.crash.around import Witness
@@ -41,7 +44,14 @@ async def create(url: str, lanes: int, each: int) -> None:
 
         async def lane(number: int) -> None:
             for turn in range(each):
-                say({"created": [number, int(await at.create(f"Task {turn} of lane {number}", owner="general"))]})
+                say(
+                    {
+                        "created": [
+                            number,
+                            int(await at.create(f"Task {turn} of lane {number}", owner="general")),
+                        ]
+                    }
+                )
 
         await asyncio.gather(*map(lane, range(lanes)))
 
@@ -59,9 +69,13 @@ async def life(at: Desk, random: Random, tasks: int = 10**9) -> None:
     """One task after the other, from its creation to its end."""
     for _ in range(tasks):
         root = await at.create("Root", owner="build", labels=["a", "b"], steps=["Look", "Write"])
-        child = (await at.do("CreateSubtask", task_id=root, title="Look", owner="explore", step_index=0)).task_id
+        child = (
+            await at.do("CreateSubtask", task_id=root, title="Look", owner="explore", step_index=0)
+        ).task_id
         for number in range(random.randrange(3)):
-            await at.do("SendMessage", task_id=random.choice([root, child]), message=f"Message {number}")
+            await at.do(
+                "SendMessage", task_id=random.choice([root, child]), message=f"Message {number}"
+            )
         run = await at.start(child)
         await at.do("DeliverUpdates", "agent:explore", run, task_id=child, turn=1)
         await at.do("AskUser", "agent:explore", run, task_id=child, question="Go on?", call_id="c")
@@ -86,12 +100,21 @@ async def message(url: str, task_id: str, lanes: int, each: int, author: str) ->
 
 
 async def same_keys(url: str, keys: int) -> None:
-    """Tasks whose keys all processes share, one at a time so that the processes stay close together."""
+    """Tasks whose keys all processes share, one at a time so that the processes stay close
+    together.
+    """
     ready()
     async with open_store(url) as store:
         at = Desk(Witness(store, say))
         for key in range(keys):
-            say({"keyed": [key, await at.create("Once", owner="general", idempotency_key=f"key-{key}")]})
+            say(
+                {
+                    "keyed": [
+                        key,
+                        await at.create("Once", owner="general", idempotency_key=f"key-{key}"),
+                    ]
+                }
+            )
 
 
 async def open_each(urls: list[str]) -> None:
@@ -113,7 +136,9 @@ async def listen(url: str, after: str, safety_seconds: float) -> None:
 
 
 class _Announced(Witness):
-    """Says when it waits with nothing left to read, so that a parent knows that only a ring can wake it."""
+    """Says when it waits with nothing left to read, so that a parent knows that only a ring can
+    wake it.
+    """
 
     def __init__(self, store: EventStore) -> None:
         super().__init__(store, say)
@@ -139,7 +164,36 @@ async def hold_lock(path: str) -> None:
     connection.close()
 
 
-JOBS = {job.__name__: job for job in (create, work, message, same_keys, open_each, listen, hold_lock)}
+async def fail_beside_run(url: str, workspace: str) -> None:
+    """Raise an error while a run in another task waits for its model.
+
+    Asyncio.run then cancels all tasks.
+    """
+    is_asked = asyncio.Event()
+
+    async def never_answer(*_: object) -> None:
+        is_asked.set()
+        await asyncio.Event().wait()
+
+    async def hold() -> None:
+        async with Remit.open(workspace, database_url=url, worker="all") as remit:
+            await remit.create_task(title="Slow", owner="general")
+            await asyncio.Event().wait()
+
+    ready()
+    model = await asyncio.start_server(never_answer, "127.0.0.1")
+    address = f"http://127.0.0.1:{model.sockets[0].getsockname()[1]}/v1"
+    os.environ |= {"LLM_MODEL_ID": "slow", "LLM_API_KEY": "none", "LLM_BASE_URL": address}
+    holder = asyncio.create_task(hold())
+    await is_asked.wait()
+    say({"running": not holder.done()})
+    raise SystemExit(0)
+
+
+JOBS = {
+    job.__name__: job
+    for job in (create, work, message, same_keys, open_each, listen, hold_lock, fail_beside_run)
+}
 
 if __name__ == "__main__":
     asyncio.run(JOBS[sys.argv[1]](**json.loads(sys.argv[2])))

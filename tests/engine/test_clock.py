@@ -1,8 +1,10 @@
-"""Wall clocks that jump by hours under real worker processes: leases, takeovers and whatever lasts a while do not notice.
+"""Wall clocks that jump by hours under real worker processes: leases, takeovers and whatever lasts
+a while do not notice.
 
-The jump is made by libfaketime, which is loaded into the worker before anything else and answers every question for the time of
-day, from Python or below it, with the offset that a file names at that moment. What the kernel counts since it was started
-(the monotonic clock) it leaves alone, as setting a clock does.
+The jump is made by libfaketime, which is loaded into the worker before anything else and answers
+every question for the time of day, from Python or below it, with the offset that a file names at
+that moment. What the kernel counts since it was started (the monotonic clock) it leaves alone, as
+setting a clock does.
 """
 
 import asyncio
@@ -19,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from remit.domain.value import State, Task
+from remit.domain.task.task import State, Task
 from tests.crash.process import until
 from tests.engine.fleet import Fleet, fleet
 from tests.patience import patient
@@ -28,7 +30,10 @@ from tests.torture.ordeal import LEFT_IN_ORDER, Worker
 FAR_SECONDS = 3 * 3600
 """A jump that no lease, timer or patience could mistake for time that passed."""
 
-pytestmark = pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="there is a libfaketime for this system alone")
+pytestmark = pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64"),
+    reason="there is a libfaketime for this system alone",
+)
 
 
 def faketime() -> Path:
@@ -48,10 +53,17 @@ class Machine:
         faked = {
             "LD_PRELOAD": str(faketime()),
             "FAKETIME_TIMESTAMP_FILE": str(self._offset),
-            "FAKETIME_CACHE_DURATION": "0",  # looked at once a second; at every call it would make a worker several times as slow
+            # Looked at once a second; at every call it would make a worker several times as slow.
+            "FAKETIME_CACHE_DURATION": "0",
             "DONT_FAKE_MONOTONIC": "1",
         }
-        self.worker = Worker(url, folder, name, {"heartbeat_seconds": patient(2.5), "concurrency": 4, **options}, faked)
+        self.worker = Worker(
+            url,
+            folder,
+            name,
+            {"heartbeat_seconds": patient(2.5), "concurrency": 4, **options},
+            faked,
+        )
 
     def set(self, seconds: int) -> None:
         """Set the clock so far off the real time; the process sees it within a second."""
@@ -82,7 +94,10 @@ class Machine:
 def machines(url: str, folder: Path, count: int, **options: Any) -> Iterator[list[Machine]]:
     """So many workers, each with a clock of its own."""
     with ExitStack() as stack:
-        yield [stack.enter_context(closing(Machine(url, folder, f"machine-{number}", **options))) for number in range(count)]
+        yield [
+            stack.enter_context(closing(Machine(url, folder, f"machine-{number}", **options)))
+            for number in range(count)
+        ]
 
 
 class Day:
@@ -94,7 +109,14 @@ class Day:
     def script(self, name: str, *more: list[Any]) -> list[list[Any]]:
         """Tell the time, wait for the gate, do more, tell the time again, and leave an effect."""
         told = ["time", str(self.times)]
-        return [told, ["gate", str(self.gate)], *more, told, ["write", str(self.effects), name], ["finish", "done"]]
+        return [
+            told,
+            ["gate", str(self.gate)],
+            *more,
+            told,
+            ["write", str(self.effects), name],
+            ["finish", "done"],
+        ]
 
     async def begun(self, count: int) -> None:
         """Wait until so many tasks stand at the gate."""
@@ -125,13 +147,20 @@ async def ran_once(team: Fleet, task_id: str) -> Task:
     return task
 
 
-async def test_no_run_is_lost_or_taken_over_when_clocks_jump(durable_url: str, tmp_path: Path) -> None:
-    """One worker's clock goes hours ahead, the other's hours back, while each has all its hands full; later it is the other way round."""
+async def test_no_run_is_lost_or_taken_over_when_clocks_jump(
+    durable_url: str, tmp_path: Path
+) -> None:
+    """One worker's clock goes hours ahead, the other's hours back, while each has all its hands
+    full; later it is the other way round.
+    """
     day, lease_seconds = Day(tmp_path), patient(2.5)
     async with fleet(durable_url) as team:
         with machines(durable_url, tmp_path, 2, heartbeat_seconds=lease_seconds) as (ahead, behind):
             await team.staff(2)
-            tasks = [await team.create(*day.script(str(number), ["sleep", 1.2 * lease_seconds])) for number in range(8)]
+            tasks = [
+                await team.create(*day.script(str(number), ["sleep", 1.2 * lease_seconds]))
+                for number in range(8)
+            ]
             await day.begun(8)
             ahead.set(FAR_SECONDS)
             behind.set(-FAR_SECONDS)
@@ -139,7 +168,9 @@ async def test_no_run_is_lost_or_taken_over_when_clocks_jump(durable_url: str, t
             for task_id in tasks:
                 await ran_once(team, task_id)
             leaps = day.leaps()
-            assert [abs(leap) > FAR_SECONDS / 2 for leap in leaps] == [True] * 8, "each run saw the jump"
+            assert [abs(leap) > FAR_SECONDS / 2 for leap in leaps] == [True] * 8, (
+                "each run saw the jump"
+            )
             assert {leap > 0 for leap in leaps} == {True, False}, "both workers had some"
             assert day.done() == {str(number): 1 for number in range(8)}
 
@@ -154,8 +185,13 @@ async def test_no_run_is_lost_or_taken_over_when_clocks_jump(durable_url: str, t
             assert "another worker" not in ahead.said + behind.said
 
 
-async def test_the_dead_are_taken_over_within_seconds_whatever_the_clocks_say(durable_url: str, tmp_path: Path) -> None:
-    """A worker hours ahead is killed while it runs a task; the clock of the only other one is set back at that moment."""
+async def test_the_dead_are_taken_over_within_seconds_whatever_the_clocks_say(
+    durable_url: str, tmp_path: Path
+) -> None:
+    """A worker hours ahead is killed while it runs a task.
+
+    The clock of the only other one is set back at that moment.
+    """
     day, heirs = Day(tmp_path), tmp_path / "heirs"
     heirs.mkdir()
     async with fleet(durable_url) as team:
@@ -172,18 +208,29 @@ async def test_the_dead_are_taken_over_within_seconds_whatever_the_clocks_say(du
                     await team.until(task_id, lambda task: task.counts.runs == 2)
                 day.gate.touch()
                 task = await team.ended(task_id)
-                assert (task.state, (await team.events(task_id)).count("RunLost"), day.done()) == (State.DONE, 1, {"kept": 1})
+                assert (task.state, (await team.events(task_id)).count("RunLost"), day.done()) == (
+                    State.DONE,
+                    1,
+                    {"kept": 1},
+                )
                 await team.idle()
 
 
-async def test_what_is_meant_for_a_time_of_day_follows_the_clock_of_the_machine(tmp_path: Path) -> None:
-    """On PostgreSQL it follows the server's; on SQLite there is no other, and nothing under way here that a jump could harm."""
+async def test_what_is_meant_for_a_time_of_day_follows_the_clock_of_the_machine(
+    tmp_path: Path,
+) -> None:
+    """On PostgreSQL it follows the server's.
+
+    On SQLite there is no other, and nothing under way here that a jump could harm.
+    """
     url = f"sqlite:///{tmp_path / 'remit.db'}"
     async with fleet(url) as team:
         with machines(url, tmp_path, 1) as (machine,):
             await team.staff(1)
             soon = team.core.clock.now() + timedelta(seconds=FAR_SECONDS / 2)
-            task_id = await team.create(["finish", "at last"], schedule={"not_before": soon.isoformat()})
+            task_id = await team.create(
+                ["finish", "at last"], schedule={"not_before": soon.isoformat()}
+            )
             await ran_once(team, await team.create(["finish", "at once"]))
             assert (await team.task(task_id)).state is State.PENDING
             machine.set(FAR_SECONDS)
@@ -191,17 +238,25 @@ async def test_what_is_meant_for_a_time_of_day_follows_the_clock_of_the_machine(
 
 
 @pytest.mark.parametrize("jump", [FAR_SECONDS, -FAR_SECONDS], ids=["ahead", "back"])
-async def test_what_lasts_a_while_lasts_no_longer_and_no_less(durable_url: str, tmp_path: Path, jump: int) -> None:
-    """Limits of time, pauses before another try and timers are durations, whatever time of day it is."""
+async def test_what_lasts_a_while_lasts_no_longer_and_no_less(
+    durable_url: str, tmp_path: Path, jump: int
+) -> None:
+    """Limits of time, pauses before another try and timers are durations, whatever time of day
+    it is.
+    """
     day = Day(tmp_path)
     child = {"title": "Child", "owner": "general", "metadata": {"script": day.script("child")}}
     async with fleet(durable_url) as team:
         with machines(durable_url, tmp_path, 1, concurrency=8) as (machine,):
             await team.staff(1)
-            long = await team.create(["block", child], ["finish", "in time"], limits={"timeout_seconds": patient(600)})
+            long = await team.create(
+                ["block", child], ["finish", "in time"], limits={"timeout_seconds": patient(600)}
+            )
             short = await team.create(["block", child], limits={"timeout_seconds": patient(4)})
             for task_id in (long, short):
-                await team.until(task_id, lambda task: task.state is State.WAITING and task.counts.runs == 1)
+                await team.until(
+                    task_id, lambda task: task.state is State.WAITING and task.counts.runs == 1
+                )
             failing = await team.create(["raise", "as ever"], limits={"max_attempts": 3})
             waiting = await team.create(["timer", 2], ["finish", "on time"])
             await team.until(failing, lambda task: task.attempts == 1)
@@ -218,4 +273,6 @@ async def test_what_lasts_a_while_lasts_no_longer_and_no_less(durable_url: str, 
             assert (task.state, task.summary) == (State.DONE, "in time")
             assert task.duration < FAR_SECONDS / 2
             await team.idle()
-            assert [abs(leap - jump) < FAR_SECONDS / 2 for leap in day.leaps()] == [True] * 2, "there was a jump"
+            assert [abs(leap - jump) < FAR_SECONDS / 2 for leap in day.leaps()] == [True] * 2, (
+                "there was a jump"
+            )

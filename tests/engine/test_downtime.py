@@ -1,12 +1,11 @@
 """Time in which no worker was alive does not count as work."""
 
 import asyncio
+import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,38 +13,43 @@ from typing import Any
 import pytest
 
 from remit.adapters.clock import SystemClock
-from remit.adapters.memory import MemoryEventStore
-from remit.adapters.postgres.store import SILENCE_SECONDS
-from remit.app.agents import AgentRegistry
-from remit.app.core import Core
+from remit.adapters.stores.memory import MemoryEventStore
+from remit.adapters.stores.postgres.connections import SILENCE_SECONDS
+from remit.app.agents.registry import AgentRegistry
+from remit.app.context import AppContext
 from remit.bootstrap import open_store
-from remit.bootstrap.worker import WorkerOptions, working
-from remit.domain import command as cmd
-from remit.domain.shape import parse
-from remit.domain.value import State, Task
+from remit.bootstrap.embedded_worker import WorkerOptions, working
+from remit.domain.records.validate import parse
+from remit.domain.task import commands as cmd
+from remit.domain.task.task import State, Task
 from remit.errors import Unavailable
 from remit.ports import Claim, Lease, Store, WorkerRow
 from remit.testing import Scripted
 from tests.crash.process import until
 from tests.engine.fleet import Fleet, fleet
+from tests.engine.slow_model import slow_model
 from tests.patience import patient
-from tests.surfaces.test_command import Shell
-from tests.surfaces.test_command import until as wait_until
+from tests.surfaces.shell import Shell
+from tests.surfaces.shell import until as wait_until
 
 AWAY_SECONDS = 600.0
 """Longer than any lease of these tests, which grows with the load of the machine."""
 LIMIT_SECONDS = 30.0
+SHORT_SECONDS, SESSION_SECONDS = 4.0, 0.5
+"""Shorter than any lease of these tests, and than the pause between two heartbeats."""
 GENERAL = {"agent/general": 0}
 
 
-def later(store: Store, seconds: float) -> Core:
-    """Everything on a store, some time after it was last heard of: what the store wrote down is that much older here."""
+def later(store: Store, seconds: float) -> AppContext:
+    """Everything on a store, some time after it was last heard of: what the store wrote down is
+    that much older here.
+    """
     ahead = timedelta(seconds=seconds)
 
     def now() -> datetime:
         return store.now() + ahead
 
-    return Core(store, SystemClock("UTC", now), AgentRegistry())
+    return AppContext(store, SystemClock("UTC", now), AgentRegistry())
 
 
 @asynccontextmanager
@@ -93,7 +97,11 @@ async def blocked(team: Fleet, wait: str = "block") -> str:
     await store.beat(await _row(team), [])
     await store.leave("w")
     task = await team.task(boss)
-    assert (task.state, task.clock_since is not None, f"limit/{boss}" in await team.jobs()) == (State.WAITING, True, True)
+    assert (task.state, task.clock_since is not None, f"limit/{boss}" in await team.jobs()) == (
+        State.WAITING,
+        True,
+        True,
+    )
     return boss
 
 
@@ -107,7 +115,11 @@ async def _as_run(team: Fleet, run_id: str, kind: str, **fields: object) -> None
 
 def worked(task: Task, team: Fleet) -> float:
     """What the clock of a task shows."""
-    return task.duration + (team.core.clock.now() - task.clock_since).total_seconds() if task.clock_since else task.duration
+    return (
+        task.duration + (team.core.clock.now() - task.clock_since).total_seconds()
+        if task.clock_since
+        else task.duration
+    )
 
 
 async def test_the_clock_of_a_blocked_task_stops_while_no_worker_is_alive(any_url: str) -> None:
@@ -116,7 +128,10 @@ async def test_the_clock_of_a_blocked_task_stops_while_no_worker_is_alive(any_ur
         assert worked(await after.task(boss), after) > AWAY_SECONDS
         await after.hire(agents=("explore",))
         task = await after.until(boss, lambda task: worked(task, after) < LIMIT_SECONDS)
-        assert (task.state, (await after.events(boss)).count("DowntimeExcluded")) == (State.WAITING, 1)
+        assert (task.state, (await after.events(boss)).count("DowntimeExcluded")) == (
+            State.WAITING,
+            1,
+        )
 
 
 async def test_several_workers_that_start_at_once_leave_out_the_time_once(any_url: str) -> None:
@@ -126,7 +141,9 @@ async def test_several_workers_that_start_at_once_leave_out_the_time_once(any_ur
         others = [later(store, AWAY_SECONDS) for _ in range(4)]
         async with AsyncExitStack() as stack:
             options = WorkerOptions(agents=("explore",))
-            await asyncio.gather(*(stack.enter_async_context(working(core, Scripted(), options)) for core in others))
+            await asyncio.gather(
+                *(stack.enter_async_context(working(core, Scripted(), options)) for core in others)
+            )
             task = await after.task(boss)
             assert 0 <= worked(task, after) < LIMIT_SECONDS
             assert task.state is State.WAITING
@@ -148,15 +165,71 @@ async def test_a_scoped_worker_leaves_out_the_time_when_it_adopts_a_tree(any_url
         assert "DowntimeExcluded" not in await after.events(boss)
         await after.core.adopt([boss])
         task = await after.task(boss)
-        assert (worked(task, after) < LIMIT_SECONDS, (await after.events(boss)).count("DowntimeExcluded")) == (True, 1)
+        assert (
+            worked(task, after) < LIMIT_SECONDS,
+            (await after.events(boss)).count("DowntimeExcluded"),
+        ) == (True, 1)
 
 
 async def test_time_in_which_a_worker_was_alive_counts(any_url: str) -> None:
     async with times(any_url) as (before, _):
         boss = await blocked(before)
+        await before.core.store.beat(await _row(before), [])
         await before.hire(agents=("explore",))
         await before.hire(agents=("explore",))
         assert "DowntimeExcluded" not in await before.events(boss)
+
+
+@asynccontextmanager
+async def soon_after(url: str) -> AsyncIterator[tuple[Fleet, Fleet]]:
+    """A fleet, and a fleet on the same store after nobody was there for less than a lease."""
+    async with open_store(url) as store, AsyncExitStack() as stack:
+        yield Fleet(later(store, 0), stack), Fleet(later(store, SHORT_SECONDS), stack)
+
+
+async def session(team: Fleet, seconds: float = 0.0) -> None:
+    """A worker that starts, is there for some time, and ends in an orderly way."""
+    options = WorkerOptions(agents=("explore",), heartbeat_seconds=patient(5))
+    async with working(team.core, Scripted(), options):
+        await asyncio.sleep(seconds)
+
+
+async def test_a_gap_shorter_than_a_lease_does_not_count_after_an_orderly_end(
+    any_url: str,
+) -> None:
+    async with soon_after(any_url) as (before, after):
+        boss = await blocked(before)
+        await session(before)
+        excluded = (await before.events(boss)).count("DowntimeExcluded")
+        await after.hire(agents=("explore",))
+        task = await after.task(boss)
+        assert (await after.events(boss)).count("DowntimeExcluded") == excluded + 1
+        assert worked(task, after) < SHORT_SECONDS
+
+
+async def test_a_command_excludes_a_gap_shorter_than_a_lease(any_url: str) -> None:
+    async with soon_after(any_url) as (before, after):
+        boss = await blocked(before)
+        await session(before)
+        await after.do("PauseTask", task_id=boss)
+        assert (await after.task(boss)).duration < SHORT_SECONDS
+
+
+async def test_the_time_of_a_short_session_counts(any_url: str) -> None:
+    async with times(any_url) as (before, after):
+        boss = await blocked(before)
+        await session(before, SESSION_SECONDS)
+        await after.hire(agents=("explore",))
+        task = await after.task(boss)
+        assert SESSION_SECONDS <= worked(task, after) < LIMIT_SECONDS
+
+
+async def test_the_last_heartbeat_of_a_dead_worker_counts(any_url: str) -> None:
+    async with soon_after(any_url) as (before, after):
+        boss = await blocked(before)
+        await before.core.store.beat(await _row(before), [])  # and never again
+        await after.hire(agents=("explore",))
+        assert "DowntimeExcluded" not in await after.events(boss), "it may still be alive"
 
 
 # A command that ends a wait before any worker is back.
@@ -176,7 +249,9 @@ async def test_time_in_which_a_worker_was_alive_counts(any_url: str) -> None:
         ("block", "CancelTask", {}),
     ],
 )
-async def test_a_command_that_ends_a_wait_does_not_count_downtime(any_url: str, wait: str, kind: str, fields: dict[str, Any]) -> None:
+async def test_a_command_that_ends_a_wait_does_not_count_downtime(
+    any_url: str, wait: str, kind: str, fields: dict[str, Any]
+) -> None:
     async with times(any_url) as (before, after):
         boss = await blocked(before, wait)
         await after.do(kind, task_id=boss, **fields)
@@ -187,7 +262,9 @@ async def test_a_command_that_ends_a_wait_does_not_count_downtime(any_url: str, 
 
 
 @pytest.mark.parametrize("kind", ["CompleteTask", "CancelTask"])
-async def test_a_command_that_ends_a_lost_run_does_not_count_downtime(any_url: str, kind: str) -> None:
+async def test_a_command_that_ends_a_lost_run_does_not_count_downtime(
+    any_url: str, kind: str
+) -> None:
     async with times(any_url) as (before, after):
         task_id = await before.create(limits={"timeout_seconds": LIMIT_SECONDS})
         store = before.core.store
@@ -235,7 +312,9 @@ async def test_an_expected_version_holds_although_downtime_is_excluded(any_url: 
     async with times(any_url) as (before, after):
         boss = await blocked(before, "wake")
         version = (await after.task(boss)).version
-        await after.do("UpdateTask", task_id=boss, instructions="Do something else.", expected_version=version)
+        await after.do(
+            "UpdateTask", task_id=boss, instructions="Do something else.", expected_version=version
+        )
         assert (await after.task(boss)).duration < LIMIT_SECONDS
 
 
@@ -260,7 +339,7 @@ async def test_time_in_which_the_store_was_away_does_not_count() -> None:
         boss = await blocked(team)
         worker = await team.hire(agents=("explore",), heartbeat_seconds=0.4)
         store.away = True
-        await until(lambda: not worker.is_heard)
+        await until(lambda: not worker.is_connected)
         store.away = False
         async with asyncio.timeout(patient(20)), store.watch() as bell:
             while "DowntimeExcluded" not in await team.events(boss):
@@ -270,31 +349,76 @@ async def test_time_in_which_the_store_was_away_does_not_count() -> None:
 # A worker that stood still, and goes on.
 
 
+async def test_a_process_that_stands_still_during_a_heartbeat_keeps_its_run(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        store, lease = team.core.store, patient(0.8)
+        heartbeat, still = store.beat, list[float]()
+
+        async def stand_still(row: WorkerRow, jobs: Sequence[int]) -> set[int]:
+            if jobs and not still:
+                still.append(3 * lease)
+                time.sleep(3 * lease)  # noqa: ASYNC251 - the whole process stands still
+            return await heartbeat(row, jobs)
+
+        store.beat = stand_still  # type: ignore[method-assign]
+        task_id = await team.create(["sleep", lease])
+        await team.hire(heartbeat_seconds=lease)
+        task = await team.ended(task_id)
+        assert (task.state, task.counts.runs) == (State.DONE, 1)
+        assert still
+        assert task.duration < still[0]
+        assert "DowntimeExcluded" in await team.events(task_id)
+
+
 @pytest.mark.parametrize("url_kind", ["sqlite", "postgres"])
-def test_the_time_in_which_the_only_worker_stood_still_does_not_count(url_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_the_time_in_which_the_only_worker_stood_still_does_not_count(
+    url_kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     lease, limit = patient(2), patient(12)
-    url = f"sqlite:///{tmp_path / 'remit.db'}" if url_kind == "sqlite" else request.getfixturevalue("postgres").new_database()
+    url = (
+        f"sqlite:///{tmp_path / 'remit.db'}"
+        if url_kind == "sqlite"
+        else request.getfixturevalue("postgres").new_database()
+    )
     with slow_model(tmp_path, seconds=limit / 3) as model:
         shell = Shell(tmp_path, REMIT_DATABASE_URL=url, REMIT_HEARTBEAT_SECONDS=str(lease), **model)
         assert shell.remit("init").code == 0
         worker = shell.started("worker")
         try:
-            made = shell.remit("task", "create", "Think", "--owner", "explore", "--limits", f"timeout_seconds={limit}", "--json")
+            made = shell.remit(
+                "task",
+                "create",
+                "Think",
+                "--owner",
+                "explore",
+                "--limits",
+                f"timeout_seconds={limit}",
+                "--json",
+            )
             task_id = made.json["task_id"]
-            wait_until(lambda: shell.remit("task", "show", task_id, "--json").json["state"] == "running")
+            wait_until(
+                lambda: shell.remit("task", "show", task_id, "--json").json["state"] == "running"
+            )
             worker.send_signal(signal.SIGSTOP)
             time.sleep(limit + lease)
             worker.send_signal(signal.SIGCONT)
-            ended = shell.remit("task", "result", task_id, "--wait", str(round(patient(60))), "--json")
+            ended = shell.remit(
+                "task", "result", task_id, "--wait", str(round(patient(60))), "--json"
+            )
             assert ended.json["data"]["status"] == "completed", ended
             assert shell.remit("task", "show", task_id, "--json").json["duration"] < limit
         finally:
             worker.kill()
-            worker.communicate()
+            _, log = worker.communicate()
+        found = re.search(r"Run ended .* seconds=([0-9.]+)", log)
+        assert found, log
+        assert float(found[1]) < limit
 
 
 class StandingRunner:
-    """A runner whose process stands still in each run, and then ends the run before anything else."""
+    """A runner whose process stands still in each run, and then ends the run before anything
+    else.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -304,55 +428,14 @@ class StandingRunner:
         await run.do(cmd.FinishRun(task_id=run.task.id, final_message="Done."))
 
 
-async def test_a_run_that_ends_right_after_its_process_stood_still_leaves_that_time_out(durable_url: str) -> None:
-    lease = min(patient(1), SILENCE_SECONDS / 5)  # the test reads in the same process, which must not stand still for longer
+async def test_a_run_that_ends_right_after_its_process_stood_still_leaves_that_time_out(
+    durable_url: str,
+) -> None:
+    # The test reads in the same process, which must not stand still for longer.
+    lease = min(patient(1), SILENCE_SECONDS / 5)
     async with fleet(durable_url) as team:
         await team.hire(StandingRunner(seconds=3 * lease), heartbeat_seconds=lease)
         task = await team.ended(await team.create())
         assert task.state is State.DONE
         assert "DowntimeExcluded" in await team.events(task.id)
         assert task.duration < 2 * lease
-
-
-@contextmanager
-def slow_model(folder: Path, seconds: float) -> Iterator[dict[str, str]]:
-    """A model that answers after a while, in a process of its own, and the variables that name it."""
-    script = folder / "model.py"
-    script.write_text(SLOW_MODEL)
-    process = subprocess.Popen([sys.executable, str(script), str(seconds)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        port = process.stdout.readline().strip()
-        yield {"LLM_MODEL_ID": "slow", "LLM_API_KEY": "none", "LLM_BASE_URL": f"http://127.0.0.1:{port}/v1"}
-    finally:
-        process.kill()
-        process.communicate()
-
-
-SLOW_MODEL = """
-import json, sys, time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-class Answer(BaseHTTPRequestHandler):
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        time.sleep(float(sys.argv[1]))
-        said = {"role": "assistant", "content": "Thought."}
-        body = {"model": "slow", "choices": [{"message": said, "finish_reason": "stop"}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
-        data = json.dumps(body).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        try:
-            self.wfile.write(data)
-        except OSError:
-            pass
-
-    def log_message(self, *_):
-        pass
-
-server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-print(server.server_address[1], flush=True)
-server.serve_forever()
-"""

@@ -1,4 +1,6 @@
-"""A worker that fails in a way nobody foresaw says so at once, hands over, and lets nobody believe that it works."""
+"""A worker that fails unexpectedly reports it immediately, hands over its runs, and no longer
+counts as alive.
+"""
 
 import asyncio
 import logging
@@ -6,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from remit.adapters.engine import Engine
-from remit.app.recovery import Recovery
-from remit.app.worker import Worker
-from remit.bootstrap.worker import WorkerOptions, working
+from remit.adapters.job_engine import Engine
+from remit.app.engine.recovery import Recovery
+from remit.app.engine.worker import Worker
+from remit.bootstrap.embedded_worker import WorkerOptions, working
 from remit.catalog import Caller, call
-from remit.domain.value import State
+from remit.domain.task.task import State
 from remit.errors import Internal, RemitError
 from remit.testing import Scripted
 from tests.engine.fleet import ANN, Fleet, fleet
@@ -23,10 +25,10 @@ ME = Caller(actor=ANN)
 class Untiring(Scripted):
     """Works until it is told to stop, and gives its task back then."""
 
-    async def run(self, activation: Any) -> None:
+    async def run(self, handle: Any) -> None:
         """One run."""
-        await activation.stopping.wait()
-        await activation.release()
+        await handle.stopping.wait()
+        await handle.release()
 
 
 async def broken(*_: Any, **__: Any) -> Any:
@@ -49,7 +51,9 @@ async def ordeal(team: Fleet, part: str, patch: pytest.MonkeyPatch) -> None:
     async with working(team.core, Untiring(), WorkerOptions(heartbeat_seconds=patient(2))):
         task_id = await team.create()
         await team.until(task_id, lambda task: task.run is not None)
-        waiting = asyncio.create_task(call(team.core, "task_output", {"task_id": task_id, "wait_seconds": 600}, ME))
+        waiting = asyncio.create_task(
+            call(team.core, "task_output", {"task_id": task_id, "wait_seconds": 600}, ME)
+        )
         with patch.context() as broken_now:
             await fail(team, part, broken_now)
             with pytest.raises(Internal, match="boom") as told:
@@ -59,23 +63,38 @@ async def ordeal(team: Fleet, part: str, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part", ["claim", "beat", "compare"])
-async def test_it_says_so_hands_over_and_nobody_waits_for_it(
+async def test_it_reports_the_failure_and_hands_over_its_runs(
     durable_url: str, part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with asyncio.timeout(patient(60)), fleet(durable_url) as team:
         with pytest.raises(Internal, match="boom") as raised:
             await ordeal(team, part, monkeypatch)
         assert isinstance(raised.value.__cause__, RuntimeError)
-        assert [record.exc_info is not None for record in caplog.records if record.levelno == logging.CRITICAL] == [True]
+        assert [
+            record.exc_info is not None
+            for record in caplog.records
+            if record.levelno == logging.CRITICAL
+        ] == [True]
         of_the_run = [event for event in await team.events("1") if event != "TaskAwaited"]
         assert of_the_run[-1] == "RunReleased"
         assert await team.core.store.workers() == []
 
 
-@pytest.mark.parametrize(("where", "name"), [(Engine, "run"), (Recovery, "repair")], ids=["from the start", "beside the work"])
-async def test_one_that_never_worked_ends_its_block_in_the_error(where: type[Any], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [(Engine, "run"), (Recovery, "repair")],
+    ids=["from the start", "beside the work"],
+)
+async def test_one_that_never_worked_ends_its_block_in_the_error(
+    where: type[Any], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(where, name, broken)
     async with asyncio.timeout(patient(60)), fleet("memory:") as team:
         with pytest.raises(RemitError, match="RuntimeError: boom"):
             async with working(team.core, Scripted(), WorkerOptions()):
-                await call(team.core, "task_output", {"task_id": await team.create(["sleep", 600]), "wait_seconds": 600}, ME)
+                await call(
+                    team.core,
+                    "task_output",
+                    {"task_id": await team.create(["sleep", 600]), "wait_seconds": 600},
+                    ME,
+                )

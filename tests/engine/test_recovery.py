@@ -1,17 +1,19 @@
-"""What was left behind is found, named, and put right from the events."""
+"""Inconsistencies are found, named, and repaired from the events."""
 
 import asyncio
 
 import pytest
 
-from remit.app.recovery import Recovery
-from remit.bootstrap import worker
-from remit.codec import seal
-from remit.domain import event as ev
-from remit.domain.evolve import evolve
-from remit.domain.project import Rows
-from remit.domain.value import State
+from remit.app.engine.recovery import Recovery
+from remit.bootstrap import embedded_worker
+from remit.codec import encode_event
+from remit.domain.decisions.evolve import evolve
+from remit.domain.projection.rows import Rows
+from remit.domain.task import events as ev
+from remit.domain.task.task import State
 from remit.ports import Append, Claim, Lease, Unit
+from remit.store_queries.queue_queries import JOBS
+from remit.store_queries.table_queries import TABLE_ROWS
 from tests.engine.fleet import ANN, Fleet, fleet
 from tests.patience import patient
 from tests.torture.worker import NEVER
@@ -33,7 +35,7 @@ async def test_a_lost_queue_is_made_anew(any_url: str) -> None:
         found = await recovery.examine()
         assert found.runnable_without_job == (later, now)
         await recovery.repair(found)
-        rows = {row[1]: row[4] for row in await team.core.store.select("jobs", {"limit": 10})}
+        rows = {row.key: row.at for row in await team.core.store.select(JOBS, {"limit": 10})}
         assert rows == {f"run/{later}": "2999-01-01T00:00:00.000000Z", f"run/{now}": None}
         assert (await recovery.examine()).total == 0
         await team.hire()
@@ -45,10 +47,10 @@ async def test_timers_and_turns_are_set_again(any_url: str) -> None:
         sleeper = await team.create(["timer", 3600], ["finish", "late"])
         turning = await team.create(["wait"], completion="explicit", schedule={"cron": "0 0 1 1 *"})
         await team.do("RunTask", task_id=turning)
-        worker = await team.hire(cron="0 0 1 1 *")
+        embedded_worker = await team.hire(cron="0 0 1 1 *")
         for task_id in (sleeper, turning):
             await team.until(task_id, lambda task: task.state is State.WAITING)
-        worker.stop()
+        embedded_worker.stop()
         await team.staff(0)
         recovery = await without_jobs(team)
         assert (await recovery.examine()).waiting_without_alarm == (sleeper, turning)
@@ -61,7 +63,7 @@ async def test_a_run_that_no_worker_has_is_lost_and_queued_again(any_url: str) -
         task_id = await team.create(["finish", "again"])
         await team.core.store.claim(Claim("w1", {"agent/general": 0}, 1, 0, patient(60)))
         await team.do("StartRun", "system:engine", task_id=task_id, worker="w1")
-        ((number, *_),) = await team.core.store.select("jobs", {"limit": 10})
+        ((number, *_),) = await team.core.store.select(JOBS, {"limit": 10})
         await team.core.service.put(done=Lease(number, "w1"))
         recovery = Recovery(team.core.store, team.core.service)
         assert (await recovery.repair()).stale_runs == (task_id,)
@@ -88,25 +90,39 @@ async def test_news_that_were_not_told_are_told(any_url: str) -> None:
 
 async def told_without_a_wake(team: Fleet, task_id: str) -> None:
     """Append a message to a waiting task, as if what should wake it had been forgotten."""
-    task, head = await team.task(task_id), (await team.core.store.select("rows_task", {"ids": [int(task_id)]}))[0][-2]
+    task, head = (
+        await team.task(task_id),
+        (await team.core.store.select(TABLE_ROWS["task"], {"ids": [int(task_id)]}))[0][-2],
+    )
     event = ev.MessageSent(update_id=f"{task_id}-u1", message="Look here.")
-    entry = ev.Entry(id=f"forged-{task_id}", stream=task_id, version=task.version + 1, at=task.updated_at, actor=ANN, event=event)
-    stored, rows = seal(entry, head), Rows(task)
+    entry = ev.Entry(
+        id=f"forged-{task_id}",
+        stream=task_id,
+        version=task.version + 1,
+        at=task.updated_at,
+        actor=ANN,
+        event=event,
+    )
+    stored, rows = encode_event(entry, head), Rows(task)
     rows.add(entry, evolve(task, entry))
-    await team.core.store.commit(Unit((Append(task_id, task.version, (stored,)),), tuple(rows.changes(stored.hash))))
+    await team.core.store.commit(
+        Unit((Append(task_id, task.version, (stored,)),), tuple(rows.changes(stored.hash)))
+    )
 
 
-async def test_updates_that_woke_nobody_are_heard(any_url: str) -> None:
+async def test_updates_that_woke_no_run_are_delivered(any_url: str) -> None:
     async with fleet(any_url) as team:
-        worker = await team.hire(cron=NEVER)
+        embedded_worker = await team.hire(cron=NEVER)
         turn = await team.create(["wait"], ["finish", "heard"], completion="explicit")
         child = {"title": "Child", "metadata": {"script": [["ask", "What?"]]}}
-        parent = await team.create(["children", [child]], ["wait"], ["finish", "heard"], completion="explicit")
+        parent = await team.create(
+            ["children", [child]], ["wait"], ["finish", "heard"], completion="explicit"
+        )
         asking = await team.create(["ask", "Which?"], ["finish", "heard"])
         tasks = (turn, parent, asking)
         for task_id in tasks:
             await team.until(task_id, lambda task: task.state is State.WAITING and task.run is None)
-        worker.stop()
+        embedded_worker.stop()
         await team.staff(0)
         recovery = Recovery(team.core.store, team.core.service)
         assert (await recovery.examine()).total == 0
@@ -148,20 +164,25 @@ async def test_a_worker_that_starts_makes_a_lost_queue_anew(any_url: str) -> Non
         assert (await team.ended(blocked)).state is State.DONE
 
 
-async def test_a_calendar_that_cannot_be_is_told_and_keeps_nobody_from_being_found(any_url: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_schedule_is_reported_and_other_tasks_are_found(
+    any_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with fleet(any_url) as team:
         task_id = await team.create(["finish", "found"])
         await without_jobs(team)
         await team.hire(cron="99 * * * *")
         assert (await team.ended(task_id)).summary == "found"
-        assert "is '99 * * * *', which is no cron expression" in caplog.text
+        assert "'99 * * * *' is not a cron expression or never occurs" in caplog.text
 
 
-async def test_a_worker_looks_again_now_and_then(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "RECONCILE_SECONDS", 0.1)
+async def test_a_worker_looks_again_now_and_then(
+    any_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_worker, "RECONCILE_SECONDS", 0.1)
     async with fleet(any_url) as team:
         await team.hire(agents=("plan",))
-        task_id = await team.create(["finish", "found"])  # nobody here works for its agent, so its job stays in the queue
+        # Nobody here works for its agent, so its job stays in the queue.
+        task_id = await team.create(["finish", "found"])
         for _ in range(2):
             await team.core.store.commit(Unit((), (), drops=(f"run/{task_id}",)))
             async with asyncio.timeout(patient(20)), team.core.store.watch("jobs") as bell:

@@ -10,39 +10,22 @@ import pytest
 
 from remit import config
 from remit.adapters.clock import SystemClock
-from remit.app.activation import Activation
-from remit.app.scheduler import LOOK_SECONDS, SYSTEM, Scheduler
-from remit.app.service import Held, Service
-from remit.bootstrap.worker import options_of
-from remit.domain import command as cmd
-from remit.domain.due import TICK, Job
-from remit.domain.value import State
-from remit.domain.wire import instant
+from remit.app.engine.scheduler import LOOK_SECONDS, SYSTEM, Scheduler
+from remit.app.runs.run_handle import RunHandle
+from remit.app.service import HeldJob, Service
+from remit.bootstrap.embedded_worker import options_of
+from remit.domain.projection.follow_up_jobs import TICK, Job
+from remit.domain.records.serialize import instant
+from remit.domain.task import commands as cmd
+from remit.domain.task.task import State
 from remit.errors import Conflict, InvalidParam
 from remit.ports import Claim, Lease
+from remit.store_queries.queue_queries import QUEUED
 from remit.testing import Scripted
+from tests.engine.fast_clock import WAITING, fast
 from tests.engine.fleet import Fleet, fleet
 from tests.patience import patient
 from tests.torture.worker import NEVER
-
-WAITING = {"completion": "explicit", "metadata": {"script": [["wait"], ["finish", "second turn"]]}}
-
-
-class FastClock(SystemClock):
-    """A calendar with a slot every tenth of a second, for one expression."""
-
-    def next_slot(self, cron: str, after: datetime) -> datetime:
-        if cron != "* * * * *":
-            return super().next_slot(cron, after)
-        return after + timedelta(seconds=0.1)
-
-
-def fast(team: Fleet) -> Fleet:
-    """A fleet whose calendar is fast."""
-    clock = FastClock("UTC")
-    team.core.clock = clock
-    team.core.service._clock = clock
-    return team
 
 
 async def test_a_run_that_ends_without_completing_waits_for_the_tick(any_url: str) -> None:
@@ -59,7 +42,10 @@ async def test_a_run_that_ends_without_completing_waits_for_the_tick(any_url: st
 
 
 class Crowd(Scripted):
-    """Knows how many runs there were at once, at most; a task that is called "Long" works until it is let go."""
+    """Knows how many runs there were at once, at most.
+
+    A task that is called "Long" works until it is let go.
+    """
 
     long = "Long"
 
@@ -67,12 +53,13 @@ class Crowd(Scripted):
         self.now = self.most = 0
         self.let_go = asyncio.Event()
 
-    async def run(self, activation: Activation) -> None:
+    async def run(self, handle: RunHandle) -> None:
         self.now += 1
         self.most = max(self.most, self.now)
-        if activation.task.title == self.long:
-            await asyncio.wait_for(self.let_go.wait(), patient(20))  # so that a test that fails comes to its end
-        await super().run(activation)
+        if handle.task.title == self.long:
+            # So that a test that fails comes to its end.
+            await asyncio.wait_for(self.let_go.wait(), patient(20))
+        await super().run(handle)
         self.now -= 1
 
 
@@ -80,7 +67,9 @@ async def test_a_tick_gives_turns_one_after_the_other(any_url: str) -> None:
     async with fleet(any_url) as quiet:
         team = fast(quiet)
         script = [["wait"], ["sleep", 0.05], ["finish", "done"]]
-        tasks = [await team.create(completion="explicit", metadata={"script": script}) for _ in range(4)]
+        tasks = [
+            await team.create(completion="explicit", metadata={"script": script}) for _ in range(4)
+        ]
         first = await team.hire(cron="0 0 1 1 *")
         for task_id in tasks:
             await team.until(task_id, lambda task: task.state is State.WAITING)
@@ -105,7 +94,11 @@ async def test_a_tick_leaves_alone_what_is_in_flight(any_url: str) -> None:
 
 def turns(rows: list[tuple[str, str]], *tasks: str) -> list[tuple[str, str]]:
     """What happened of the turns of some tasks: given, or ended in order."""
-    return [row for row in rows if row[0] in tasks and row[1] in ("TimerFired", "RunYielded", "TaskCompleted")]
+    return [
+        row
+        for row in rows
+        if row[0] in tasks and row[1] in ("TaskWoken", "RunYielded", "TaskCompleted")
+    ]
 
 
 async def waiting_for_a_tick(team: Fleet, *owners: str, **more: Any) -> list[str]:
@@ -126,7 +119,9 @@ async def looked(team: Fleet, task_id: str, times: int = 5) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def test_a_tick_goes_on_only_when_a_turn_is_over_however_long_it_stands_in_line(any_url: str) -> None:
+async def test_a_tick_goes_on_only_when_a_turn_is_over_however_long_it_stands_in_line(
+    any_url: str,
+) -> None:
     async with fleet(any_url) as team:
         tasks = await waiting_for_a_tick(team, "general", "general")
         long = [await team.create(["finish", "at last"], title="Long") for _ in range(2)]
@@ -138,19 +133,22 @@ async def test_a_tick_goes_on_only_when_a_turn_is_over_however_long_it_stands_in
         await team.core.service.put(Job(key=TICK))
         await team.until(tasks[0], lambda task: task.state is State.PENDING)
         await looked(team, draft)
-        assert [(await team.task(task_id)).state for task_id in tasks] == [State.PENDING, State.WAITING]
+        assert [(await team.task(task_id)).state for task_id in tasks] == [
+            State.PENDING,
+            State.WAITING,
+        ]
         crowd.let_go.set()
         assert [(await team.ended(task_id)).summary for task_id in tasks] == ["second turn"] * 2
         first, second = tasks
         assert turns(await team.history(), *tasks)[2:] == [
-            (first, "TimerFired"),
+            (first, "TaskWoken"),
             (first, "TaskCompleted"),
-            (second, "TimerFired"),
+            (second, "TaskWoken"),
             (second, "TaskCompleted"),
         ]
 
 
-async def test_a_task_that_nobody_serves_holds_up_no_tick(any_url: str) -> None:
+async def test_a_task_without_a_worker_does_not_block_a_tick(any_url: str) -> None:
     async with fleet(any_url) as team:
         nobodys, last = await waiting_for_a_tick(team, "plan", "general")
         await team.hire(agents=("general",), cron=NEVER)
@@ -162,7 +160,9 @@ async def test_a_task_that_nobody_serves_holds_up_no_tick(any_url: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["PauseTask", "CancelTask"])
-async def test_a_task_that_is_taken_out_of_the_line_holds_up_no_tick(any_url: str, command: str) -> None:
+async def test_a_task_that_is_taken_out_of_the_line_holds_up_no_tick(
+    any_url: str, command: str
+) -> None:
     async with fleet(any_url) as team:
         held, last = await waiting_for_a_tick(team, "general", "general")
         long = await team.create(["finish", "at last"], title="Long")
@@ -178,7 +178,7 @@ async def test_a_task_that_is_taken_out_of_the_line_holds_up_no_tick(any_url: st
         assert (await team.task(held)).counts.runs == 1
 
 
-async def test_whoever_takes_over_a_tick_waits_for_the_turn_that_is_under_way(any_url: str) -> None:
+async def test_the_worker_that_takes_over_a_tick_waits_for_the_current_run(any_url: str) -> None:
     async with fleet(any_url) as team:
         tasks = await waiting_for_a_tick(team, "general", "general")
         draft = await team.create(status="draft")
@@ -186,15 +186,18 @@ async def test_whoever_takes_over_a_tick_waits_for_the_turn_that_is_under_way(an
         crowd.long = "Turn"
         await team.core.service.put(Job(key=TICK))
         ((tick, *_),) = (await team.core.store.claim(Claim("doomed", {}, 0, 1, patient(60)))).jobs
-        await team.core.service.execute(cmd.Tick(task_id=tasks[0]), SYSTEM, held=Held(Lease(tick, "doomed")))
+        await team.core.service.execute(
+            cmd.Tick(task_id=tasks[0]), SYSTEM, held=HeldJob(Lease(tick, "doomed"))
+        )
         await team.hire(crowd, cron=NEVER)
         await team.until(tasks[0], lambda task: task.run is not None)
         await team.core.store.leave("doomed")
         async with asyncio.timeout(patient(20)):
-            holder = "doomed"
+            holder: str | None = "doomed"
             while holder == "doomed":
                 await asyncio.sleep(0.01)  # a claim rings no bell
-                ((_, _, holder),) = await team.core.store.select("queued", {"names": [TICK]})
+                (job,) = await team.core.store.select(QUEUED, {"names": [TICK]})
+                holder = job.worker
         await looked(team, draft)
         assert (await team.task(tasks[1])).state is State.WAITING
         crowd.let_go.set()
@@ -205,12 +208,14 @@ async def test_whoever_takes_over_a_tick_waits_for_the_turn_that_is_under_way(an
 class Waits(Scripted):
     """Works until it is told to stop."""
 
-    async def run(self, activation: Activation) -> None:
-        await activation.stopping.wait()
-        await activation.release()
+    async def run(self, handle: RunHandle) -> None:
+        await handle.stopping.wait()
+        await handle.release()
 
 
-async def test_a_worker_that_is_stopped_in_the_middle_of_a_tick_leaves_the_rest_of_it_to_others(any_url: str) -> None:
+async def test_a_worker_that_is_stopped_in_the_middle_of_a_tick_leaves_the_rest_of_it_to_others(
+    any_url: str,
+) -> None:
     async with fleet(any_url) as quiet:
         team = fast(quiet)
         first = await team.hire(cron="0 0 1 1 *")
@@ -222,37 +227,53 @@ async def test_a_worker_that_is_stopped_in_the_middle_of_a_tick_leaves_the_rest_
         await team.until(tasks[0], lambda task: task.counts.runs == 2 and task.run is not None)
         second.stop()
         await team.staff(0)
-        assert [(await team.task(task_id)).state for task_id in tasks] == [State.PENDING, State.WAITING]
+        assert [(await team.task(task_id)).state for task_id in tasks] == [
+            State.PENDING,
+            State.WAITING,
+        ]
         await team.hire(cron="0 0 1 1 *")
         assert [(await team.ended(task_id)).summary for task_id in tasks] == ["second turn"] * 2
 
 
-async def test_slots_that_nobody_was_there_for_are_made_up_for_by_one_tick(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_tick_replaces_the_slots_of_a_downtime(
+    any_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fired: list[str | None] = []
     tick = Scheduler.tick
 
-    async def seen(self: Scheduler, lease: Lease, slot: str | None, stopping: asyncio.Event) -> None:
+    async def seen(
+        self: Scheduler, lease: Lease, slot: str | None, stopping: asyncio.Event
+    ) -> None:
         fired.append(slot)
         await tick(self, lease, slot, stopping)
 
     monkeypatch.setattr(Scheduler, "tick", seen)
     async with fleet(any_url) as team:
         now = team.core.clock.now()
-        missed = instant(now - timedelta(days=800))  # two of the calendar's slots have passed since then
+        # Two of the calendar's slots have passed since then.
+        missed = instant(now - timedelta(days=800))
         await team.core.service.put(Job(key=TICK, at=missed))
         await team.hire(cron="0 0 1 1 *")
         async with asyncio.timeout(patient(20)), team.core.store.watch("jobs") as bell:
-            while not [at for _, at, worker in await team.core.store.select("queued", {"names": [TICK]}) if worker is None and at > instant(now)]:
+            while not [
+                tick
+                for tick in await team.core.store.select(QUEUED, {"names": [TICK]})
+                if tick.worker is None and tick.at is not None and tick.at > instant(now)
+            ]:
                 await bell.wait()
     assert fired == [missed]
 
 
-async def test_a_worker_that_saw_no_tick_does_not_put_a_slot_that_has_fired_since(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_saw_no_tick_does_not_put_a_slot_that_has_fired_since(
+    any_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looked, may_write = asyncio.Event(), asyncio.Event()
     fired: list[str | None] = []
     tick = Scheduler.tick
 
-    async def record(self: Scheduler, lease: Lease, slot: str | None, stopping: asyncio.Event) -> None:
+    async def record(
+        self: Scheduler, lease: Lease, slot: str | None, stopping: asyncio.Event
+    ) -> None:
         fired.append(slot)
         await tick(self, lease, slot, stopping)
 
@@ -299,7 +320,9 @@ async def test_an_update_wakes_a_task_that_waits_for_its_turn(any_url: str) -> N
 
 async def test_run_task_runs_now_and_refuses_what_cannot(any_url: str) -> None:
     async with fleet(any_url) as team:
-        later = await team.create(["finish", "now"], schedule={"not_before": "2999-01-01T00:00:00Z"})
+        later = await team.create(
+            ["finish", "now"], schedule={"not_before": "2999-01-01T00:00:00Z"}
+        )
         await team.hire(cron="0 0 1 1 *")
         assert (await team.task(later)).state is State.PENDING
         await team.do("RunTask", task_id=later)
@@ -328,10 +351,10 @@ async def test_run_task_says_why_it_refuses_and_changes_nothing(any_url: str) ->
         await team.ended(ended)
         await team.until(busy, lambda task: task.run is not None)
         for task_id, words in (
-            (draft, f"Task {draft} is draft and cannot run now"),
+            (draft, f"Task {draft} is a draft and cannot run now"),
             (held, f"Task {held} is paused and cannot run now"),
             (asking, f"Task {asking} is waiting for user {asking}-q1 and cannot run now"),
-            (ended, f"Task {ended} is done; an ended task never changes"),
+            (ended, f"Task {ended} is done; an ended task cannot change"),
             (busy, f"Task {busy} is already in flight"),
             (blocked, f"Task {blocked} .*{busy}"),
             (nobodys, f"Task {nobodys} .*owner"),
@@ -347,7 +370,9 @@ async def test_not_before_is_kept(any_url: str) -> None:
     async with fleet(any_url) as team:
         await team.hire()
         due = datetime.now(UTC) + timedelta(seconds=0.4)
-        task = await team.ended(await team.create(["finish", "ok"], schedule={"not_before": due.isoformat()}))
+        task = await team.ended(
+            await team.create(["finish", "ok"], schedule={"not_before": due.isoformat()})
+        )
         assert task.started_at is not None
         assert task.started_at >= due
 
@@ -360,7 +385,10 @@ async def test_a_task_with_its_own_calendar_starts_and_goes_on_by_it(any_url: st
         yearly = await team.create(["finish", "no"], schedule={"cron": "0 0 1 1 *"})
         assert (await team.ended(own)).summary == "second turn"
         await team.do("CancelTask", task_id=own)  # it would recur
-        assert ((await team.task(yearly)).state, await team.jobs()) == (State.PENDING, [f"run/{yearly}"])
+        assert ((await team.task(yearly)).state, await team.jobs()) == (
+            State.PENDING,
+            [f"run/{yearly}"],
+        )
 
 
 async def test_a_calendar_that_never_comes_is_refused(any_url: str) -> None:
@@ -389,7 +417,9 @@ def test_days_on_which_clocks_are_set_neither_lose_nor_double_a_slot(day: str, h
     hourly = [slot.astimezone(UTC) for slot in slots_on(clock, "0 * * * *", day)]
     assert len(hourly) == hours
     assert {later - earlier for earlier, later in pairwise(hourly)} == {timedelta(hours=1)}
-    assert len(slots_on(clock, "30 2 * * *", day)) == 1, "at a time that there is not, once, or twice"
+    assert len(slots_on(clock, "30 2 * * *", day)) == 1, (
+        "at a time that there is not, once, or twice"
+    )
 
 
 CRONS = ["30 2 * * *", "0,30 2 * * *", "0 * * * *", "*/20 1-3 * * *", "15 */2 * * *", "5 2,3 * * *"]
@@ -398,7 +428,9 @@ CRONS = ["30 2 * * *", "0,30 2 * * *", "0 * * * *", "*/20 1-3 * * *", "15 */2 * 
 @pytest.mark.parametrize("cron", CRONS)
 @pytest.mark.parametrize("day", [ORDINARY, SET_FORWARD, SET_BACK])
 def test_the_next_slot_is_the_same_from_every_moment_before_it(day: str, cron: str) -> None:
-    """In the hour that a clock shows twice, a slot before the moment would run at once, again and again."""
+    """In the hour that a clock shows twice, a slot before the moment would run at once, again
+    and again.
+    """
     clock = SystemClock("Europe/Berlin")
     begin = datetime.fromisoformat(day).replace(tzinfo=BERLIN).astimezone(UTC)
     slots = [clock.next_slot(cron, begin)]
@@ -411,11 +443,15 @@ def test_the_next_slot_is_the_same_from_every_moment_before_it(day: str, cron: s
 
 
 @pytest.mark.parametrize("day", [ORDINARY, SET_FORWARD, SET_BACK])
-def test_by_default_there_is_a_slot_every_hour_from_six_to_twenty_one_in_local_time(day: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_default_there_is_a_slot_every_hour_from_six_to_twenty_one_in_local_time(
+    day: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TZ", "Europe/Berlin")
     settings = config.load(None, env={"HOME": "/nowhere"})
     cron, clock = options_of(settings).cron, SystemClock(settings.get("scheduler.timezone"))
-    assert [(slot.hour, slot.minute) for slot in slots_on(clock, cron, day)] == [(hour, 0) for hour in range(6, 22)]
+    assert [(slot.hour, slot.minute) for slot in slots_on(clock, cron, day)] == [
+        (hour, 0) for hour in range(6, 22)
+    ]
 
 
 def test_an_unknown_time_zone_is_refused() -> None:

@@ -1,4 +1,6 @@
-"""Tasks with a calendar run at each slot: once with many workers, once for slots that were missed, never two at a time."""
+"""Tasks with a calendar run at each slot: once with many workers, once for slots that were
+missed, never two at a time.
+"""
 
 import asyncio
 from datetime import timedelta
@@ -7,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from remit.app.activation import Activation
-from remit.app.verify import verify
+from remit.app.maintenance.verify import verify
+from remit.app.runs.run_handle import RunHandle
 from remit.catalog import Caller, call
-from remit.domain import command as cmd
-from remit.domain.value import State, Task
+from remit.domain.task import commands as cmd
+from remit.domain.task.task import State, Task
 from remit.errors import Conflict
+from remit.store_queries.task_queries import SUCCESSOR
+from tests.engine.fast_clock import fast
 from tests.engine.fleet import ANN, Fleet, fleet
-from tests.engine.test_schedule import fast
 from tests.patience import patient
 from tests.torture.worker import NEVER
 
@@ -24,8 +27,8 @@ EACH_SLOT = {"schedule": {"cron": "* * * * *"}}
 async def series(team: Fleet, first: str) -> list[Task]:
     """The tasks of a series in their order."""
     chain = [await team.task(first)]
-    while rows := await team.core.store.select("successor", {"id": int(chain[-1].id)}):
-        chain.append(await team.task(str(rows[0][0])))
+    while rows := await team.core.store.select(SUCCESSOR, {"id": int(chain[-1].id)}):
+        chain.append(await team.task(str(rows[0].first)))
     return chain
 
 
@@ -54,9 +57,16 @@ async def test_a_task_with_a_calendar_runs_at_each_slot_once_with_many_workers(
         assert [task.series_id for task in chain] == [None, *[first] * (len(chain) - 1)]
         assert [later.rerun_of for later in chain[1:]] == [task.id for task in chain[:-1]]
         assert [task.counts.runs for task in chain[:6]] == [1] * 6
-        slots = [task.schedule.not_before for task in chain[1:] if task.schedule and task.schedule.not_before]
+        slots = [
+            task.schedule.not_before
+            for task in chain[1:]
+            if task.schedule and task.schedule.not_before
+        ]
         assert all(earlier < later for earlier, later in pairwise(slots))
-        assert all(task.started_at is None or task.started_at >= slot for task, slot in zip(chain[1:], slots, strict=True))
+        assert all(
+            task.started_at is None or task.started_at >= slot
+            for task, slot in zip(chain[1:], slots, strict=True)
+        )
         assert (await verify(team.core.store)).faults == ()
 
 
@@ -77,13 +87,13 @@ async def test_slots_without_a_worker_are_made_up_for_once(any_url: str) -> None
         await team.do("CancelTask", task_id=first)
 
 
-async def test_a_task_that_lasts_skips_the_slots_that_pass_meanwhile(any_url: str) -> None:
+async def test_a_long_run_skips_the_slots_that_pass_during_it(any_url: str) -> None:
     going_on = asyncio.Event()
 
     class Slow:
-        async def run(self, activation: Activation) -> None:
+        async def run(self, handle: RunHandle) -> None:
             await going_on.wait()
-            await activation.do(cmd.FinishRun(task_id=activation.task.id, final_message="ok"))
+            await handle.do(cmd.FinishRun(task_id=handle.task.id, final_message="ok"))
 
     async with fleet(any_url) as quiet:
         team = fast(quiet)
@@ -114,7 +124,7 @@ async def test_canceling_the_first_task_stops_the_series_and_leaves_no_job(any_u
         assert chain[-1].state is State.CANCELED
         await team.idle()
         assert await series(team, first) == chain
-        with pytest.raises(Conflict, match="an ended task never changes"):
+        with pytest.raises(Conflict, match="an ended task cannot change"):
             await call(team.core, "cancel_task", {"task_id": first}, Caller(actor=ANN))
 
 
@@ -125,7 +135,7 @@ async def test_a_lost_job_of_a_series_is_found_again_and_its_slot_made_up(any_ur
         await team.do("CompleteTask", task_id=first)
         (later,) = (await series(team, first))[1:]
         await asyncio.sleep(0.2)  # its slot passes
-        job = team.core.service.ready_job(later)
+        job = team.core.service.jobs.ready_job(later)
         assert job.at is None, "it can run at once"
 
 
@@ -136,7 +146,9 @@ async def test_people_see_the_next_slot_and_the_links(any_url: str) -> None:
         (slot,) = shown["held_by"]
         await team.do("CompleteTask", task_id=first)
         ended = await call(team.core, "get_task", {"task_id": first}, Caller(actor=ANN))
-        later = await call(team.core, "get_task", {"task_id": ended["superseded_by"]}, Caller(actor=ANN))
+        later = await call(
+            team.core, "get_task", {"task_id": ended["superseded_by"]}, Caller(actor=ANN)
+        )
         assert (ended["state"], later["series_id"], later["rerun_of"]) == ("done", first, first)
         assert (slot["kind"], later["held_by"]) == ("slot", [slot])
         assert later["schedule"] == {"cron": "0 0 1 1 *", "not_before": slot["ref"]}
@@ -160,7 +172,7 @@ async def test_text_that_looks_like_a_series_is_left_alone(any_url: str) -> None
         other = await team.create(["finish", "ok"], metadata=looks_alike)
         canceled = await call(team.core, "cancel_task", {"task_id": first}, Caller(actor=ANN))
         assert canceled["canceled"] == [later]
-        with pytest.raises(Conflict, match="an ended task never changes"):
+        with pytest.raises(Conflict, match="an ended task cannot change"):
             await call(team.core, "cancel_task", {"task_id": first}, Caller(actor=ANN))
         assert (await team.task(other)).state is State.PENDING
         again = await call(team.core, "rerun_task", {"task_id": first}, Caller(actor=ANN))
@@ -184,7 +196,7 @@ async def test_an_update_to_canceled_stops_a_series_like_cancel(any_url: str) ->
         update = {"task_id": first, "status": "canceled"}
         answer = await call(team.core, "update_task", update, Caller(actor=ANN))
         assert (answer["task"]["id"], answer["task"]["state"]) == (later, "canceled")
-        with pytest.raises(Conflict, match="an ended task never changes"):
+        with pytest.raises(Conflict, match="an ended task cannot change"):
             await call(team.core, "update_task", {**update, "title": "New"}, Caller(actor=ANN))
 
 

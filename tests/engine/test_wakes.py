@@ -1,4 +1,4 @@
-"""Each thing that wakes a task leads to one run of it, whoever says it how often and however many workers there are."""
+"""Each wake of a task leads to one run, for any number of repetitions and workers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,23 +6,29 @@ from typing import Any
 
 import pytest
 
-from remit.domain.due import TIMER, Job
-from remit.domain.value import State
+from remit.domain.projection.follow_up_jobs import TIMER, Job
+from remit.domain.task.task import State
 from remit.errors import Conflict
 from tests.engine.fleet import Fleet, fleet
 from tests.torture.worker import NEVER
 
 AT_ONCE = 8
 TURNS: dict[str, Any] = {"completion": "explicit", "metadata": {"script": [["wait"]] * 9}}
-"""A task that never ends by itself: each run of it ends with waiting for its turn, so that one too many would be seen."""
+"""A task that never ends by itself: each run of it ends with waiting for its turn, so that one
+too many would be seen.
+"""
 
 Wake = Callable[[Fleet], Awaitable[str]]
 
 
 async def insist(team: Fleet, command: str, **fields: Any) -> None:
     """Say the same many times at once; it is done, or refused because it was."""
-    said = await asyncio.gather(*(team.do(command, **fields) for _ in range(AT_ONCE)), return_exceptions=True)
-    assert [one for one in said if isinstance(one, BaseException) and not isinstance(one, Conflict)] == []
+    said = await asyncio.gather(
+        *(team.do(command, **fields) for _ in range(AT_ONCE)), return_exceptions=True
+    )
+    assert [
+        one for one in said if isinstance(one, BaseException) and not isinstance(one, Conflict)
+    ] == []
     assert any(isinstance(one, str) for one in said)
 
 
@@ -98,18 +104,24 @@ async def time_came(team: Fleet, task_id: str) -> None:
     """The time of its timer, which is far away, is now: the same job, due at once."""
     wait = (await team.task(task_id)).wait
     assert wait is not None
-    await asyncio.gather(*(team.core.service.put(Job(key=TIMER + wait.on[0].ref)) for _ in range(AT_ONCE)))
+    await asyncio.gather(
+        *(team.core.service.put(Job(key=TIMER + wait.on[0].ref)) for _ in range(AT_ONCE))
+    )
 
 
 FOR_NOBODY = {"title": "Below", "owner": "plan"}
 """A subtask that no worker here works on: it ends when a person says so."""
 GOES_ON: dict[str, tuple[list[Any], Callable[[Fleet, str], Awaitable[None]], str]] = {
-    "a subtask settled that was blocked on": (["block", FOR_NOBODY], subtask_settled, "SubtaskSettled"),
+    "a subtask settled that was blocked on": (
+        ["block", FOR_NOBODY],
+        subtask_settled,
+        "SubtaskSettled",
+    ),
     "a subtask settled that wakes": (["children", [FOR_NOBODY]], subtask_settled, "SubtaskSettled"),
     "an answer": (["ask", "Shall I?"], answered, "UserInteractionResponded"),
-    "an update": (["wait"], updated, "TimerFired"),
-    "a message": (["wait"], told, "TimerFired"),
-    "a word to run": (["wait"], run_now, "TimerFired"),
+    "an update": (["wait"], updated, "TaskWoken"),
+    "a message": (["wait"], told, "TaskWoken"),
+    "a word to run": (["wait"], run_now, "TaskWoken"),
     "a timer": (["timer", 3600], time_came, "TimerFired"),
 }
 
@@ -120,10 +132,13 @@ async def test_what_a_task_waits_for_starts_one_more_run(any_url: str, kind: str
     async with fleet(any_url) as team:
         begins = await team.hire(agents=("general",), cron=NEVER)
         task_id = await team.create(first, *[["wait"]] * 9, completion="explicit")
-        await team.until(task_id, lambda task: task.counts.runs == 1 and task.state is State.WAITING)
+        await team.until(
+            task_id, lambda task: task.counts.runs == 1 and task.state is State.WAITING
+        )
         begins.stop()
         await team.staff(0)
-        await wake(team, task_id)  # while nobody works: what is said after the run that it led to would be another wake
+        # While nobody works: what is said after the run that it led to would be another wake.
+        await wake(team, task_id)
         for _ in range(3):
             await team.hire(agents=("general",), cron=NEVER)
         await rests(team, task_id, runs=2)

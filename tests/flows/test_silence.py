@@ -1,4 +1,6 @@
-"""A call that waits is never silent for long, on every transport and on both stores, also while other tasks ring the store."""
+"""A call that waits is never silent for long, on every transport and on both stores, also while
+other tasks ring the store.
+"""
 
 import asyncio
 import json
@@ -13,21 +15,21 @@ import asyncpg
 import pytest
 from mcp import Client, StdioServerParameters
 
-from remit.adapters.sqlite.driver import connect
-from remit.bootstrap.api import Remit
+from remit.adapters.stores.sqlite.driver import connect
+from remit.bootstrap.library import Remit
 from remit.catalog import Caller
 from remit.client import RemitClient
-from remit.domain.message import Request
-from remit.surfaces.mcp import mcp_http, mcp_server
-from tests.agents.stage import Gate, Stage, calls, results, says, stage
-from tests.agents.test_interruption import reached
+from remit.domain.llm.messages import Request
+from remit.errors import Unavailable
+from remit.surfaces.mcp.server import mcp_http, mcp_server
+from tests.agents.stage import Gate, Stage, calls, reached, results, says, stage
 from tests.crash.process import environment
 from tests.engine.fleet import ANN
 from tests.patience import patient
 from tests.postgres import PostgresForTests
 from tests.surfaces.http import BEARER, TOKEN, Site, site
-from tests.surfaces.test_mcp import MODES, served
-from tests.surfaces.test_sse import Block, listening
+from tests.surfaces.mcp_http import MODES, served
+from tests.surfaces.sse import Block, listening
 
 SILENCE_SECONDS = 0.1
 REPEATS = 4
@@ -35,7 +37,10 @@ WORK = "Be slow"
 
 
 class Play(Stage):
-    """A stage with a server; its model lists the folder once and then stands at a gate, or asks a person."""
+    """A stage with a server.
+
+    Its model lists the folder once and then stands at a gate, or asks a person.
+    """
 
     url: str
     site: Site
@@ -128,12 +133,12 @@ async def _drained(items: AsyncGenerator[dict[str, Any], None], heard: Heard) ->
 
 async def _library(at: Play, heard: Heard) -> str:
     remit = Remit(at.team.core, Caller(actor=ANN))
-    return await _drained(remit.stream("task", objective=WORK), heard)
+    return await _drained(remit.attend("task", objective=WORK), heard)
 
 
 async def _http_client(at: Play, heard: Heard) -> str:
     async with RemitClient(at.site.url, TOKEN) as client:
-        return await _drained(client.stream("task", objective=WORK), heard)
+        return await _drained(client.attend("task", objective=WORK), heard)
 
 
 async def _rest(at: Play, heard: Heard, path: str, body: Any) -> str:
@@ -209,7 +214,9 @@ WAITS: list[Wait] = [
 
 
 @pytest.mark.parametrize("wait", WAITS)
-async def test_a_call_keeps_talking_while_other_tasks_ring_the_store(wait: Wait, durable_url: str, tmp_path: Path) -> None:
+async def test_a_call_keeps_talking_while_other_tasks_ring_the_store(
+    wait: Wait, durable_url: str, tmp_path: Path
+) -> None:
     heard = Heard()
     async with play(durable_url, tmp_path) as at, rings(at):
         waiting = asyncio.create_task(wait(at, heard))
@@ -224,7 +231,7 @@ async def test_a_call_keeps_talking_while_other_tasks_ring_the_store(wait: Wait,
 async def hearing(at: Play, objective: str) -> AsyncIterator[Heard]:
     """A caller of the library that waits for one piece of work."""
     remit, heard = Remit(at.team.core, Caller(actor=ANN)), Heard()
-    waiting = asyncio.create_task(_drained(remit.stream("task", objective=objective), heard))
+    waiting = asyncio.create_task(_drained(remit.attend("task", objective=objective), heard))
     try:
         yield heard
     finally:
@@ -237,12 +244,18 @@ def repeated(word: dict[str, Any]) -> bool:
     return word["type"] == "task_progress" and float(word["seconds"]) > 0
 
 
-async def test_a_repeat_tells_what_a_task_does_and_for_how_long(durable_url: str, tmp_path: Path) -> None:
+async def test_a_repeat_tells_what_a_task_does_and_for_how_long(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with play(durable_url, tmp_path) as at, hearing(at, WORK) as heard:
         first = await heard.until(lambda word: repeated(word) and word["tool"] == "LS")
         assert (first["state"], first["tool_calls"]) == ("running", 1)
         assert first["waits_for"] is None
-        later = await heard.until(lambda word: repeated(word) and word["tool"] == "LS" and word["seconds"] > first["seconds"])
+        later = await heard.until(
+            lambda word: (
+                repeated(word) and word["tool"] == "LS" and word["seconds"] > first["seconds"]
+            )
+        )
         assert later | {"seconds": 0} == first | {"seconds": 0}
         at.gate.open.set()
 
@@ -251,10 +264,10 @@ async def test_a_repeat_tells_what_a_task_waits_for(durable_url: str, tmp_path: 
     async with play(durable_url, tmp_path) as at:
         async with hearing(at, "Ask") as heard:
             asks = await heard.until(lambda word: repeated(word) and word["questions"])
-            assert (asks["state"], asks["waits_for"]) == ("waiting", "your answer (remit inbox)")
+            assert (asks["state"], asks["waits_for"]) == ("waiting", "your answer (`remit inbox`)")
             await at.call("pause_task", task_id="1")
             paused = await heard.until(lambda word: repeated(word) and word["state"] == "paused")
-            assert paused["waits_for"] == "someone to resume it (remit task resume 1)"
+            assert paused["waits_for"] == "someone to resume it (`remit task resume 1`)"
         async with hearing(at, WORK):
             await reached(at.gate)
             async with hearing(at, "The worker is busy") as heard:
@@ -267,7 +280,7 @@ async def test_several_tasks_are_told_of_in_turn(tmp_path: Path) -> None:
     async with play("memory:", tmp_path) as at:
         await at.hire()
         remit, heard = Remit(at.team.core, Caller(actor=ANN)), Heard()
-        works = remit.stream("task_parallel", tasks=[WORK, "Ask", WORK])
+        works = remit.attend("task_parallel", tasks=[WORK, "Ask", WORK])
         waiting = asyncio.create_task(_drained(works, heard))
         for task_id in ("1", "2", "3"):
             await heard.until(lambda word, it=task_id: repeated(word) and word["task_id"] == it)  # type: ignore[misc]
@@ -282,16 +295,23 @@ async def test_several_tasks_are_told_of_in_turn(tmp_path: Path) -> None:
         ({"owner": None}, "an agent (it has no owner)"),
         ({"status": "draft"}, "its activation"),
         ({"depends_on": ["1"]}, "task 1"),
-        ({"schedule": {"not_before": "2999-01-01T00:00:00Z"}}, "its start time, 2999-01-01T00:00:00.000000Z"),
+        (
+            {"schedule": {"not_before": "2999-01-01T00:00:00Z"}},
+            "its start time, 2999-01-01T00:00:00.000000Z",
+        ),
         ({"session_id": "s-1"}, "session s-1, to which it is assigned"),
     ],
 )
-async def test_a_task_that_cannot_start_tells_why(fields: dict[str, Any], expected: str, tmp_path: Path) -> None:
+async def test_a_task_that_cannot_start_tells_why(
+    fields: dict[str, Any], expected: str, tmp_path: Path
+) -> None:
     async with play("memory:", tmp_path) as at:
         await at.create(owner=None)
-        task = (await at.call("create_task", **{"title": "Later", "owner": "general"} | fields))["task_id"]
+        task = (await at.call("create_task", **{"title": "Later", "owner": "general"} | fields))[
+            "task_id"
+        ]
         remit, heard = Remit(at.team.core, Caller(actor=ANN)), Heard()
-        items = remit.stream("task_output", task_id=task, wait_seconds=60)
+        items = remit.attend("task_output", task_id=task, wait_seconds=60)
         waiting = asyncio.create_task(_drained(items, heard))
         assert (await heard.until(repeated))["waits_for"] == expected
         waiting.cancel()
@@ -310,7 +330,9 @@ def _locked_file(url: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def slow(url: str) -> AsyncIterator[None]:
-    """A store that answers nothing that writes, and on PostgreSQL nothing at all, within the block."""
+    """A store that answers nothing that writes, and on PostgreSQL nothing at all, within the
+    block.
+    """
     if url.startswith("sqlite"):
         with _locked_file(url):
             yield
@@ -325,19 +347,24 @@ async def slow(url: str) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("wait", [_library, _http_client, _rest_one, _mcp_http, _mcp_stdio, _relay])
-async def test_a_call_talks_before_its_task_is_there(wait: Wait, durable_url: str, tmp_path: Path) -> None:
+async def test_a_call_talks_before_its_task_is_there(
+    wait: Wait, durable_url: str, tmp_path: Path
+) -> None:
     heard = Heard()
     async with play(durable_url, tmp_path) as at:
         at.gate.open.set()
         heard.may_call.clear()
         connecting = asyncio.create_task(wait(at, heard)) if wait in OVER_MCP else None
-        if connecting is not None:  # a process that starts opens the store first; its call comes later
+        # A process that starts opens the store first; its call comes later.
+        if connecting is not None:
             await heard.connected.wait()
         async with slow(durable_url):
             heard.may_call.set()
             waiting = connecting or asyncio.create_task(wait(at, heard))
             await heard.more(REPEATS)
-            assert all("waiting" in str(word) or "no news yet" in str(word) for word in heard.words), heard.words
+            assert all(
+                "waiting" in str(word) or "no news yet" in str(word) for word in heard.words
+            ), heard.words
         assert "Slow." in await waiting
 
 
@@ -365,7 +392,10 @@ async def test_a_call_talks_while_the_store_is_away(tmp_path: Path) -> None:
 
 
 async def test_a_late_refusal_is_an_item_of_the_stream(durable_url: str, tmp_path: Path) -> None:
-    """What is refused at once has a status of its own; what is refused after a silence comes as an item."""
+    """What is refused at once has a status of its own.
+
+    What is refused after a silence comes as an item.
+    """
     heard = Heard()
     async with play(durable_url, tmp_path, workers=0) as at:
         async with slow(durable_url):
@@ -396,7 +426,11 @@ async def _plain_parallel(_: Play) -> tuple[str, str, Any]:
 
 
 async def _plain_launch(_: Play) -> tuple[str, str, Any]:
-    return "POST", "/api/delegate/launch", {"prompt": WORK, "description": WORK, "subagent_type": "general"}
+    return (
+        "POST",
+        "/api/delegate/launch",
+        {"prompt": WORK, "description": WORK, "subagent_type": "general"},
+    )
 
 
 async def _plain_result(at: Play) -> tuple[str, str, Any]:
@@ -414,7 +448,10 @@ async def _plain_subtask(at: Play) -> tuple[str, str, Any]:
 async def asked(at: Play, target: Target) -> AsyncIterator[aiohttp.ClientResponse]:
     """A plain request, from when its answer begins."""
     method, path, body = await target(at)
-    async with aiohttp.ClientSession(headers=BEARER) as session, session.request(method, at.site.url + path, json=body) as response:
+    async with (
+        aiohttp.ClientSession(headers=BEARER) as session,
+        session.request(method, at.site.url + path, json=body) as response,
+    ):
         yield response
 
 
@@ -426,7 +463,9 @@ PLAIN: list[Target] = [_plain_one, _plain_parallel, _plain_launch, _plain_result
 
 
 @pytest.mark.parametrize("target", PLAIN)
-async def test_a_plain_answer_sends_line_breaks_until_it_is_ready(target: Target, durable_url: str, tmp_path: Path) -> None:
+async def test_a_plain_answer_sends_line_breaks_until_it_is_ready(
+    target: Target, durable_url: str, tmp_path: Path
+) -> None:
     async with play(durable_url, tmp_path) as at, asked(at, target) as response:
         assert (response.status, response.content_type) == (200, "application/json")
         await reached(at.gate)
@@ -438,7 +477,9 @@ async def test_a_plain_answer_sends_line_breaks_until_it_is_ready(target: Target
 
 
 @pytest.mark.parametrize("target", PLAIN)
-async def test_a_plain_answer_in_time_is_sent_whole(target: Target, durable_url: str, tmp_path: Path) -> None:
+async def test_a_plain_answer_in_time_is_sent_whole(
+    target: Target, durable_url: str, tmp_path: Path
+) -> None:
     async with play(durable_url, tmp_path) as at:
         at.site.core.progress_seconds = patient(20)
         at.gate.open.set()
@@ -461,7 +502,9 @@ async def test_a_plain_refusal_in_time_keeps_its_status(durable_url: str, tmp_pa
 
 
 @pytest.mark.parametrize("target", [_plain_one, _plain_result])
-async def test_an_error_after_the_headers_is_an_envelope_in_the_body(target: Target, durable_url: str, tmp_path: Path) -> None:
+async def test_an_error_after_the_headers_is_an_envelope_in_the_body(
+    target: Target, durable_url: str, tmp_path: Path
+) -> None:
     async with play(durable_url, tmp_path) as at, asked(at, target) as response:
         await reached(at.gate)
         await _line_breaks(response, 1)
@@ -472,7 +515,103 @@ async def test_an_error_after_the_headers_is_an_envelope_in_the_body(target: Tar
     assert (answer["error"]["code"], answer["error"]["details"]["task_id"]) == ("UNAVAILABLE", "1")
 
 
-async def test_a_plain_refusal_after_a_silence_is_an_envelope_in_the_body(durable_url: str, tmp_path: Path) -> None:
+@asynccontextmanager
+async def taken_away(url: str, folder: Path) -> AsyncIterator[None]:
+    """The store is not where it was."""
+    if not url.startswith("postgresql"):
+        file, aside = folder / "remit.db", folder / "aside.db"
+        file.rename(aside)
+        yield
+        aside.rename(file)
+        return
+    name = url.partition("?")[0].rpartition("/")[2]
+    connection = await asyncpg.connect(url.replace(f"/{name}?", "/postgres?"))
+    gone = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1"
+    try:
+        await connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        await connection.execute(gone, name)
+        await connection.execute(f"ALTER DATABASE {name} RENAME TO {name}_aside")
+        yield
+        await connection.execute(f"ALTER DATABASE {name}_aside RENAME TO {name}")
+        await connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("target", PLAIN)
+async def test_a_late_failure_of_the_store_names_the_task(
+    target: Target, durable_url: str, tmp_path: Path
+) -> None:
+    async with play(durable_url, tmp_path) as at, asked(at, target) as response:
+        await reached(at.gate)
+        await _line_breaks(response, 1)
+        async with taken_away(durable_url, tmp_path):
+            answer = await response.json()
+        at.gate.open.set()
+    expected = "2" if target is _plain_subtask else "1"
+    assert answer["error"]["code"] in ("CONFLICT", "UNAVAILABLE")
+    assert answer["error"]["details"]["task_id"] == expected
+    if "data" in answer:
+        assert answer["data"]["task_id"] == expected
+        assert answer["data"]["status"] == "running"
+
+
+async def _plain_mixed(_: Play) -> tuple[str, str, Any]:
+    tasks = [WORK, {"objective": WORK, "wait": False}, "Ask", {"objective": ""}]
+    return "POST", "/api/delegate/parallel", {"tasks": tasks}
+
+
+async def _until_there(at: Play, task_id: str) -> None:
+    async with at.team.core.store.watch() as bell:
+        while task_id not in [task["id"] for task in (await at.call("list_tasks"))["tasks"]]:
+            await bell.wait()
+
+
+async def test_a_late_failure_names_every_task_that_the_call_created(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with play(durable_url, tmp_path) as at, asked(at, _plain_mixed) as response:
+        await reached(at.gate)
+        await _line_breaks(response, 1)
+        await _until_there(at, "3")
+        await at.call("cancel_task", task_id="3")
+        await _line_breaks(response, 2)
+        async with taken_away(durable_url, tmp_path):
+            answer = await response.json()
+        at.gate.open.set()
+    assert answer["error"]["details"]["task_ids"] == ["1", "2", "3"]
+    assert answer["data"]["status"] == "running"
+
+
+async def test_a_server_that_stops_names_every_task_that_the_call_created(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with play(durable_url, tmp_path) as at, asked(at, _plain_mixed) as response:
+        await reached(at.gate)
+        await _until_there(at, "3")
+        await at.call("cancel_task", task_id="3")
+        at.site.halt()
+        answer = await response.json()
+        at.gate.open.set()
+    assert answer["error"]["details"]["task_ids"] == ["1", "2", "3"]
+
+
+async def test_one_error_of_the_store_is_told_to_each_call_in_its_own_envelope(
+    tmp_path: Path,
+) -> None:
+    async with play(f"sqlite:///{tmp_path / 'remit.db'}", tmp_path) as at:
+        lost = Unavailable("The store is gone.")
+        at.site.core.waits.end(lambda **_: lost)
+        async with asked(at, _plain_one) as first, asked(at, _plain_launch) as second:
+            answers = [await first.json(), await second.json()]
+        at.gate.open.set()
+    assert [answer["data"]["task_id"] for answer in answers] == ["1", "2"]
+    assert (lost.details, lost.around) == ({}, {})
+
+
+async def test_a_plain_refusal_after_a_silence_is_an_envelope_in_the_body(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with play(durable_url, tmp_path, workers=0) as at:
         async with slow(durable_url):
             asking = asked(at, _plain_one)
@@ -484,7 +623,9 @@ async def test_a_plain_refusal_after_a_silence_is_an_envelope_in_the_body(durabl
 
 
 @pytest.mark.parametrize("target", [_plain_one, _plain_result])
-async def test_disconnecting_from_a_plain_answer_cancels_nothing(target: Target, durable_url: str, tmp_path: Path) -> None:
+async def test_disconnecting_from_a_plain_answer_cancels_nothing(
+    target: Target, durable_url: str, tmp_path: Path
+) -> None:
     async with play(durable_url, tmp_path) as at:
         async with asked(at, target) as response:
             await reached(at.gate)

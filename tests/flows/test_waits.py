@@ -1,4 +1,7 @@
-"""Whoever waits for tasks can be told that there is no use in it; what is known by then is told, and the work goes on."""
+"""A wait for tasks that cannot end is reported to the caller.
+
+It gets the results so far, and the work continues.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +34,9 @@ async def test_every_wait_ends_and_none_begins(team: Fleet) -> None:
     first, second, done = [await team.create() for _ in range(3)]
     await team.do("CompleteTask", task_id=done, summary="There.")
     waiting = [
-        asyncio.create_task(call(team.core, "task_output", {"task_id": first, "wait_seconds": 600}, ME)),
+        asyncio.create_task(
+            call(team.core, "task_output", {"task_id": first, "wait_seconds": 600}, ME)
+        ),
         asyncio.create_task(streamed(team, "task_output", task_id=second, wait_seconds=600)),
     ]
     async with asyncio.timeout(patient(20)):
@@ -40,14 +45,41 @@ async def test_every_wait_ends_and_none_begins(team: Fleet) -> None:
     team.core.waits.end(stopping)
     team.core.waits.end(partial(Unavailable, "Another reason."))
     ended = [*await asyncio.gather(*waiting, return_exceptions=True)]
-    ended += await asyncio.gather(call(team.core, "task_output", {"task_id": first, "wait_seconds": 600}, ME), return_exceptions=True)
+    ended += await asyncio.gather(
+        call(team.core, "task_output", {"task_id": first, "wait_seconds": 600}, ME),
+        return_exceptions=True,
+    )
     assert [(str(error), error.details) for error in ended if isinstance(error, Unavailable)] == [
-        (str(stopping({"task_id": task_id})), {"task_id": task_id}) for task_id in (first, second, first)
+        (str(stopping({"task_id": task_id})), {"task_id": task_id})
+        for task_id in (first, second, first)
     ]
     known = await call(team.core, "task_output", {"task_id": done, "wait_seconds": 600}, ME)
     assert known["data"]["result"] == "There.", "what is there is told"
-    assert (await call(team.core, "task_output", {"task_id": first}, ME))["data"]["status"] == "running"
+    assert (await call(team.core, "task_output", {"task_id": first}, ME))["data"][
+        "status"
+    ] == "running"
     assert len(team.core.waits) == 0
+
+
+async def test_a_wait_ends_although_the_store_is_silent(
+    team: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"task_id": await team.create(), "wait_seconds": 600}
+    is_asked = asyncio.Event()
+
+    async def say_nothing(*_: object) -> None:
+        is_asked.set()
+        await asyncio.Event().wait()
+
+    waiting = asyncio.create_task(call(team.core, "task_output", fields, ME))
+    async with asyncio.timeout(patient(20)):
+        while not team.core.waits:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+        monkeypatch.setattr(team.core.store, "select", say_nothing)
+        await is_asked.wait()
+        team.core.waits.end(stopping)
+        with pytest.raises(Unavailable, match=r"stopping"):
+            await waiting
 
 
 async def test_a_wait_that_is_over_in_the_same_moment_is_let_be(team: Fleet) -> None:
@@ -56,7 +88,7 @@ async def test_a_wait_that_is_over_in_the_same_moment_is_let_be(team: Fleet) -> 
     async with team.core.store.watch() as bell:
         await bell.wait()
         until = loop.time() + 0.05
-        waiting = asyncio.create_task(team.core.waits.ring(bell, until, [task_id]))
+        waiting = asyncio.create_task(team.core.waits.wait(bell, until, [task_id]))
         loop.call_at(until, team.core.waits.end, stopping)
         with pytest.raises(Unavailable):
             await waiting

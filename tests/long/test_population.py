@@ -1,6 +1,7 @@
-"""The whole population: every model as a parent of every model, and restarts in the middle of the work.
+"""The whole population: every model as a parent of every model, and restarts in the middle of the
+work.
 
-`make test` runs the population alone, each persona in each flow; this is for `make test-long`.
+`tests/agents/test_population.py` runs the population alone, each persona in each flow.
 """
 
 import asyncio
@@ -44,12 +45,19 @@ def named(persona: Persona) -> str:
 @pytest.mark.parametrize("delegation", DELEGATIONS)
 @pytest.mark.parametrize("child", PERSONAS, ids=named)
 @pytest.mark.parametrize("parent", PERSONAS, ids=named)
-async def test_every_model_delegates_to_every_model(durable_url: str, tmp_path: Path, parent: Persona, child: Persona, delegation: str) -> None:
+async def test_every_model_delegates_to_every_model(
+    durable_url: str, tmp_path: Path, parent: Persona, child: Persona, delegation: str
+) -> None:
     stage = Stage(child.rule())
     stage.parent = delegates_first(parent.rule(), DELEGATIONS[delegation])
-    async with population(stage.rule, tmp_path), Remit.open(tmp_path, database_url=durable_url) as remit:
-        made = await remit.task(objective="Say RED.", subagent_type="build", timeout_seconds=SECONDS)
-        outer = await people.ended(remit, made["data"]["task_id"])
+    async with (
+        population(stage.rule, tmp_path),
+        Remit.open(tmp_path, database_url=durable_url) as remit,
+    ):
+        made = await remit.task(
+            objective="Say RED.", subagent_type="build", timeout_seconds=SECONDS
+        )
+        outer = await people.ended(remit, made.task_id)
         inner = await people.ended(remit, "2")
     assert ends_well(outer, parent), end_of(outer)
     assert ends_well(inner, child) or inner["state"] == "canceled", end_of(inner)
@@ -58,7 +66,9 @@ async def test_every_model_delegates_to_every_model(durable_url: str, tmp_path: 
 @pytest.mark.parametrize("requests", [1, 2])
 @pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("persona", PERSONAS, ids=named)
-async def test_every_model_ends_well_after_a_restart(durable_url: str, tmp_path: Path, persona: Persona, work: str, requests: int) -> None:
+async def test_every_model_ends_well_after_a_restart(
+    durable_url: str, tmp_path: Path, persona: Persona, work: str, requests: int
+) -> None:
     stage = Stage(persona.rule())
     stage.parent = PARENTS.get(work)
     hold = Hold(stage.rule, requests)
@@ -66,7 +76,7 @@ async def test_every_model_ends_well_after_a_restart(durable_url: str, tmp_path:
         async with Remit.open(tmp_path, database_url=durable_url) as remit:
             order = ORDERS.get(work, {"objective": "Have it said.", "subagent_type": "build"})
             made = await remit.task(**order, timeout_seconds=SECONDS, wait=False)
-            task_id = made["data"]["task_id"]
+            task_id = made.task_id
             await _first(hold.reached.wait(), people.ended(remit, task_id))
         hold.released.set()
         async with Remit.open(tmp_path, database_url=durable_url) as remit:

@@ -1,7 +1,7 @@
 """Real clients in a temporary home, against a scripted model, with `remit mcp` as their MCP server.
 
-Nothing leaves this machine: the clients' telemetry, updates and logins are switched off, their model is a server on localhost, and
-their settings are in the folder of the test.
+Nothing leaves this machine: the clients' telemetry, updates and logins are switched off, their
+model is a server on localhost, and their settings are in the folder of the test.
 """
 
 import asyncio
@@ -50,7 +50,9 @@ def program(name: str) -> str:
 
 def ask_for(*calls: tuple[str, Mapping[str, Any]]) -> str:
     """A prompt that makes the scripted model call tools of the client, one after the other."""
-    return " ".join(f"CALL:{base64.b64encode(json.dumps(one).encode()).decode()}:END" for one in calls)
+    return " ".join(
+        f"CALL:{base64.b64encode(json.dumps(one).encode()).decode()}:END" for one in calls
+    )
 
 
 def client_rule(asked: Asked) -> Say | None:
@@ -59,7 +61,9 @@ def client_rule(asked: Asked) -> Say | None:
         return None
     if asked.tool("create_task") is None:
         return Say(("The tools of remit are missing." if asked.tools else "A title",))
-    wanted = [json.loads(base64.b64decode(found)) for text in asked.texts for found in _CALL.findall(text)]
+    wanted = [
+        json.loads(base64.b64decode(found)) for text in asked.texts for found in _CALL.findall(text)
+    ]
     if asked.results >= len(wanted):
         return Say((f"Finished after {asked.results} calls.",))
     name, arguments = wanted[asked.results]
@@ -83,7 +87,10 @@ class Desk:
             "LLM_API_KEY": "none",
             **({"REMIT_DATABASE_URL": database_url} if database_url.startswith("postgres") else {}),
         }
-        self.env = own | {f"XDG_{name}_HOME": str(self.home / name) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
+        self.env = own | {
+            f"XDG_{name}_HOME": str(self.home / name)
+            for name in ("CONFIG", "DATA", "CACHE", "STATE")
+        }
 
     @property
     def server(self) -> list[str]:
@@ -92,7 +99,9 @@ class Desk:
 
     async def command(self, *arguments: str) -> Any:
         """What a command of remit prints as JSON."""
-        ended = await finished(await started([sys.executable, "-m", "remit", *arguments], self.work, self.remit))
+        ended = await finished(
+            await started([sys.executable, "-m", "remit", *arguments], self.work, self.remit)
+        )
         assert ended.code == 0, ended
         return json.loads(ended.out)
 
@@ -104,7 +113,11 @@ class Claude:
 
     def __init__(self, desk: Desk, idle_seconds: float | None = None) -> None:
         self._desk = desk
-        config = {"mcpServers": {"remit": {"command": desk.server[0], "args": desk.server[1:], "env": desk.remit}}}
+        config = {
+            "mcpServers": {
+                "remit": {"command": desk.server[0], "args": desk.server[1:], "env": desk.remit}
+            }
+        }
         self._config = desk.folder / "mcp.json"
         self._config.write_text(json.dumps(config))
         self._env = desk.env | {
@@ -126,7 +139,15 @@ class Claude:
 
     async def start(self, prompt: str) -> asyncio.subprocess.Process:
         """A session that does what a prompt says and ends."""
-        arguments = ["-p", prompt, "--mcp-config", str(self._config), "--strict-mcp-config", "--output-format", "json"]
+        arguments = [
+            "-p",
+            prompt,
+            "--mcp-config",
+            str(self._config),
+            "--strict-mcp-config",
+            "--output-format",
+            "json",
+        ]
         command = [program("claude"), *arguments, "--allowedTools", "mcp__remit"]
         return await started(command, self._desk.work, self._env)
 
@@ -139,10 +160,20 @@ class Opencode:
     def __init__(self, desk: Desk, idle_seconds: float | None = None) -> None:
         self._desk = desk
         timeout = patient(START_SECONDS) if idle_seconds is None else idle_seconds
-        server = {"type": "local", "command": desk.server, "environment": desk.remit, "timeout": int(timeout * 1000)}
+        server = {
+            "type": "local",
+            "command": desk.server,
+            "environment": desk.remit,
+            "timeout": int(timeout * 1000),
+        }
         options = {"baseURL": f"{desk.model.url}/v1", "apiKey": "none"}
         models = {"scripted": {"name": "Scripted", "tool_call": True}}
-        provider = {"npm": "@ai-sdk/openai-compatible", "name": "Local", "options": options, "models": models}
+        provider = {
+            "npm": "@ai-sdk/openai-compatible",
+            "name": "Local",
+            "options": options,
+            "models": models,
+        }
         config = {
             "model": "local/scripted",
             "small_model": "local/scripted",
@@ -205,7 +236,8 @@ class OpencodeApi:
         """Send a prompt and wait for the last answer; the id of the prompt's message."""
         parts = [{"type": "text", "text": prompt}]
         before = _last_prompt(await self._messages(session))
-        # The answer to a plain POST of a message sometimes does not end, so its messages are read instead.
+        # The answer to a plain POST of a message sometimes does not end, so its messages are read
+        # instead.
         await self._ask("POST", f"/session/{session}/prompt_async", {"parts": parts})
 
         async def answered() -> bool:
@@ -221,7 +253,9 @@ class OpencodeApi:
         return await self._ask("POST", f"/session/{session}/revert", {"messageID": message})
 
     async def _messages(self, session: str) -> list[dict[str, Any]]:
-        return [message["info"] for message in await self._ask("GET", f"/session/{session}/message")]
+        return [
+            message["info"] for message in await self._ask("GET", f"/session/{session}/message")
+        ]
 
     async def _ask(self, method: str, path: str, body: Any = None) -> Any:
         timeout = aiohttp.ClientTimeout(total=patient(60))
@@ -233,7 +267,9 @@ class OpencodeApi:
 
 def _last_prompt(messages: list[dict[str, Any]]) -> str:
     """The id of the last message of the user; empty if there is none."""
-    return next((str(message["id"]) for message in reversed(messages) if message["role"] == "user"), "")
+    return next(
+        (str(message["id"]) for message in reversed(messages) if message["role"] == "user"), ""
+    )
 
 
 async def _until(true: Callable[[], Awaitable[bool]]) -> None:
@@ -243,10 +279,14 @@ async def _until(true: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.2)
 
 
-async def started(command: list[str], folder: Path, env: Mapping[str, str]) -> asyncio.subprocess.Process:
+async def started(
+    command: list[str], folder: Path, env: Mapping[str, str]
+) -> asyncio.subprocess.Process:
     """A process without input."""
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    return await asyncio.create_subprocess_exec(*command, cwd=folder, env=dict(env), stdin=nothing, stdout=pipe, stderr=pipe, limit=1 << 24)
+    return await asyncio.create_subprocess_exec(
+        *command, cwd=folder, env=dict(env), stdin=nothing, stdout=pipe, stderr=pipe, limit=1 << 24
+    )
 
 
 async def finished(process: asyncio.subprocess.Process) -> Ended:
@@ -261,7 +301,10 @@ async def finished(process: asyncio.subprocess.Process) -> Ended:
 
 
 async def stopped(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """End a process by a signal, and by force if it does not end soon; what it has started may keep its output open."""
+    """End a process by a signal, and by force if it does not end soon.
+
+    What it has started may keep its output open.
+    """
     if process.returncode is None:
         process.send_signal(number)
     try:

@@ -1,4 +1,6 @@
-"""A scripted model for real clients and for remit's own agents: one server that speaks both dialects and answers by rule."""
+"""A scripted model for real clients and for remit's own agents: one server that speaks both
+dialects and answers by rule.
+"""
 
 import asyncio
 import json
@@ -38,7 +40,9 @@ Rule = Callable[[Asked], Say | Awaitable[Say]]
 
 def call(tool: str, **arguments: Any) -> Say:
     """A call of one tool."""
-    return Say(calls=((f"call_{tool}_{abs(hash(json.dumps(arguments)))}", tool, (json.dumps(arguments),)),))
+    return Say(
+        calls=((f"call_{tool}_{abs(hash(json.dumps(arguments)))}", tool, (json.dumps(arguments),)),)
+    )
 
 
 class ScriptedModel:
@@ -90,7 +94,11 @@ class ScriptedModel:
 
 
 def _whole(dialect: Dialect) -> dict[str, Any]:
-    return {"id": "msg_1", "role": "assistant"} if dialect == "anthropic" else {"id": "1", "object": "chat.completion", "created": 0}
+    return (
+        {"id": "msg_1", "role": "assistant"}
+        if dialect == "anthropic"
+        else {"id": "1", "object": "chat.completion", "created": 0}
+    )
 
 
 def _completed(piece: bytes) -> bytes:
@@ -99,17 +107,31 @@ def _completed(piece: bytes) -> bytes:
     if b"message_start" not in kind:
         return piece
     frame = json.loads(data)
-    more: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "stop_reason": None, "stop_sequence": None}
+    more: dict[str, Any] = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+    }
     frame["message"] = more | frame["message"]
     return kind + b"data: " + json.dumps(frame).encode() + b"\n\n"
 
 
 def _read(dialect: Dialect, body: dict[str, Any], agent: bool) -> Asked:
     offered = body.get("tools") or []
-    tools = tuple(tool["name"] if dialect == "anthropic" else tool["function"]["name"] for tool in offered)
+    tools = tuple(
+        tool["name"] if dialect == "anthropic" else tool["function"]["name"] for tool in offered
+    )
     messages = body["messages"]
     texts = tuple(json.dumps(message["content"]) for message in messages)
     if dialect == "openai":
         return Asked(agent, tools, texts, sum(message["role"] == "tool" for message in messages))
-    blocks = [block for message in messages if isinstance(message["content"], list) for block in message["content"]]
+    blocks = [
+        block
+        for message in messages
+        if isinstance(message["content"], list)
+        for block in message["content"]
+    ]
     return Asked(agent, tools, texts, sum(block["type"] == "tool_result" for block in blocks))

@@ -1,4 +1,6 @@
-"""Claude Code and opencode, as they are installed from npm, keep their work with remit whatever happens to their sessions."""
+"""Claude Code and opencode, as they are installed from npm, keep their work with remit whatever
+happens to their sessions.
+"""
 
 import asyncio
 import shutil
@@ -11,7 +13,16 @@ from typing import Any
 import pytest
 
 from tests.modelserver import Say
-from tests.outside.clients import Claude, Desk, Opencode, ask_for, client_rule, finished, program, stopped
+from tests.outside.clients import (
+    Claude,
+    Desk,
+    Opencode,
+    ask_for,
+    client_rule,
+    finished,
+    program,
+    stopped,
+)
 from tests.outside.model import Asked, ScriptedModel
 from tests.patience import patient
 
@@ -54,17 +65,27 @@ async def desk(durable_url: str, tmp_path: Path, slow: Slow) -> AsyncIterator[De
 
 def told(desk: Desk) -> str:
     """Everything that the model of the client was told."""
-    return "\n".join(text for asked in desk.model.asked if asked.tool("create_task") for text in asked.texts)
+    return "\n".join(
+        text for asked in desk.model.asked if asked.tool("create_task") for text in asked.texts
+    )
 
 
 @pytest.mark.parametrize("name", ["claude", "opencode"])
 def test_the_client_is_installed(name: str) -> None:
-    ran = subprocess.run([program(name), "--version"], capture_output=True, text=True, timeout=patient(60), check=True)
+    ran = subprocess.run(
+        [program(name), "--version"],
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=True,
+    )
     assert ran.stdout.strip()
 
 
 @BOTH
-async def test_progress_keeps_a_call_alive_that_outlasts_the_patience_of_its_client(client: Kind, desk: Desk, slow: Slow) -> None:
+async def test_progress_keeps_a_call_alive_that_outlasts_the_patience_of_its_client(
+    client: Kind, desk: Desk, slow: Slow
+) -> None:
     """The client gives up after a silence; the call takes much longer and succeeds."""
     idle = min(patient(30), LONGEST_IDLE_SECONDS)
     slow.seconds = 1.5 * idle
@@ -75,7 +96,9 @@ async def test_progress_keeps_a_call_alive_that_outlasts_the_patience_of_its_cli
 
 
 async def test_without_progress_the_same_call_is_given_up(desk: Desk, slow: Slow) -> None:
-    """The limit of the test above is in force: a client that hears less often than it wants does give up."""
+    """The limit of the test above is in force: a client that hears less often than it wants does
+    give up.
+    """
     desk.remit["REMIT_PROGRESS_SECONDS"] = "10"
     prompt = ask_for(("task", {"objective": "Be slow"}))
     await finished(await Claude(desk, 2).start(prompt))
@@ -83,8 +106,13 @@ async def test_without_progress_the_same_call_is_given_up(desk: Desk, slow: Slow
 
 
 @BOTH
-async def test_work_in_the_background_survives_the_sessions_that_began_it_and_looked_at_it(client: Kind, desk: Desk, slow: Slow) -> None:
-    """More sessions end than a task has attempts; some end by themselves, some in the middle of a call."""
+async def test_work_in_the_background_survives_the_sessions_that_began_it_and_looked_at_it(
+    client: Kind, desk: Desk, slow: Slow
+) -> None:
+    """More sessions end than a task has attempts.
+
+    Some end by themselves, some in the middle of a call.
+    """
     begin = ask_for(("task", {"objective": "Be slow", "wait": False}))
     look = ask_for(("task_output", {"task_id": "1"}))
     wait = ask_for(("task_output", {"task_id": "1", "wait_seconds": 600}))
@@ -110,7 +138,10 @@ async def test_work_in_the_background_survives_the_sessions_that_began_it_and_lo
 
 
 async def test_the_store_survives_undo_in_opencode(desk: Desk) -> None:
-    """opencode keeps snapshots of the folder in git and restores them; the database must not be among them."""
+    """opencode keeps snapshots of the folder in git and restores them.
+
+    The database must not be among them.
+    """
     git = shutil.which("git")
     assert git is not None, "git is missing"
     (desk.work / "notes.txt").write_text("first\n")

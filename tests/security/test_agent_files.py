@@ -1,4 +1,6 @@
-"""Agent files are found by listing, stay within their folder, and cannot hang, fill or break whoever reads them."""
+"""Agent files are found by listing, stay within their folder, and cannot hang, flood or crash their
+reader.
+"""
 
 import os
 import sys
@@ -11,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit import Remit
-from remit.adapters import agentfiles
-from remit.adapters.agentfiles import MAX_BYTES, read_agent_files, write_agent_file
-from remit.app.roster import muster
-from remit.domain.agent import AgentFile
+from remit.adapters import agent_files
+from remit.adapters.agent_files import MAX_BYTES, read_agent_files, write_agent_file
+from remit.app.agents.workspace_agents import load_agents
+from remit.domain.agents.agent import AgentFile
 from remit.errors import InvalidParam, NotFound
 
 TEXT = "---\nname: a\ndescription: b\n---\nc\n"
@@ -33,12 +35,30 @@ def found(root: Path) -> dict[str, AgentFile]:
 
 def test_files_are_found_where_people_have_them(tmp_path: Path) -> None:
     paths = [
-        *(".remit/agents/a.md", ".claude/agents/b.md", ".claude/agents/team/sub/c.md", ".opencode/agent/d.md", ".opencode/agents/e.md"),
+        *(
+            ".remit/agents/a.md",
+            ".claude/agents/b.md",
+            ".claude/agents/team/sub/c.md",
+            ".opencode/agent/d.md",
+            ".opencode/agents/e.md",
+        ),
         *("agents/f/agent.json", ".claude/agents/.hidden.MD"),
     ]
     others = [
-        *(".remit/agents/README.md", ".remit/agents/below/x.md", ".claude/agents/readme.md", ".claude/agents/notes.txt", ".claude/x.md"),
-        *("agents/agent.json", "agents/f/other.json", "agents/f/g/agent.json", "agents/x.md", "agents/__init__.py"),
+        *(
+            ".remit/agents/README.md",
+            ".remit/agents/below/x.md",
+            ".claude/agents/readme.md",
+            ".claude/agents/notes.txt",
+            ".claude/x.md",
+        ),
+        *(
+            "agents/agent.json",
+            "agents/f/other.json",
+            "agents/f/g/agent.json",
+            "agents/x.md",
+            "agents/__init__.py",
+        ),
     ]
     for path in (*paths, *others):
         put(tmp_path, path)
@@ -53,7 +73,7 @@ def test_a_definition_in_another_format_is_told_of(tmp_path: Path) -> None:
         (tmp_path / place / "notes.txt").write_text("Nothing.")
     (found,) = read_agent_files(tmp_path)
     assert (found.path, found.text) == (".remit/agents/bee.toml", "")
-    assert found.problem.startswith("is not read: an agent here is a Markdown file")
+    assert found.problem.startswith("is not read: agents here are Markdown files")
 
 
 def test_no_folders_no_files(tmp_path: Path) -> None:
@@ -78,7 +98,9 @@ def test_links_lead_nowhere_else(tmp_path: Path) -> None:
     files = found(root)
     assert files[".claude/agents/inside.md"].text == TEXT
     bad = {path: file for path, file in files.items() if file.problem}
-    assert set(bad) == {f".claude/agents/{name}.md" for name in ("out", "up", "loop", "gone", "through")}
+    assert set(bad) == {
+        f".claude/agents/{name}.md" for name in ("out", "up", "loop", "gone", "through")
+    }
     assert not any("secret" in file.text for file in files.values())
 
 
@@ -92,7 +114,7 @@ def test_a_folder_that_is_a_link_is_told_of_and_not_entered(tmp_path: Path, link
     assert (file.path, file.text, "link" in file.problem) == (".claude/agents", "", True)
 
 
-def test_what_is_no_text_file_is_refused_with_a_word(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_refused_with_a_reason(tmp_path: Path) -> None:
     put(tmp_path, ".claude/agents/good.md")
     put(tmp_path, ".claude/agents/binary.md", b"\x7fELF\0\0")
     put(tmp_path, ".claude/agents/latin.md", b"---\nname: \xff\n---\n")
@@ -103,10 +125,16 @@ def test_what_is_no_text_file_is_refused_with_a_word(tmp_path: Path) -> None:
     (agents / "folder.md").mkdir()
     files = found(tmp_path)
     assert {path for path, file in files.items() if not file.problem} == {".claude/agents/good.md"}
-    assert {path.rpartition("/")[2] for path, file in files.items() if file.problem} == {"binary.md", "latin.md", "utf16.md", "large.md", "pipe.md"}
+    assert {path.rpartition("/")[2] for path, file in files.items() if file.problem} == {
+        "binary.md",
+        "latin.md",
+        "utf16.md",
+        "large.md",
+        "pipe.md",
+    }
 
 
-def test_a_name_that_is_no_text_can_be_shown(tmp_path: Path) -> None:
+def test_a_name_that_is_not_text_can_be_shown(tmp_path: Path) -> None:
     put(tmp_path, ".claude/agents/a.md")
     try:
         (tmp_path / ".claude" / "agents" / os.fsdecode(b"\xff.md")).write_text(TEXT)
@@ -115,8 +143,10 @@ def test_a_name_that_is_no_text_can_be_shown(tmp_path: Path) -> None:
     assert all(file.path.encode() for file in read_agent_files(tmp_path))
 
 
-def test_there_is_an_end_to_how_many_and_how_deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agentfiles, "MAX_FILES", 3)
+def test_there_is_an_end_to_how_many_and_how_deep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_files, "MAX_FILES", 3)
     for number in range(9):
         put(tmp_path, f".claude/agents/{number}.md")
     put(tmp_path, ".claude/agents/zz/10.md")
@@ -130,7 +160,10 @@ def test_there_is_an_end_to_how_many_and_how_deep(tmp_path: Path, monkeypatch: p
 def test_a_file_that_may_not_be_read_stops_no_other(tmp_path: Path) -> None:
     put(tmp_path, ".claude/agents/a.md").chmod(0)
     put(tmp_path, ".claude/agents/b.md")
-    assert ["cannot be read" in file.problem for file in read_agent_files(tmp_path)] == [True, False]
+    assert ["cannot be read" in file.problem for file in read_agent_files(tmp_path)] == [
+        True,
+        False,
+    ]
 
 
 def test_a_new_file_is_never_written_over_or_through_a_link(tmp_path: Path) -> None:
@@ -160,22 +193,41 @@ def opened() -> int:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=st.binary(max_size=300) | st.binary(max_size=200).map(lambda inner: b"---\nname: a\n" + inner + b"\n---\n" + inner))
+@given(
+    content=st.binary(max_size=300)
+    | st.binary(max_size=200).map(lambda inner: b"---\nname: a\n" + inner + b"\n---\n" + inner)
+)
 def test_no_bytes_in_a_file_raise_anything(tmp_path: Path, content: bytes) -> None:
     put(tmp_path, ".claude/agents/a.md", content)
     put(tmp_path, "agents/a/agent.json", content)
-    roster = muster(read_agent_files(tmp_path), {})
-    assert {"build", "explore", "general", "plan", "summary"} <= {agent.id for agent in roster.agents} | {"a"}
+    roster = load_agents(read_agent_files(tmp_path), {})
+    assert {"build", "explore", "general", "plan", "summary"} <= {
+        agent.id for agent in roster.agents
+    } | {"a"}
     assert len(roster.files) == 2
 
 
 async def test_no_name_that_a_caller_sends_becomes_a_path(tmp_path: Path) -> None:
-    """Agents are looked up among those that were found before; whatever else is asked for is refused, and no file is tried."""
+    """Agents are looked up among those that were found before.
+
+    Whatever else is asked for is refused, and no file is tried.
+    """
     (tmp_path / ".remit" / "agents").mkdir(parents=True)
-    (tmp_path / ".remit" / "agents" / "mine.md").write_text("---\ndescription: Mine.\n---\nYou help.\n")
-    (tmp_path / "canary-secret.md").write_text("---\nname: canary-secret\ndescription: Not an agent.\n---\n")
+    (tmp_path / ".remit" / "agents" / "mine.md").write_text(
+        "---\ndescription: Mine.\n---\nYou help.\n"
+    )
+    (tmp_path / "canary-secret.md").write_text(
+        "---\nname: canary-secret\ndescription: Not an agent.\n---\n"
+    )
     away = str(tmp_path / "canary-secret")
-    names = ["../../canary-secret", "canary-secret", "canary-secret.md", away, "mine/../../../canary-secret", "canary\x00secret"]
+    names = [
+        "../../canary-secret",
+        "canary-secret",
+        "canary-secret.md",
+        away,
+        "mine/../../../canary-secret",
+        "canary\x00secret",
+    ]
     opened: list[str] = []
     async with Remit.open(tmp_path, worker=False) as remit:
         with listening(opened):
@@ -187,11 +239,15 @@ async def test_no_name_that_a_caller_sends_becomes_a_path(tmp_path: Path) -> Non
                 ):
                     with pytest.raises((InvalidParam, NotFound)):
                         await remit.call(operation, **fields)
-            with pytest.raises(InvalidParam, match="Available: build, explore, general, mine, plan, summary"):
+            with pytest.raises(
+                InvalidParam, match="Available: build, explore, general, mine, plan, summary"
+            ):
                 await remit.task("x", subagent_type="canary-secret")
             (tmp_path / "canary-control").write_text("x")
-        assert [path for path in opened if "canary" in path] == [str(tmp_path / "canary-control")], "and it would have been noticed"
-        assert (await remit.list_tasks())["tasks"] == []
+        assert [path for path in opened if "canary" in path] == [
+            str(tmp_path / "canary-control")
+        ], "and it would have been noticed"
+        assert (await remit.list_tasks()).tasks == ()
 
 
 _EARS: list[list[str]] = []

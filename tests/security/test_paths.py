@@ -1,4 +1,4 @@
-"""Whatever a model sends and whoever swaps names meanwhile: nothing outside of the workspace is opened."""
+"""Nothing outside the workspace is opened, for any input of a model and any concurrent rename."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from remit.adapters.tools.openat import Opener, best_opener, open_by_kernel, open_by_steps
-from remit.adapters.tools.paths import Stamp, Workspace
+from remit.adapters.tools.workspace_paths import Stamp, Workspace
 from remit.errors import InvalidParam
 
 OPENERS = [open_by_steps, *([open_by_kernel] if best_opener() is open_by_kernel else [])]
@@ -57,7 +57,9 @@ def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worksp
 @contextmanager
 def attacker(name: Path, target: str) -> Iterator[None]:
     """Another process that swaps something for a link and back, as fast as it can."""
-    with subprocess.Popen([sys.executable, "-c", SWAP, str(name), target, f"{name}.kept"], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", SWAP, str(name), target, f"{name}.kept"], stdout=subprocess.PIPE
+    ) as process:
         assert process.stdout
         process.stdout.readline()
         try:
@@ -76,7 +78,12 @@ def tried(workspace: Workspace, path: str) -> str:
 
 @pytest.mark.parametrize(
     ("swapped", "target"),
-    [("src", "../out"), ("src", ".remit"), ("src/a.txt", "../../out/a.txt"), ("src/a.txt", "../.remit/a.txt")],
+    [
+        ("src", "../out"),
+        ("src", ".remit"),
+        ("src/a.txt", "../../out/a.txt"),
+        ("src/a.txt", "../.remit/a.txt"),
+    ],
     ids=["folder outside", "folder of remit", "file outside", "file of remit"],
 )
 def test_no_swap_lets_a_read_escape(workspace: Workspace, swapped: str, target: str) -> None:
@@ -125,27 +132,49 @@ def test_no_swap_lets_a_walk_escape(workspace: Workspace) -> None:
     ],
 )
 def test_a_path_to_the_outside_is_refused(workspace: Workspace, path: str) -> None:
-    with pytest.raises(InvalidParam, match="outside of the workspace"):
+    with pytest.raises(InvalidParam, match="outside the workspace"):
         workspace.read(path, "file_path")
-    with pytest.raises(InvalidParam, match=r"outside of the workspace|workspace itself"):
+    with pytest.raises(InvalidParam, match=r"outside the workspace|workspace itself"):
         workspace.write(path, b"", "file_path", nothing)
 
 
 @pytest.mark.parametrize(
-    "path", ["~/.ssh/id_rsa", "$HOME/x", "%2e%2e/out/a.txt", "..\\out\\a.txt", "-rf", "src/a.txt/../../../out", "x" * 300, "a/" * 3000]
+    "path",
+    [
+        "~/.ssh/id_rsa",
+        "$HOME/x",
+        "%2e%2e/out/a.txt",
+        "..\\out\\a.txt",
+        "-rf",
+        "src/a.txt/../../../out",
+        "x" * 300,
+        "a/" * 3000,
+    ],
 )
-def test_what_only_looks_like_a_way_out_is_a_name_like_any_other(workspace: Workspace, path: str) -> None:
+def test_what_only_looks_like_a_way_out_is_a_name_like_any_other(
+    workspace: Workspace, path: str
+) -> None:
     with pytest.raises(InvalidParam, match=r"does not exist|too long|goes through a file|outside"):
         workspace.read(path, "file_path")
 
 
 def test_a_folder_that_only_begins_like_the_workspace_is_outside(workspace: Workspace) -> None:
-    with pytest.raises(InvalidParam, match="outside of the workspace"):
+    with pytest.raises(InvalidParam, match="outside the workspace"):
         workspace.read(f"{workspace.root}-evil/a.txt", "file_path")
 
 
 @pytest.mark.parametrize(
-    "path", ["src/a.txt", "./src//a.txt", "src/../src/a.txt", "{root}/src/a.txt", "{root}//src/./a.txt", "link/a.txt", "absolute/a.txt", "file"]
+    "path",
+    [
+        "src/a.txt",
+        "./src//a.txt",
+        "src/../src/a.txt",
+        "{root}/src/a.txt",
+        "{root}//src/./a.txt",
+        "link/a.txt",
+        "absolute/a.txt",
+        "file",
+    ],
 )
 def test_every_spelling_of_an_inside_path_is_the_same_file(workspace: Workspace, path: str) -> None:
     (workspace.root / "link").symlink_to("src")
@@ -164,35 +193,65 @@ def test_a_workspace_may_be_named_by_a_link(workspace: Workspace, tmp_path: Path
 
 @pytest.mark.parametrize(
     "target",
-    ["/etc/passwd", "../out/a.txt", "/proc/self/root/etc/passwd", "/proc/self/cwd", "/proc/self/fd/0", "/dev/zero", "link", "{root}/../out/a.txt"],
+    [
+        "/etc/passwd",
+        "../out/a.txt",
+        "/proc/self/root/etc/passwd",
+        "/proc/self/cwd",
+        "/proc/self/fd/0",
+        "/dev/zero",
+        "link",
+        "{root}/../out/a.txt",
+    ],
 )
 def test_a_link_to_the_outside_is_refused(workspace: Workspace, target: str) -> None:
     (workspace.root / "link").symlink_to(target.format(root=workspace.root))
     for path in ("link", "src/../link"):
-        with pytest.raises(InvalidParam, match="outside of the workspace"):
+        with pytest.raises(InvalidParam, match="outside the workspace"):
             workspace.read(path, "file_path")
-        with pytest.raises(InvalidParam, match="outside of the workspace"):
+        with pytest.raises(InvalidParam, match="outside the workspace"):
             workspace.write(path, b"", "file_path", nothing)
 
 
 @pytest.mark.parametrize(
-    "path", [".remit", ".remit/a.txt", "src/../.remit/a.txt", ".REMIT/a.txt", "own/a.txt", "src/.remit/x", "{root}/.remit/a.txt"]
+    "path",
+    [
+        ".remit",
+        ".remit/a.txt",
+        "src/../.remit/a.txt",
+        ".REMIT/a.txt",
+        "own/a.txt",
+        "src/.remit/x",
+        "{root}/.remit/a.txt",
+    ],
 )
 def test_what_belongs_to_remit_is_neither_read_nor_written(workspace: Workspace, path: str) -> None:
     (workspace.root / "own").symlink_to(".remit")
     path = path.format(root=workspace.root)
-    with pytest.raises(InvalidParam, match="belongs to remit"):
+    with pytest.raises(InvalidParam, match="is reserved for remit"):
         workspace.read(path, "file_path")
-    with pytest.raises(InvalidParam, match="belongs to remit"):
+    with pytest.raises(InvalidParam, match="is reserved for remit"):
         workspace.write(path, b"", "file_path", nothing)
 
 
 def test_what_belongs_to_remit_is_not_even_listed(workspace: Workspace) -> None:
     assert [entry.name for entry in workspace.entries(".", "path")] == [".git", "src"]
-    assert not [path for path, _ in workspace.walk(".", lambda _: True, nothing) if ".remit" in path]
+    assert not [
+        path for path, _ in workspace.walk(".", lambda _: True, nothing) if ".remit" in path
+    ]
 
 
-@pytest.mark.parametrize("path", [".git/config", ".git/hooks/pre-commit", "history/config", "src/.git/config", ".GIT/config", ".git"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/config",
+        ".git/hooks/pre-commit",
+        "history/config",
+        "src/.git/config",
+        ".GIT/config",
+        ".git",
+    ],
+)
 def test_history_is_read_and_never_written(workspace: Workspace, path: str) -> None:
     (workspace.root / "history").symlink_to(".git")
     with pytest.raises(InvalidParam, match=r"inside \.git or \.remit"):
@@ -210,7 +269,10 @@ def test_pipes_and_sockets_are_refused_without_waiting(workspace: Workspace) -> 
     finally:
         os.chdir(here)
     for name in ("pipe", "socket"):
-        for attempt in (lambda name=name: workspace.read(name, "file_path"), lambda name=name: workspace.write(name, b"", "file_path", nothing)):
+        for attempt in (
+            lambda name=name: workspace.read(name, "file_path"),
+            lambda name=name: workspace.write(name, b"", "file_path", nothing),
+        ):
             with pytest.raises(InvalidParam, match="device, pipe or socket"):
                 attempt()
 
@@ -227,7 +289,7 @@ def test_devices_are_refused() -> None:
 def test_magic_links_lead_nowhere() -> None:
     with closing(Workspace(Path("/proc/self"))) as process:
         for path in ("root/etc/passwd", "cwd/pyproject.toml", "fd/0", "exe"):
-            with pytest.raises(InvalidParam, match=r"outside of the workspace|does not exist"):
+            with pytest.raises(InvalidParam, match=r"outside the workspace|does not exist"):
                 process.read(path, "file_path")
 
 
@@ -245,8 +307,11 @@ def test_a_huge_file_is_refused_by_its_size(workspace: Workspace) -> None:
         workspace.read("huge", "file_path")
 
 
-def test_a_folder_is_no_file(workspace: Workspace) -> None:
-    for attempt in (lambda: workspace.read("src", "file_path"), lambda: workspace.write("src", b"", "file_path", nothing)):
+def test_a_folder_is_not_a_file(workspace: Workspace) -> None:
+    for attempt in (
+        lambda: workspace.read("src", "file_path"),
+        lambda: workspace.write("src", b"", "file_path", nothing),
+    ):
         with pytest.raises(InvalidParam, match="is a folder"):
             attempt()
     with pytest.raises(InvalidParam, match="is not a folder"):
@@ -272,15 +337,17 @@ def test_a_write_that_is_stopped_changes_nothing(workspace: Workspace) -> None:
 
     with pytest.raises(TimeoutError):
         workspace.write("src/a.txt", b"new", "file_path", stop)
-    assert [(path.name, path.read_text()) for path in (workspace.root / "src").iterdir()] == [("a.txt", "inside")]
+    assert [(path.name, path.read_text()) for path in (workspace.root / "src").iterdir()] == [
+        ("a.txt", "inside")
+    ]
 
 
-def test_a_file_that_somebody_else_has_changed_is_not_overwritten(workspace: Workspace) -> None:
+def test_a_file_that_another_process_changed_is_not_overwritten(workspace: Workspace) -> None:
     stamp = workspace.read("src/a.txt", "file_path").stamp
     (workspace.root / "src" / "a.txt").write_text("theirs")
-    with pytest.raises(InvalidParam, match="changed by somebody else"):
+    with pytest.raises(InvalidParam, match="changed by another program"):
         workspace.write("src/a.txt", b"ours", "file_path", nothing, expected=stamp)
-    with pytest.raises(InvalidParam, match="changed by somebody else"):
+    with pytest.raises(InvalidParam, match="changed by another program"):
         workspace.write("src/b.txt", b"ours", "file_path", nothing, expected=Stamp(0, 0, 0, 0))
     assert (workspace.root / "src" / "a.txt").read_text() == "theirs"
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from remit.adapters.tools import supervisor
-from remit.adapters.tools.process import Runner
-from remit.adapters.tools.sandbox import sandboxed
-from remit.domain.tool import MAX_OUTPUT
+from remit.adapters.tools.shell import supervisor
+from remit.adapters.tools.shell.processes import Runner
+from remit.adapters.tools.shell.sandbox import sandbox_command
+from remit.domain.agents.tools import MAX_OUTPUT
 from tests.patience import patient
 from tests.toolbox import BOXES, BWRAP, RG, Toolbox, processes_in, processes_with, until
 
@@ -60,7 +60,8 @@ def escaping(marker: str) -> str:
     """Four shells that leave their parent, their group and their session, and one that stays."""
     return f"""
     for i in 1 2 3 4; do
-        (setsid sh -c 'trap "" TERM HUP INT; echo x >>started; sleep {marker} & sleep {marker}' >/dev/null 2>&1 </dev/null &)
+        (setsid sh -c 'trap "" TERM HUP INT; echo x >>started; sleep {marker} & sleep {marker}' \
+            >/dev/null 2>&1 </dev/null &)
     done
     sleep {marker}
     """
@@ -83,13 +84,18 @@ async def test_a_command_says_what_it_wrote_and_how_it_ended(call: Toolbox) -> N
     assert await call.said("Bash", command="true") == "(The command wrote nothing.)"
     assert await call.refused("Bash", command="echo no; exit 3") == "no\n[Exit code 3]"
     assert await call.refused("Bash", command="kill -9 $$") in ("[Exit code -9]", "[Exit code 137]")
-    assert await call.said("Bash", command="pwd; cat", description="reads nothing") == str(call.workspace)
+    assert await call.said("Bash", command="pwd; cat", description="reads nothing") == str(
+        call.workspace
+    )
     assert await call.said("Bash", command="echo text >new; cat new") == "text"
     assert (call.workspace / "new").read_text() == "text\n"
 
 
 async def test_nothing_survives_the_end_of_a_command(call: Toolbox, marker: str) -> None:
-    command = escaping(marker).rsplit("sleep", 1)[0] + "until [ $(grep -c x started 2>/dev/null || echo 0) = 4 ]; do :; done; echo done"
+    command = (
+        escaping(marker).rsplit("sleep", 1)[0]
+        + "until [ $(grep -c x started 2>/dev/null || echo 0) = 4 ]; do :; done; echo done"
+    )
     assert "done" in await call.said("Bash", command=command)
     assert await until(lambda: not processes_with(marker))
 
@@ -133,24 +139,39 @@ async def test_nothing_survives_the_host(workspace: Path, box: str, marker: str)
     assert await all_started(marker)
     await call.host.close()
     assert await until(lambda: not processes_with(marker))
-    assert "ended from outside" in (await running).text
+    assert "Ended from outside" in (await running).text
 
 
 @pytest.mark.parametrize("when", ["started", "starting"])
-async def test_nothing_survives_a_killed_worker(workspace: Path, box: str, marker: str, when: str) -> None:
+async def test_nothing_survives_a_killed_worker(
+    workspace: Path, box: str, marker: str, when: str
+) -> None:
     for _ in range(3):
-        argv = [sys.executable, "-m", "tests.security.shell_worker", str(workspace), box, escaping(marker)]
-        with started(argv, cwd=workspace, env={**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}) as worker:
+        argv = [
+            sys.executable,
+            "-m",
+            "tests.security.shell_worker",
+            str(workspace),
+            box,
+            escaping(marker),
+        ]
+        with started(
+            argv, cwd=workspace, env={**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
+        ) as worker:
             assert worker.stdout
             assert await asyncio.to_thread(worker.stdout.readline) == b"calling\n"
             if when == "started":
                 assert await all_started(marker)
             worker.kill()
-        assert await until(lambda: not processes_in(workspace) and not processes_with(f"sleep\0{marker}"))
+        assert await until(
+            lambda: not processes_in(workspace) and not processes_with(f"sleep\0{marker}")
+        )
 
 
-async def test_nothing_survives_a_killed_keeper(call: Toolbox, marker: str) -> None:
-    """The process that watches over a command can be killed too: then the mark that the command carries is looked for."""
+async def test_nothing_survives_a_killed_reaper(call: Toolbox, marker: str) -> None:
+    """The process that watches over a command can be killed too: then the mark that the command
+    carries is looked for.
+    """
     running = asyncio.ensure_future(call("Bash", command=escaping(marker)))
     assert await all_started(marker)
     program = call.host._runner._program
@@ -158,7 +179,7 @@ async def test_nothing_survives_a_killed_keeper(call: Toolbox, marker: str) -> N
     ours = supervisor._children(program.pid)
     for pid in ours:
         os.kill(pid, signal.SIGKILL)
-    assert "ended from outside" in (await running).text
+    assert "Ended from outside" in (await running).text
     assert ours
     assert await until(lambda: not processes_with(f"sleep\0{marker}"))
     assert await call.said("Bash", command="echo again") == "again"
@@ -175,9 +196,14 @@ async def test_a_killed_supervisor_is_started_again(call: Toolbox) -> None:
 
 async def test_what_a_dead_worker_left_is_swept_up(marker: str) -> None:
     """A mark names its worker; the next supervisor ends what belongs to one that is gone."""
-    alive, gone, foreign = (supervisor.cookie(os.getpid(), "n"), supervisor.cookie(os.getpid(), "n").replace(".", ".9", 1), "1.1.1.n")
+    alive, gone, foreign = (
+        supervisor.cookie(os.getpid(), "n"),
+        supervisor.cookie(os.getpid(), "n").replace(".", ".9", 1),
+        "1.1.1.n",
+    )
     marks = {
-        name: started(["sleep", marker], env={supervisor.COOKIE: mark}) for name, mark in (("alive", alive), ("gone", gone), ("foreign", foreign))
+        name: started(["sleep", marker], env={supervisor.COOKIE: mark})
+        for name, mark in (("alive", alive), ("gone", gone), ("foreign", foreign))
     }
     assert await until(lambda: len(processes_with(f"sleep\0{marker}")) == 3)
     try:
@@ -194,13 +220,22 @@ async def test_commands_can_run_at_once_and_end_apart(call: Toolbox, marker: str
     async with asyncio.TaskGroup() as group:
         long = group.create_task(call("Bash", command=f"echo long >ready; sleep {marker}"))
         assert await until((call.workspace / "ready").exists)
-        assert [outcome.text for outcome in await asyncio.gather(*(call("Bash", command=f"echo {n}") for n in range(4)))] == list("0123")
+        assert [
+            outcome.text
+            for outcome in await asyncio.gather(
+                *(call("Bash", command=f"echo {n}") for n in range(4))
+            )
+        ] == list("0123")
         assert not long.done()
         call.cancel.set()
 
 
 async def test_too_many_processes_end_a_command(call: Toolbox, marker: str) -> None:
-    outcome = await call("Bash", command=f"i=0; while [ $i -lt 600 ]; do sleep {marker} & i=$((i+1)); done; wait", timeout=600_000)
+    outcome = await call(
+        "Bash",
+        command=f"i=0; while [ $i -lt 600 ]; do sleep {marker} & i=$((i+1)); done; wait",
+        timeout=600_000,
+    )
     assert outcome.is_error
     assert "too many processes" in outcome.text
     assert await until(lambda: not processes_with(f"sleep\0{marker}"))
@@ -216,9 +251,13 @@ async def test_a_bomb_is_put_out(call: Toolbox, marker: str) -> None:
 
 async def test_a_process_that_never_stays_is_caught(call: Toolbox, marker: str) -> None:
     """Each generation makes a session of its own, starts the next and ends."""
-    (call.workspace / "rabbit").write_text("echo x >>ran; [ $2 -gt 0 ] && setsid sh ./rabbit $1 $(($2 - 1)) >/dev/null 2>&1 &\n")
+    (call.workspace / "rabbit").write_text(
+        "echo x >>ran; [ $2 -gt 0 ] && setsid sh ./rabbit $1 $(($2 - 1)) >/dev/null 2>&1 &\n"
+    )
     milliseconds = round(patient(0.5) * 1000)
-    outcome = await call("Bash", command=f"sh ./rabbit {marker} 5000; sleep 1000", timeout=milliseconds)
+    outcome = await call(
+        "Bash", command=f"sh ./rabbit {marker} 5000; sleep 1000", timeout=milliseconds
+    )
     assert f"Stopped after {milliseconds / 1000:g} seconds" in outcome.text
     generations = (call.workspace / "ran").read_text().count("x")
     assert 1 < generations < 5000
@@ -231,36 +270,58 @@ async def test_a_flood_ends_and_keeps_its_beginning_and_end(call: Toolbox) -> No
     assert flood.cut
     assert flood.is_error
     assert flood.text.startswith("first\ny\n")
-    assert "Stopped because it wrote too much" in flood.text
+    assert "Stopped: too much output" in flood.text
     assert len(flood.text) < MAX_OUTPUT + 1000
     much = await call("Bash", command="echo first; yes | head -c 1000000; echo last")
     assert (much.cut, much.is_error) == (True, False)
     assert much.text.startswith("first\n")
     assert much.text.endswith("last")
-    assert "bytes left out; send long output to a file" in much.text
+    assert "bytes left out. To see them, run the command again" in much.text
+
+
+@pytest.mark.parametrize("first", ["", "x", "xx", "xxx"])
+async def test_a_flood_is_cut_between_characters(call: Toolbox, first: str) -> None:
+    command = f"printf '{first}'; yes $'\\U0001f642' | tr -d '\\n' | head -c 1000000"
+    much = await call("Bash", command=command)
+    assert much.cut
+    assert "\ufffd" not in much.text
 
 
 async def test_output_is_text_whatever_was_written(call: Toolbox) -> None:
     assert await call.said("Bash", command=r"printf 'a\377\000b'") == "a\ufffd\ufffdb"
 
 
-async def test_no_secret_reaches_a_command(call: Toolbox, box: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_no_secret_reaches_a_command(
+    call: Toolbox, box: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("LLM_API_KEY", "canary-of-env")
     (tmp_path / "outside").write_text("canary-of-host")
-    seen = await call.said("Bash", command="env; tr '\\0' '\\n' </proc/self/environ; ls /proc/self/fd")
+    seen = await call.said(
+        "Bash", command="env; tr '\\0' '\\n' </proc/self/environ; ls /proc/self/fd"
+    )
     assert "canary" not in seen
     assert "LLM_" not in seen
-    assert [line for line in seen.split("\n") if line.isdigit()] == ["0", "1", "2", "3"]  # the last is the folder that is listed
+    # The last is the folder that is listed.
+    assert [line for line in seen.split("\n") if line.isdigit()] == ["0", "1", "2", "3"]
     program = call.host._runner._program
     assert program
     assert environment(program.pid) == b""
-    if box == "sandboxed":
-        everywhere = await call("Bash", command=f"cat /proc/*/environ .remit/* {tmp_path}/outside /etc/shadow ~/.* 2>&1; ls -a .remit / /home /root")
+    if box == "sandbox_command":
+        everywhere = await call(
+            "Bash",
+            command=(
+                f"cat /proc/*/environ .remit/* {tmp_path}/outside /etc/shadow ~/.* 2>&1; ls -a"
+                " .remit / /home /root"
+            ),
+        )
         assert "canary" not in everywhere.text
         assert "root:" not in everywhere.text
 
 
-@pytest.mark.skipif(not BWRAP, reason="needs bubblewrap; that commands are refused without it is tested in test_toolhost.py")
+@pytest.mark.skipif(
+    not BWRAP,
+    reason="needs bubblewrap; that commands are refused without it is tested in test_toolhost.py",
+)
 @pytest.mark.parametrize(
     "command",
     [
@@ -286,7 +347,7 @@ async def test_no_secret_reaches_a_command(call: Toolbox, box: str, monkeypatch:
     ],
 )
 async def test_the_sandbox_holds(workspace: Path, command: str) -> None:
-    call = Toolbox(workspace, box="sandboxed")
+    call = Toolbox(workspace, box="sandbox_command")
     outcome = await call("Bash", command=f"( {command} ) 2>&1 && echo ESCAPED")
     assert "ESCAPED" not in outcome.text or command in WITHOUT_EFFECT
     assert (workspace / ".remit" / "secret").read_text() == "canary-of-remit"
@@ -295,11 +356,19 @@ async def test_the_sandbox_holds(workspace: Path, command: str) -> None:
 
 
 def test_the_sandbox_is_asked_for_in_full(workspace: Path) -> None:
-    argv = sandboxed("/usr/bin/bwrap", workspace, ["/bin/sh", "-c", "--share-net"])
+    argv = sandbox_command("/usr/bin/bwrap", workspace, ["/bin/sh", "-c", "--share-net"])
     end = argv.index("--")
     words = " ".join(argv[:end])
     assert argv[end + 1 :] == ["/bin/sh", "-c", "--share-net"]
-    for wanted in ("--unshare-all", "--disable-userns", "--die-with-parent", "--new-session", "--cap-drop ALL", "--clearenv", "--remount-ro /"):
+    for wanted in (
+        "--unshare-all",
+        "--disable-userns",
+        "--die-with-parent",
+        "--new-session",
+        "--cap-drop ALL",
+        "--clearenv",
+        "--remount-ro /",
+    ):
         assert wanted in words
     assert f"--bind {workspace} {workspace}" in words
     assert f"--ro-bind {workspace}/.git {workspace}/.git" in words
@@ -307,21 +376,37 @@ def test_the_sandbox_is_asked_for_in_full(workspace: Path) -> None:
     assert words.count("--size") == 3
     assert "--share-net" not in words
     assert "/home" not in words
-    assert f"--ro-bind {workspace} {workspace}" in " ".join(sandboxed("/usr/bin/bwrap", workspace, ["true"], writable=False))
+    assert f"--ro-bind {workspace} {workspace}" in " ".join(
+        sandbox_command("/usr/bin/bwrap", workspace, ["true"], writable=False)
+    )
 
 
 def test_the_sandbox_mounts_over_no_link(tmp_path: Path) -> None:
     (tmp_path / ".git").symlink_to("/etc")
     (tmp_path / ".remit").symlink_to("/etc")
-    words = " ".join(sandboxed("/usr/bin/bwrap", tmp_path, ["true"]))
+    words = " ".join(sandbox_command("/usr/bin/bwrap", tmp_path, ["true"]))
     assert ".git" not in words
     assert ".remit" not in words
 
 
-@pytest.mark.parametrize("rg", [None, *([RG] if RG else [])], ids=["engine", "ripgrep"][: 2 if RG else 1])
-@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*a){25}$", "^(([a-z])+.)+[A-Z]([a-z])+$", "((a*)*)*b", "(?:a?){30}a{30}$"])
+@pytest.mark.parametrize(
+    "rg", [None, *([RG] if RG else [])], ids=["engine", "ripgrep"][: 2 if RG else 1]
+)
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+$",
+        "(a|aa)+$",
+        "(.*a){25}$",
+        "^(([a-z])+.)+[A-Z]([a-z])+$",
+        "((a*)*)*b",
+        "(?:a?){30}a{30}$",
+    ],
+)
 async def test_no_expression_takes_long(workspace: Path, rg: str | None, pattern: str) -> None:
-    """Each would keep an engine that tries one way after the other busy for longer than the test may take."""
+    """Each would keep an engine that tries one way after the other busy for longer than the test
+    may take.
+    """
     (workspace / "a.txt").write_text(("a" * 5000 + "!\n") * 20)
     call = Toolbox(workspace, box=BOXES[-1], rg=rg)
     before = monotonic()
@@ -330,7 +415,9 @@ async def test_no_expression_takes_long(workspace: Path, rg: str | None, pattern
     await call.host.close()
 
 
-async def test_a_supervisor_that_cannot_be_started_is_said_to_the_model(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_supervisor_that_cannot_be_started_is_said_to_the_model(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "executable", str(workspace / "missing"))
     call = Toolbox(workspace, box="unsandboxed")
     assert await call.refused("Bash", command="true") == "Bash failed: No such file or directory."
@@ -355,4 +442,5 @@ async def test_a_canceled_close_leaves_no_process_behind(workspace: Path) -> Non
     await holding
     await asyncio.to_thread(lambda: None)
     del toolbox, closing
-    gc.collect()  # a process that was not waited for warns when it is collected, and that fails the test
+    # A process that was not waited for warns when it is collected, and that fails the test.
+    gc.collect()

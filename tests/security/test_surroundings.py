@@ -1,4 +1,6 @@
-"""A look at the git state of a workspace runs no program that the workspace names, and always ends."""
+"""A look at the git state of a workspace runs no program that the workspace names, and always
+ends.
+"""
 
 import asyncio
 import os
@@ -8,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from remit.adapters.clock import SystemClock
-from remit.adapters.surroundings import WorkspaceSurroundings
-from remit.domain.environment import Allowance, Environment, environment_section
+from remit.adapters.workspace_facts import WorkspaceSurroundings
+from remit.domain.prompts.environment import Allowance, Environment, environment_section
 from tests.patience import patient
 
 BYTE_ORDER_MARK = "\N{ZERO WIDTH NO-BREAK SPACE}"
@@ -68,7 +70,9 @@ async def test_a_bare_repository_in_the_workspace_is_not_used(tmp_path: Path) ->
         item.rename(inner / item.name)
     (inner / ".git").rmdir()
     config = inner / "config"
-    settings = f'[core]\n\tworktree = {inner}\n[filter "x"]\n\tclean = {COMMAND.format(mark=mark)}\n'
+    settings = (
+        f'[core]\n\tworktree = {inner}\n[filter "x"]\n\tclean = {COMMAND.format(mark=mark)}\n'
+    )
     config.write_text(f"{config.read_text()}{settings}")
     change(inner)
     found = await look(inner)
@@ -113,7 +117,9 @@ async def test_ordinary_repositories_are_described(tmp_path: Path) -> None:
     (folder / "new").write_text("new")
     limits = Allowance(3)
     assert "Git: branch main, 1 changed file" in environment_section(await look(folder), limits)
-    assert "Git: branch main, 1 changed file" in environment_section(await look(folder / "inner"), limits)
+    assert "Git: branch main, 1 changed file" in environment_section(
+        await look(folder / "inner"), limits
+    )
     linked = tmp_path / "linked"
     assert "Git: branch side, no changed files" in environment_section(await look(linked), limits)
     git(linked, "checkout", "-q", "--detach")

@@ -9,15 +9,17 @@ import pytest
 
 from remit import config
 from remit.adapters.tools import WorkspaceTools
-from remit.adapters.tools.toolchains import NONE, Toolchains, toolchains_of
-from remit.bootstrap.runner import open_equipment
+from remit.adapters.tools.shell.toolchains import NONE, Toolchains, find_toolchains
+from remit.bootstrap.runner_selection import open_equipment
 from remit.bootstrap.workspace import open_workspace
-from remit.domain.tool import ToolCallRequest, ToolOutcome
+from remit.domain.agents.tools import ToolCallRequest, ToolOutcome
 from remit.errors import InvalidParam
 from tests.patience import patient
 from tests.toolbox import BWRAP
 
-needs_bubblewrap = pytest.mark.skipif(not BWRAP, reason="that commands are refused without bubblewrap is tested in test_toolhost.py")
+needs_bubblewrap = pytest.mark.skipif(
+    not BWRAP, reason="that commands are refused without bubblewrap is tested in test_toolhost.py"
+)
 GRANTED = frozenset({"Bash"})
 
 
@@ -35,7 +37,13 @@ def home(tmp_path: Path) -> Path:
     program(folder / ".cargo" / "bin" / "cargo9", "from-cargo")
     program(folder / "tools" / "bin" / "mine9", "from-tools")
     (folder / ".rustup").mkdir()
-    for name in (".ssh/id", ".aws/credentials", ".config/gh/token", ".cargo/credentials.toml", "tools/notes"):
+    for name in (
+        ".ssh/id",
+        ".aws/credentials",
+        ".config/gh/token",
+        ".cargo/credentials.toml",
+        "tools/notes",
+    ):
         secret = folder / name
         secret.parent.mkdir(parents=True, exist_ok=True)
         secret.write_text(f"canary of {name}")
@@ -66,21 +74,31 @@ async def tools(workspace: Path, toolchains: Toolchains) -> AsyncIterator[Worksp
 
 async def bash(workspace: Path, toolchains: Toolchains, command: str) -> ToolOutcome:
     async with tools(workspace, toolchains) as host:
-        request = ToolCallRequest("Bash", {"command": command}, GRANTED, patient(30), asyncio.Event())
+        request = ToolCallRequest(
+            "Bash", {"command": command}, GRANTED, patient(30), asyncio.Event()
+        )
         return await host.call(request)
 
 
-def test_programs_on_the_path_are_found_with_what_they_need(workspace: Path, home: Path, env: Mapping[str, str]) -> None:
-    found = toolchains_of(workspace, env)
+def test_programs_on_the_path_are_found_with_what_they_need(
+    workspace: Path, home: Path, env: Mapping[str, str]
+) -> None:
+    found = find_toolchains(workspace, env)
     shown = {str(home / name) for name in (".pyenv", ".cargo", ".rustup", "tools/bin")}
     assert set(found.folders) == shown
-    assert found.path == tuple(str(home / name) for name in (".pyenv/shims", ".cargo/bin", "tools/bin"))
-    assert found.variables == {"PYENV_ROOT": str(home / ".pyenv"), "RUSTUP_HOME": str(home / ".rustup")}
+    assert found.path == tuple(str(home / name) for name in (".pyenv/shims", ".cargo/bin"))
+    assert found.late_path == (str(home / "tools/bin"),), "~/tools stays hidden"
+    assert found.variables == {
+        "PYENV_ROOT": str(home / ".pyenv"),
+        "RUSTUP_HOME": str(home / ".rustup"),
+    }
     assert found.masked() == (str(home / ".cargo" / "credentials.toml"),)
     assert not found.network
 
 
-def test_an_active_virtual_environment_brings_its_interpreter(workspace: Path, home: Path, env: dict[str, str]) -> None:
+def test_an_active_virtual_environment_brings_its_interpreter(
+    workspace: Path, home: Path, env: dict[str, str]
+) -> None:
     base = program(home / ".pyenv" / "versions" / "9" / "bin" / "python", "base").parent
     outside, inside = home / "envs" / "one", workspace / ".venv"
     for folder in (outside, inside):
@@ -88,24 +106,101 @@ def test_an_active_virtual_environment_brings_its_interpreter(workspace: Path, h
         (folder / "pyvenv.cfg").write_text(f"home = {base}\n")
     for folder in (outside, inside):
         active = {"HOME": str(home), "PATH": f"{folder}/bin:/usr/bin", "VIRTUAL_ENV": str(folder)}
-        found = toolchains_of(workspace, active)
+        found = find_toolchains(workspace, active)
         assert found.variables["VIRTUAL_ENV"] == str(folder)
         assert found.path == (f"{folder}/bin",)
         own = [str(folder)] if folder is outside else []
         assert list(found.folders) == [*own, str(home / ".pyenv")], "the workspace is seen anyway"
 
 
-@pytest.mark.parametrize("name", ["~", "~/.ssh", "~/.ssh/id", "~/.aws", "~/.config", "/", "~/x/.remit", "relative", "{ws}"])
+@pytest.mark.parametrize(
+    "name",
+    ["~", "~/.ssh", "~/.ssh/id", "~/.aws", "~/.config", "/", "~/x/.remit", "relative", "{ws}"],
+)
 def test_settings_cannot_show_secrets(workspace: Path, env: dict[str, str], name: str) -> None:
     with pytest.raises(InvalidParam, match=r"sandbox\.read_only"):
-        toolchains_of(workspace, env, [name.format(ws=workspace.parent)])
+        find_toolchains(workspace, env, [name.format(ws=workspace.parent)])
 
 
 def test_a_path_in_the_wrong_place_shows_nothing_more(workspace: Path, home: Path) -> None:
-    """A home folder, a folder with secrets or the folder above all of them is never shown for a PATH."""
+    """A home folder, a folder with secrets or the folder above all of them is never shown for a
+    PATH.
+    """
     for folder in (home, home / ".ssh", home.parent, Path("/")):
-        found = toolchains_of(workspace, {"HOME": str(home), "PATH": str(folder)})
+        found = find_toolchains(workspace, {"HOME": str(home), "PATH": str(folder)})
         assert found == NONE._replace(variables={})
+
+
+def shim(root: Path, name: str, says: str) -> Path:
+    """Install a program as pyenv does; return its shim."""
+    target = program(root / "versions" / "9" / "bin" / name, says)
+    path = program(root / "shims" / name, "unused")
+    path.write_text(f"#!/bin/sh\nexec {target}\n")
+    return path
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("variable", ["", "PYENV_ROOT"])
+async def test_shims_outside_the_home_folder_run(
+    workspace: Path, home: Path, env: dict[str, str], variable: str
+) -> None:
+    root = workspace.parent / "opt" / "pyenv"
+    path = shim(root, "python3", "from-shim").parent
+    named = {variable: str(root)} if variable else {}
+    found = find_toolchains(workspace, {"HOME": str(home), "PATH": f"{path}:/usr/bin", **named})
+    assert (found.folders, found.variables) == ((str(root),), named)
+    outcome = await bash(workspace, found, "python3")
+    assert outcome.text == "from-shim"
+
+
+@needs_bubblewrap
+async def test_a_named_root_in_the_home_folder_is_shown(workspace: Path, home: Path) -> None:
+    root = home / "lib" / "py"
+    path = shim(root, "python9", "from-shim").parent
+    env = {"HOME": str(home), "PATH": str(path), "PYENV_ROOT": str(root)}
+    outcome = await bash(workspace, find_toolchains(workspace, env), "python9; echo $PYENV_ROOT")
+    assert outcome.text == f"from-shim\n{root}"
+
+
+@needs_bubblewrap
+async def test_a_shim_without_its_target_does_not_hide_a_program_of_the_system(
+    workspace: Path, home: Path
+) -> None:
+    path = shim(home / "lib" / "py", "true", "from-shim").parent
+    program(path / "only9", "from-shims")
+    found = find_toolchains(workspace, {"HOME": str(home), "PATH": f"{path}:/usr/bin"})
+    assert (found.path, found.late_path) == ((), (str(path),))
+    outcome = await bash(workspace, found, "env true && only9")
+    assert outcome.text == "from-shims"
+
+
+@pytest.mark.parametrize("place", ["", ".ssh", "..", ".aws/x"])
+def test_a_variable_cannot_show_secrets(workspace: Path, home: Path, place: str) -> None:
+    root = home / place
+    path = program(root / "bin" / "own9", "own").parent
+    for own in (home, workspace.parent / "service"):
+        env = {"HOME": str(own), "PATH": str(path), "PYENV_ROOT": str(root)}
+        found = find_toolchains(workspace, env)
+        assert str(root.resolve()) not in found.folders
+        assert "PYENV_ROOT" not in found.variables
+
+
+@needs_bubblewrap
+async def test_a_folder_of_the_settings_is_also_below_the_home_of_commands(
+    workspace: Path, home: Path
+) -> None:
+    cache = home / ".cache" / "pip"
+    cache.mkdir(parents=True)
+    (cache / "wheel").write_text("cached")
+    (cache / ".env").write_text("canary of a token")
+    env = {"HOME": str(home), "PATH": ""}
+    for settings in (["~/.cache/pip"], [str(cache)], ["~/.cache/pip", "~/.cache/pip/wheel"]):
+        found = find_toolchains(workspace, env, settings)
+        tried = "cat ~/.cache/pip/wheel ~/.cache/pip/.env; (echo x >~/.cache/pip/x) 2>/dev/null"
+        outcome = await bash(workspace, found, f"{tried} || echo; echo $?")
+        assert "cached" in outcome.text
+        assert "canary" not in outcome.text
+        assert not (cache / "x").exists()
 
 
 @pytest.mark.parametrize("place", ["bin", ".local/bin", "sbin"])
@@ -115,36 +210,48 @@ def test_the_home_of_another_user_is_not_shown(workspace: Path, home: Path, plac
     (home / ".local" / "share" / "keyrings").mkdir(parents=True)
     service = workspace.parent / "service"
     service.mkdir()
-    found = toolchains_of(workspace, {"HOME": str(service), "PATH": str(home / place)})
+    found = find_toolchains(workspace, {"HOME": str(service), "PATH": str(home / place)})
     assert found.folders == (str(home / place),)
     with pytest.raises(InvalidParam, match=r"sandbox\.read_only"):
-        toolchains_of(workspace, {"HOME": str(service), "PATH": ""}, [str(home)])
+        find_toolchains(workspace, {"HOME": str(service), "PATH": ""}, [str(home)])
 
 
 @needs_bubblewrap
-async def test_tokens_in_a_folder_that_is_shown_are_hidden(workspace: Path, home: Path, env: Mapping[str, str]) -> None:
+async def test_tokens_in_a_folder_that_is_shown_are_hidden(
+    workspace: Path, home: Path, env: Mapping[str, str]
+) -> None:
     cache = home / ".cache" / "huggingface"
     cache.mkdir(parents=True)
     (cache / "model").write_text("weights")
     (cache / "token").write_text("canary of a token")
-    found = toolchains_of(workspace, env, ["~/.cache"])
-    outcome = await bash(workspace, found, f"cat {cache}/model {cache}/token; grep -r canary {home}")
+    found = find_toolchains(workspace, env, ["~/.cache"])
+    outcome = await bash(
+        workspace, found, f"cat {cache}/model {cache}/token; grep -r canary {home}"
+    )
     assert ("weights" in outcome.text, "canary of" in outcome.text) == (True, False)
 
 
 @needs_bubblewrap
-async def test_commands_use_the_programs_of_the_user(workspace: Path, home: Path, env: Mapping[str, str]) -> None:
+async def test_commands_use_the_programs_of_the_user(
+    workspace: Path, home: Path, env: Mapping[str, str]
+) -> None:
     (home / ".cache").mkdir()
     (home / ".cache" / "wheel").write_text("cached")
-    found = toolchains_of(workspace, env, ["~/.cache"])
+    found = find_toolchains(workspace, env, ["~/.cache"])
     outcome = await bash(workspace, found, f"python9; cargo9; mine9; cat {home}/.cache/wheel")
     assert outcome.text.split("\n") == ["from-pyenv", "from-cargo", "from-tools", "cached"]
 
 
 @needs_bubblewrap
-async def test_commands_cannot_change_the_programs_of_the_user(workspace: Path, home: Path, env: Mapping[str, str]) -> None:
-    found = toolchains_of(workspace, env)
-    places = [home / ".pyenv" / "x", home / ".cargo" / "bin" / "cargo9", home / "tools" / "bin" / "x"]
+async def test_commands_cannot_change_the_programs_of_the_user(
+    workspace: Path, home: Path, env: Mapping[str, str]
+) -> None:
+    found = find_toolchains(workspace, env)
+    places = [
+        home / ".pyenv" / "x",
+        home / ".cargo" / "bin" / "cargo9",
+        home / "tools" / "bin" / "x",
+    ]
     tried = "; ".join(f"( echo x >{place} ) 2>&1 && echo ESCAPED" for place in places)
     outcome = await bash(workspace, found, f"{tried}; touch {home}/x || mkdir {home}/.ssh/x")
     assert "ESCAPED" not in outcome.text
@@ -153,9 +260,14 @@ async def test_commands_cannot_change_the_programs_of_the_user(workspace: Path, 
 
 
 @needs_bubblewrap
-async def test_commands_see_no_secret_of_the_user(workspace: Path, home: Path, env: Mapping[str, str]) -> None:
-    found = toolchains_of(workspace, env)
-    looked = f"ls -aR {home} .remit; grep -r canary {home} .remit /tmp; cat {home}/.cargo/credentials.toml"
+async def test_commands_see_no_secret_of_the_user(
+    workspace: Path, home: Path, env: Mapping[str, str]
+) -> None:
+    found = find_toolchains(workspace, env)
+    looked = (
+        f"ls -aR {home} .remit; grep -r canary {home} .remit /tmp; cat"
+        f" {home}/.cargo/credentials.toml"
+    )
     outcome = await bash(workspace, found, f"( {looked} ) 2>&1")
     assert "canary" not in outcome.text
     for name in (".ssh", ".aws", ".config", "notes", "token"):
@@ -188,7 +300,10 @@ async def test_the_settings_of_the_operator_count_and_those_of_the_workspace_do_
     own_file = home / "settings" / "remit" / "config.toml"
     told = f"expected in your own settings ({own_file}), not in those of a workspace"
     path = workspace / ".remit" / "config.toml"
-    assert ignored.unknown == (f"sandbox.read_only in {path}: {told}", f"sandbox.network in {path}: {told}")
+    assert ignored.unknown == (
+        f"sandbox.read_only in {path}: {told}",
+        f"sandbox.network in {path}: {told}",
+    )
     (home / "settings" / "remit").mkdir(parents=True)
     (home / "settings" / "remit" / "config.toml").write_text(table)
     own = config.load(workspace, {"database_url": "memory:"})
@@ -197,13 +312,15 @@ async def test_the_settings_of_the_operator_count_and_those_of_the_workspace_do_
     named = config.load(workspace, {"database_url": "memory:"})
     assert named.get("sandbox.read_only") == ("~/.ssh", "~/tools")
     async with open_workspace(named) as core:
-        with pytest.raises(InvalidParam, match="is or holds secrets"):
-            async with open_equipment(core, named):
+        with pytest.raises(InvalidParam, match="is or contains secrets"):
+            async with open_equipment(core.folder, named):
                 pass
 
 
 @pytest.mark.parametrize("written", ["read_only = 7", "read_only = [7]", 'network = "perhaps"'])
-def test_settings_that_cannot_be_read_are_refused(workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch, written: str) -> None:
+def test_settings_that_cannot_be_read_are_refused(
+    workspace: Path, home: Path, monkeypatch: pytest.MonkeyPatch, written: str
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "settings"))
     (home / "settings" / "remit").mkdir(parents=True)
     (home / "settings" / "remit" / "config.toml").write_text(f"[sandbox]\n{written}\n")

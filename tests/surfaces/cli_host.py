@@ -3,7 +3,7 @@
 import asyncio
 import io
 import json
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -12,15 +12,15 @@ import pytest
 
 from remit import __version__, config
 from remit.adapters.clock import SystemClock
-from remit.app.agents import AgentRegistry
-from remit.app.query import counts
-from remit.app.recovery import Recovery
-from remit.app.transfer import dump, load
-from remit.app.verify import verify
-from remit.app.view import worker_view
+from remit.app.agents.registry import AgentRegistry
+from remit.app.engine.recovery import Recovery
+from remit.app.maintenance.event_dump import dump, load
+from remit.app.maintenance.verify import verify
+from remit.app.reading.query_handlers import counts
+from remit.app.reading.views import worker_view
 from remit.bootstrap import open_store
-from remit.bootstrap.agents import check_agents, new_agent
-from remit.catalog import Caller, Core, call, follow_events
+from remit.bootstrap.agent_loading import check_agents, new_agent
+from remit.catalog import AppContext, Caller, call, follow_events
 from remit.ports import Store, WorkerRow
 from remit.surfaces.cli.main import main
 from tests.people import ANN, Desk
@@ -34,7 +34,7 @@ class StoreHost:
 
     def __init__(self, store: Store, runner: asyncio.Runner) -> None:
         self.desk, self.wait = Desk(store), runner.run
-        self.core = Core(store, SystemClock(), AgentRegistry())
+        self.core = AppContext(store, SystemClock(), AgentRegistry())
         self.options: Result = {}
         self.served: list[tuple[str, Any]] = []
         self.details: list[str] = []
@@ -46,9 +46,20 @@ class StoreHost:
     def call(self, operation: str, fields: Mapping[str, Any]) -> Result:
         return self.wait(call(self.core, operation, fields, Caller(actor=ANN)))
 
-    def follow(self, task_id: str | None, after: str | None) -> Iterator[list[Result]]:
-        """Events from here on; what is to happen soon happens while somebody listens, who interrupts after so many pages."""
-        events = follow_events(self.core, self.wait(self.core.store.tail()) if after is None else after, task_id)
+    def follow(
+        self,
+        task_id: str | None,
+        after: str | None,
+        stopping: Callable[[int], None],
+        *,
+        quit_line: Callable[[], str] = str,
+    ) -> Generator[list[Result]]:
+        """Events from here on; what is to happen soon happens while somebody listens, who
+        interrupts after so many pages.
+        """
+        events = follow_events(
+            self.core, self.wait(self.core.store.tail()) if after is None else after, task_id
+        )
         pages = 0
         while pages != self.patience:
             yield self.wait(self._next(events))
@@ -67,14 +78,47 @@ class StoreHost:
     def server(self) -> str | None:
         return self.url
 
-    def delegate(self, operation: str, fields: Mapping[str, Any], stopping: Callable[[], None], *, everything: bool = False) -> Generator[Result]:
+    def hurry(self) -> None:
+        pass
+
+    def delegate(
+        self,
+        operation: str,
+        fields: Mapping[str, Any],
+        stopping: Callable[[int], None],
+        *,
+        everything: bool = False,
+        quit_line: Callable[[], str] = str,
+    ) -> Generator[Result]:
         """Work that goes well, with words as bad as those that were given."""
         works = fields["tasks"] if operation == "task_parallel" else [fields]
-        texts = [str(work.get("objective")) if isinstance(work, dict) else str(work) for work in works]
+        texts = [
+            str(work.get("objective")) if isinstance(work, dict) else str(work) for work in works
+        ]
         for number, text in enumerate(texts, 1):
-            item = {"index": number - 1, "task_id": str(number), "parent_id": None, "title": text, "owner": "general", "state": "pending"}
-            item |= {"tool": None, "tool_calls": 0, "tokens": 0, "cost": 0.0, "questions": [], "waits_for": None, "seconds": 0.0}
-            question = {"id": f"{number}-q1", "question": text, "options": [text], "allow_other": False}
+            item = {
+                "index": number - 1,
+                "task_id": str(number),
+                "parent_id": None,
+                "title": text,
+                "owner": "general",
+                "state": "pending",
+            }
+            item |= {
+                "tool": None,
+                "tool_calls": 0,
+                "tokens": 0,
+                "cost": 0.0,
+                "questions": [],
+                "waits_for": None,
+                "seconds": 0.0,
+            }
+            question = {
+                "id": f"{number}-q1",
+                "question": text,
+                "options": [text],
+                "allow_other": False,
+            }
             used = {"tokens": 10, "cost": 0.5, "tool": text, "tool_calls": 2}
             for kind, changed in (
                 ("task_started", {}),
@@ -87,24 +131,50 @@ class StoreHost:
         results = [self._result(str(number), text) for number, text in enumerate(texts, 1)]
         for index, result in enumerate(results):
             yield {"type": "result", "index": index, "task_id": str(index + 1), "result": result}
-        yield {"type": "end", "answer": {"results": results} if operation == "task_parallel" else results[0]}
+        yield {
+            "type": "end",
+            "answer": {"results": results} if operation == "task_parallel" else results[0],
+        }
 
     def unattended(self, task_id: str) -> bool:
         return not self.attended
 
-    def attend(self, task_id: str, stopping: Callable[[], None], *, everything: bool = False) -> Generator[Result]:
+    def attend(
+        self,
+        task_id: str,
+        stopping: Callable[[int], None],
+        *,
+        everything: bool = False,
+        quit_line: Callable[[], str] = str,
+    ) -> Generator[Result]:
         """Tell the task to run; somebody else does the work."""
         self.call("run_task", {"task_id": task_id})
         yield from ()
 
     def _result(self, task_id: str, text: str) -> Result:
         status = {"Fail": "failed", "Late": "timeout"}.get(text, "completed")
-        data = {"status": status, "task_id": task_id, "result": text, "tool_summary": [], "model_used": text, "subagent_type": "general"}
-        return {"status": "success", "data": data | {"outputs": {"name": text}}, "stats": {"tool_calls": 1, "tokens": 1234, "time_ms": 5678}}
+        data = {
+            "status": status,
+            "task_id": task_id,
+            "result": text,
+            "tool_summary": [],
+            "model_used": text,
+            "subagent_type": "general",
+        }
+        return {
+            "status": "success",
+            "data": data | {"outputs": {"name": text}},
+            "stats": {"tool_calls": 1, "tokens": 1234, "time_ms": 5678},
+        }
 
     def init(self, allow_edits: bool | None = None) -> Result:
         granted = ["Write", "Edit", "Bash"] if allow_edits else []
-        return {"workspace": self.options["workspace"] or "/somewhere", "created": True, "allow_edits": allow_edits, "granted": granted}
+        return {
+            "workspace": self.options["workspace"] or "/somewhere",
+            "created": True,
+            "allow_edits": allow_edits,
+            "granted": granted,
+        }
 
     def make_workspace(self) -> None:
         """There is one."""
@@ -122,8 +192,22 @@ class StoreHost:
             {"id": "1", "title": "Wait\x1b[2J", "cron": None, "at": None},
             {"id": "2", "title": "Own", "cron": "0 7 * * *", "at": "2026-01-01T06:00:00Z"},
         ]
-        active = [{"id": "3", "title": "Go\x1b[2J", "cron": "0 7 * * *", "at": "2026-01-01T06:00:00Z", "state": "running"}]
-        found: Result = {"cron": "0 6-21 * * *", "timezone": "Europe/Berlin", "next": ["2026-01-01T06:00:00Z"], "due": None, "workers": 0}
+        active = [
+            {
+                "id": "3",
+                "title": "Go\x1b[2J",
+                "cron": "0 7 * * *",
+                "at": "2026-01-01T06:00:00Z",
+                "state": "running",
+            }
+        ]
+        found: Result = {
+            "cron": "0 6-21 * * *",
+            "timezone": "Europe/Berlin",
+            "next": ["2026-01-01T06:00:00Z"],
+            "due": None,
+            "workers": 0,
+        }
         return found | {"waiting": waiting, "active": active}
 
     def tick(self) -> Result:
@@ -139,7 +223,9 @@ class StoreHost:
         return self.wait(self._examined(verify, fix))
 
     async def _examined(self, thoroughly: bool, fix: bool) -> Result:
-        settings = [{"name": "database_url", "value": self.options["database_url"], "origin": "option"}]
+        settings = [
+            {"name": "database_url", "value": self.options["database_url"], "origin": "option"}
+        ]
         store = {"kind": "memory", "tasks": await self.core.ask(counts())}
         found: Result = {
             "version": __version__,
@@ -152,7 +238,13 @@ class StoreHost:
         }
         row = WorkerRow("host-1-abc", "host", 1, "0", "general", 8, "2026-01-01T06:00:00Z", 1, 99.0)
         trouble = [
-            {"endpoint": "http://model/v1", "agent": "plan", "circuit": "half_open", "failures": 10, "last": "out of order"},
+            {
+                "endpoint": "http://model/v1",
+                "agent": "plan",
+                "circuit": "half_open",
+                "failures": 10,
+                "last": "out of order",
+            },
             {"endpoint": "http://model/v1", "agent": None, "circuit": "cooling", "seconds": 3.5},
         ]
         found["workers"] = [
@@ -167,7 +259,9 @@ class StoreHost:
             found["fixed"] = left.repairable
         if thoroughly:
             report = await verify(self.core.store)
-            found["verified"] = report._asdict() | {"faults": [fault._asdict() for fault in report.faults]}
+            found["verified"] = report._asdict() | {
+                "faults": [fault._asdict() for fault in report.faults]
+            }
         return found
 
     def export(self, what: Literal["events", "tasks"], target: Path) -> Result:
@@ -179,7 +273,11 @@ class StoreHost:
         return [line async for line in dump(self.core.store)]
 
     def import_(self, source: Path) -> Result:
-        return {"what": "events", "source": str(source), "count": self.wait(load(self.core.store, source.read_text().splitlines()))}
+        return {
+            "what": "events",
+            "source": str(source),
+            "count": self.wait(load(self.core.store, source.read_text().splitlines())),
+        }
 
     def check_agents(self) -> Result:
         return check_agents(self.settings)
@@ -252,7 +350,14 @@ class Shop:
     def ask(self, task_id: str, question: str, options: Sequence[str] = ()) -> str:
         """Let the task's agent ask a person; the id of the run."""
         run = self.start(task_id)
-        self.do("AskUser", "agent:general", run, task_id=task_id, question=question, options=list(options))
+        self.do(
+            "AskUser",
+            "agent:general",
+            run,
+            task_id=task_id,
+            question=question,
+            options=list(options),
+        )
         return run
 
 

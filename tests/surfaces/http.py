@@ -11,13 +11,13 @@ from urllib.parse import unquote
 import uvicorn
 
 from remit.adapters.clock import SystemClock
-from remit.app.agents import AgentRegistry
+from remit.app.agents.registry import AgentRegistry
 from remit.bootstrap import open_store
 from remit.bootstrap.server import stopping
-from remit.catalog import Caller, Core, call
+from remit.catalog import AppContext, Caller, call
 from remit.ports import Store
-from remit.surfaces.guard import App, Guard, Message
-from remit.surfaces.rest import rest_app
+from remit.surfaces.http.guard import App, Guard, Message
+from remit.surfaces.http.rest import rest_app
 from tests.patience import patient
 from tests.people import ANN
 
@@ -44,13 +44,22 @@ class Answer(NamedTuple):
         """The code of an error, whose shape is checked on the way."""
         assert self.headers["content-type"] == "application/json"
         error = self.json["error"]
-        assert self.json.keys() in ({"error"}, {"status", "data", "text", "stats", "context", "error"})
+        assert self.json.keys() in (
+            {"error"},
+            {"status", "data", "text", "stats", "context", "error"},
+        )
         assert error.keys() <= {"code", "message", "details"}
         assert error["message"]
         return str(error["code"])
 
 
-async def send(app: App, method: str, target: str, headers: Mapping[str, str] | Iterable[tuple[str, str]], chunks: Iterable[bytes] = ()) -> Answer:
+async def send(
+    app: App,
+    method: str,
+    target: str,
+    headers: Mapping[str, str] | Iterable[tuple[str, str]],
+    chunks: Iterable[bytes] = (),
+) -> Answer:
     """One request, with exactly these headers and the body in these pieces."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     path, _, query = target.partition("?")
@@ -67,7 +76,9 @@ async def send(app: App, method: str, target: str, headers: Mapping[str, str] | 
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in pairs],
     }
     pieces = list(chunks) or [b""]
-    incoming: list[Message] = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+    incoming: list[Message] = [
+        {"type": "http.request", "body": piece, "more_body": True} for piece in pieces
+    ]
     incoming[-1]["more_body"] = False
     outgoing: list[Message] = []
 
@@ -97,19 +108,33 @@ class Silent:
 class House:
     """REST on a store, behind its front door."""
 
-    def __init__(self, store: Store, host: str = HOST, heartbeat: float = 15.0, agents: AgentRegistry | None = None) -> None:
-        self.core = Core(store, SystemClock(), agents or AgentRegistry())
+    def __init__(
+        self,
+        store: Store,
+        host: str = HOST,
+        heartbeat: float = 15.0,
+        agents: AgentRegistry | None = None,
+    ) -> None:
+        self.core = AppContext(store, SystemClock(), agents or AgentRegistry())
         self.store, self.host = store, host
         self.stopping = asyncio.Event()
         self.rest = rest_app(self.core, caller=CALLER, stopping=self.stopping, heartbeat=heartbeat)
         self.door = Guard(cast("App", self.rest), token=TOKEN, hosts=frozenset({host}))
 
-    async def ask(self, method: str, target: str, body: Any = None, raw: bytes | None = None, **headers: str) -> Answer:
+    async def ask(
+        self, method: str, target: str, body: Any = None, raw: bytes | None = None, **headers: str
+    ) -> Answer:
         """A request as a good caller sends it; `raw` is a body that is no JSON of ours."""
         content = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
-        typed = {"Content-Type": "application/json", "Content-Length": str(len(content))} if content else {}
+        typed = (
+            {"Content-Type": "application/json", "Content-Length": str(len(content))}
+            if content
+            else {}
+        )
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await send(self.door, method, target, {"Host": self.host, **BEARER, **typed, **named}, [content])
+        return await send(
+            self.door, method, target, {"Host": self.host, **BEARER, **typed, **named}, [content]
+        )
 
     async def call(self, name: str, **fields: Any) -> dict[str, Any]:
         """The catalogue itself."""
@@ -149,7 +174,13 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: App, stop: Callable[[], None]) -> None:
         super().__init__(
-            uvicorn.Config(cast("Any", app), lifespan="off", log_level="error", access_log=False, timeout_graceful_shutdown=round(patient(60)))
+            uvicorn.Config(
+                cast("Any", app),
+                lifespan="off",
+                log_level="error",
+                access_log=False,
+                timeout_graceful_shutdown=round(patient(60)),
+            )
         )
         self.ready, self.leaving, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._stop = stop

@@ -1,25 +1,31 @@
-"""A runner for tests of the command line: it gives its task back when told to stop, but for the one that will not; one breaks its worker."""
+"""A runner for tests of the command line: it gives its task back when told to stop, but for the
+one that will not; one breaks its worker.
+"""
 
 import asyncio
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from remit.adapters.sqlite.store import SqliteEventStore
-from remit.app.activation import Activation
+from remit.adapters.stores.sqlite.store import SqliteEventStore
+from remit.app.runs.run_handle import RunHandle
 
 
 class Stubborn:
-    """Works until it is told to stop; a task of that title does not listen, and one called Saboteur lets the next claim fail."""
+    """Works until it is told to stop.
 
-    async def run(self, activation: Activation) -> None:
-        if activation.task.title == "Saboteur":
-            SqliteEventStore.claim = broken  # type: ignore[assignment, method-assign]  # what nobody foresaw
-        if activation.task.title == "Stubborn":
+    A task of that title does not listen, and one called Saboteur lets the next claim fail.
+    """
+
+    async def run(self, handle: RunHandle) -> None:
+        if handle.task.title == "Saboteur":
+            # What nobody foresaw.
+            SqliteEventStore.claim = broken  # type: ignore[assignment, method-assign]
+        if handle.task.title == "Stubborn":
             Path("begun").touch()  # noqa: ASYNC240 - nothing else runs here
-            await deaf(activation.stopping)
-        await activation.stopping.wait()
-        await activation.release()
+            await deaf(handle.stopping)
+        await handle.stopping.wait()
+        await handle.release()
 
 
 async def deaf(stopping: asyncio.Event) -> NoReturn:

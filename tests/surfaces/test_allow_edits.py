@@ -1,4 +1,6 @@
-"""Whether the built-in agents change a workspace: the operator says so once, and a copy of the folder brings no permission along."""
+"""The permission of built-in agents to edit a workspace: the operator grants it once, and a copy of
+the folder does not have it.
+"""
 
 import os
 import pty
@@ -11,10 +13,10 @@ from typing import Any
 import pytest
 
 from remit import config
-from remit.adapters.tools.shell import first_program
-from remit.app.agents import AgentRegistry, role_prompt
-from remit.bootstrap.agents import open_agents
-from remit.bootstrap.host import WorkspaceHost
+from remit.adapters.tools.shell.bash import first_program
+from remit.app.agents.registry import AgentRegistry, role_prompt
+from remit.bootstrap.agent_loading import open_agents
+from remit.bootstrap.local_host import WorkspaceHost
 from remit.config import FOLDER
 from tests.patience import patient
 
@@ -46,7 +48,9 @@ def init(folder: Path, allow_edits: bool | None = None) -> dict[str, Any]:
 def test_without_a_yes_no_agent_can_change_files(tmp_path: Path) -> None:
     made = init(tmp_path / "a")
     assert (made["created"], made["allow_edits"], made["granted"]) == (True, None, [])
-    assert not any(names & {"Write", "Edit", "MultiEdit", "Bash"} for names in tools(tmp_path / "a").values())
+    assert not any(
+        names & {"Write", "Edit", "MultiEdit", "Bash"} for names in tools(tmp_path / "a").values()
+    )
 
 
 def test_a_yes_gives_only_build_and_general_the_tools(tmp_path: Path) -> None:
@@ -57,7 +61,9 @@ def test_a_yes_gives_only_build_and_general_the_tools(tmp_path: Path) -> None:
     assert (found["explore"], found["plan"], found["summary"]) == (READING, READING, READING)
 
 
-def test_where_the_sandbox_does_not_work_they_get_no_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_sandbox_does_not_work_they_get_no_bash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "bwrap").write_text("#!/bin/sh\nexit 1\n")
@@ -81,11 +87,15 @@ def test_a_copy_of_the_folder_brings_no_permission_along(tmp_path: Path) -> None
     settings = config.load(tmp_path / "b")
     assert settings.get("allow_edits") is False
     (told,) = settings.unknown
-    assert told.endswith("which was not confirmed on this machine (remit init --allow-edits)")
+    assert told.endswith(
+        "which was not confirmed on this machine; confirm it with: `remit init --allow-edits`"
+    )
     assert init(tmp_path / "b")["allow_edits"] is None, "it is asked for"
 
 
-def test_another_person_has_allowed_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_person_has_allowed_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     init(tmp_path / "a", True)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
     assert tools(tmp_path / "a")["general"] == READING
@@ -102,7 +112,9 @@ def test_a_change_of_what_agents_may_do_must_be_confirmed_again_and_no_other_cha
     assert tools(tmp_path / "a")["general"] == READING
 
 
-def test_the_settings_of_a_person_need_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_of_a_person_need_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     init(tmp_path / "a")
     monkeypatch.setenv("REMIT_ALLOW_EDITS", "true")
     assert tools(tmp_path / "a")["general"] == READING | EDITING
@@ -126,9 +138,15 @@ def test_settings_with_tables_stay_readable(tmp_path: Path) -> None:
 def test_a_role_prompt_speaks_only_of_what_the_agent_can_do(agent_id: str) -> None:
     agent = AgentRegistry().get(agent_id)
     assert agent is not None
-    reads, edits, everything = (role_prompt(agent, agent.tools + more) for more in ((), ("Write", "Edit"), ("Write", "Edit", "Bash")))
+    reads, edits, everything = (
+        role_prompt(agent, agent.tools + more)
+        for more in ((), ("Write", "Edit"), ("Write", "Edit", "Bash"))
+    )
     assert "you cannot change it" in reads
-    assert not any(word in reads for word in ("You can change files", "Bash", "smallest change", "You can run commands"))
+    assert not any(
+        word in reads
+        for word in ("You can change files", "Bash", "smallest change", "You can run commands")
+    )
     assert (
         "You can change files" in edits,
         "Bash" in edits,
@@ -148,12 +166,17 @@ def test_build_is_told_of_delegation_only_if_it_can_delegate() -> None:
     assert "When to delegate." not in role_prompt(agent, ("Read",))
 
 
-@pytest.mark.parametrize(("typed", "allowed"), [("y\n", True), ("yes\n", True), ("\n", False), ("n\n", False)])
+@pytest.mark.parametrize(
+    ("typed", "allowed"), [("y\n", True), ("yes\n", True), ("\n", False), ("n\n", False)]
+)
 def test_init_asks_once_at_a_terminal(tmp_path: Path, typed: str, allowed: bool) -> None:
     folder = tmp_path / "a"
     folder.mkdir()
     first, second = at_a_terminal(folder, typed), at_a_terminal(folder, "")
-    question = "Allow sub-agents build and general to change files and run sandboxed commands in this folder? [y/N]"
+    question = (
+        "Allow sub-agents build and general to change files and run sandboxed commands in this"
+        " folder? [y/N]"
+    )
     assert (question in first, question in second) == (True, False)
     assert ("build and general may change files here" in first) is allowed
     assert (tools(folder)["general"] != READING) is allowed
@@ -169,13 +192,19 @@ def test_init_asks_nothing_without_a_terminal(tmp_path: Path) -> None:
         check=True,
     )
     assert ran.stdout == f"Workspace {tmp_path}\n"
-    assert ran.stderr == "Agents only read here. Let build and general change files with: remit init --allow-edits\n"
+    assert (
+        ran.stderr
+        == "Agents can only read here. Allow build and general to change files with: remit init"
+        " --allow-edits\n"
+    )
 
 
 def test_yes_and_no_at_once_are_refused(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "remit", "init", "--allow-edits", "--no-allow-edits"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    assert (ran.returncode, "exclude each other" in ran.stderr) == (2, True)
+    ran = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    assert (ran.returncode, "cannot be combined" in ran.stderr) == (2, True)
 
 
 def at_a_terminal(folder: Path, typed: str) -> str:

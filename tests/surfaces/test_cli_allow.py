@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from remit.domain.agent import READING
+from remit.domain.agents.agent import READING
 from tests.surfaces.cli_host import shop
-from tests.surfaces.test_command import Shell, serving
+from tests.surfaces.shell import Shell, serving
 
-FILE = "---\nname: lean\ndescription: Little.\ntools: Read\ndisallowedTools: Bash\n---\nYou are lean.\n"
+FILE = (
+    "---\nname: lean\ndescription: Little.\ntools: Read\ndisallowedTools: Bash\n---\nYou are"
+    " lean.\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -20,19 +23,33 @@ FILE = "---\nname: lean\ndescription: Little.\ntools: Read\ndisallowedTools: Bas
         ("explore", "Read,grep", [*READING]),
     ],
 )
-def test_what_is_allowed_comes_beside_what_the_agent_has(owner: str, typed: str, allowed: list[str]) -> None:
+def test_what_is_allowed_comes_beside_what_the_agent_has(
+    owner: str, typed: str, allowed: list[str]
+) -> None:
     with shop() as at:
-        assert at("task", "create", "Work", "--owner", owner, "--allow", typed, "--json").json["task"]["tools"] == {"allow": allowed}
+        assert at("task", "create", "Work", "--owner", owner, "--allow", typed, "--json").json[
+            "task"
+        ]["tools"] == {"allow": allowed}
         at("task", "create", "Part", "--owner", "build")
-        made = at("task", "subtask", "2", "Piece", "general", "--allow", "task", "--json").json["task"]
+        made = at("task", "subtask", "2", "Piece", "general", "--allow", "task", "--json").json[
+            "task"
+        ]
         assert made["tools"] == {"allow": [*READING, "Task"]}
 
 
 def test_what_may_be_a_function_is_passed_on_with_a_word() -> None:
     with shop() as at:
-        said = at("task", "create", "Work", "--owner", "general", "--allow", "WebFetch,read,\x1b[2Jlook")
-        assert "WebFetch, look: not a built-in tool; it works only where workers have a function of that name.\n" in said.err
-        assert "own" not in at("task", "create", "Work", "--owner", "general", "--allow", "Read,edit").err
+        said = at(
+            "task", "create", "Work", "--owner", "general", "--allow", "WebFetch,read,\x1b[2Jlook"
+        )
+        assert (
+            "WebFetch, look: not a built-in tool; it works only if workers have a function of"
+            " that name.\n" in said.err
+        )
+        assert (
+            "own"
+            not in at("task", "create", "Work", "--owner", "general", "--allow", "Read,edit").err
+        )
         shown = at("task", "show", "2").out
         assert "\n  tools only LS, Glob, Grep, Read, TodoWrite, Edit\n" in shown
 
@@ -45,15 +62,39 @@ def test_what_may_be_a_function_is_passed_on_with_a_word() -> None:
         (
             "explore",
             "bash,Read",
-            "--allow: names Bash, which explore cannot have: it is read-only, whatever is granted; expected some of LS, ",
+            (
+                "--allow: names Bash, which explore cannot have: it is always read-only;"
+                " expected some of LS, "
+            ),
         ),
-        ("Plan", "lookup", "--allow: names lookup, which plan cannot have: it is read-only, whatever is granted; expected some of LS, "),
-        ("general", "", "--allow: names no tool; expected names of tools between commas, such as Edit,Bash."),
-        ("general", " , ", "--allow: names no tool; expected names of tools between commas, such as Edit,Bash."),
-        (None, "Bash", "--allow: adds to the tools of an agent, and no agent is named; expected --owner as well."),
+        (
+            "Plan",
+            "lookup",
+            (
+                "--allow: names lookup, which plan cannot have: it is always read-only;"
+                " expected some of LS, "
+            ),
+        ),
+        (
+            "general",
+            "",
+            "--allow: names no tool; expected tool names separated by commas, such as Edit,Bash.",
+        ),
+        (
+            "general",
+            " , ",
+            "--allow: names no tool; expected tool names separated by commas, such as Edit,Bash.",
+        ),
+        (
+            None,
+            "Bash",
+            ("--allow: needs an agent; expected --owner as well."),
+        ),
     ],
 )
-def test_what_cannot_be_allowed_is_refused_and_named(owner: str | None, typed: str, told: str) -> None:
+def test_what_cannot_be_allowed_is_refused_and_named(
+    owner: str | None, typed: str, told: str
+) -> None:
     with shop() as at:
         typed_owner = ("--owner", owner) if owner else ()
         said = at("task", "create", "Work", *typed_owner, "--allow", typed)
@@ -64,12 +105,18 @@ def test_what_cannot_be_allowed_is_refused_and_named(owner: str | None, typed: s
             assert at("run", "Work", "--agent", owner, "--allow", typed) == said
 
 
-def test_run_adds_tools_in_a_folder_that_is_no_workspace_yet(tmp_path: Path) -> None:
+def test_run_adds_tools_in_a_folder_without_a_workspace(tmp_path: Path) -> None:
     (tmp_path / "kiln.py").write_text("def fire(kiln):\n    return 'hot'\n")
     at = Shell(tmp_path)
     said = at.remit("run", "Where is fire defined?", "--allow", "edit,write")
-    assert (said.code, said.out.startswith("No model is configured, and this task needs Write, Edit.")) == (1, True)
-    assert '"tools": {"allow": ["LS", "Glob", "Grep", "Read", "TodoWrite", "Edit", "Write"]}' in at.remit("task", "show", "1", "--json").out
+    assert (
+        said.code,
+        said.out.startswith("No model is configured, and this task needs Write, Edit."),
+    ) == (1, True)
+    assert (
+        '"tools": {"allow": ["LS", "Glob", "Grep", "Read", "TodoWrite", "Edit", "Write"]}'
+        in at.remit("task", "show", "1", "--json").out
+    )
 
 
 def test_the_agents_are_those_of_the_server_that_is_named(tmp_path: Path) -> None:
@@ -83,18 +130,28 @@ def test_the_agents_are_those_of_the_server_that_is_named(tmp_path: Path) -> Non
         said = at.remit("task", "create", "Work", "--owner", "lean", "--allow", "edit", "--json")
         assert '"tools": {"allow": ["Read", "Edit"]}' in said.out
         banned = at.remit("run", "Work", "--agent", "lean", "--allow", "bash")
-        told = "--allow: names Bash, which lean cannot have: its file bans that; expected other tools, or another agent."
+        told = (
+            "--allow: names Bash, which lean cannot have: its file bans that; expected other tools,"
+            " or another agent."
+        )
         assert (banned.code, told in banned.err) == (2, True)
 
 
-def test_run_says_why_nobody_gets_bash_here(tmp_path: Path) -> None:
+def test_run_says_why_bash_is_not_available(tmp_path: Path) -> None:
     """On a machine without bubblewrap: nothing is on the path."""
     refused = Shell(tmp_path, PATH="").remit("run", "List the files", "--allow", "bash")
     assert refused.code == 1
-    assert "Bash is refused: there is no sandbox for it on this machine (bubblewrap is not installed)" in refused.out + refused.err
+    assert (
+        "Bash is not available: this machine has no sandbox (bubblewrap is not installed)"
+        in refused.out + refused.err
+    )
     assert "allow_unsandboxed" in refused.out + refused.err
-    allowed = Shell(tmp_path, PATH="", REMIT_ALLOW_UNSANDBOXED="true").remit("run", "List the files", "--allow", "bash")
-    assert allowed.out.startswith("No model is configured, and this task needs Bash."), "the sandbox is not what is missing now"
+    allowed = Shell(tmp_path, PATH="", REMIT_ALLOW_UNSANDBOXED="true").remit(
+        "run", "List the files", "--allow", "bash"
+    )
+    assert allowed.out.startswith("No model is configured, and this task needs Bash."), (
+        "the sandbox is not what is missing now"
+    )
 
 
 NO_MODEL, SEARCHED = "No model is configured", "No language model was used"
@@ -113,7 +170,9 @@ NO_MODEL, SEARCHED = "No model is configured", "No language model was used"
         ("Read,Task", 0, SEARCHED),
     ],
 )
-def test_a_tool_that_writes_needs_a_model_also_where_edits_are_allowed(tmp_path: Path, durable_url: str, tools: str, code: int, told: str) -> None:
+def test_a_tool_that_writes_needs_a_model_also_where_edits_are_allowed(
+    tmp_path: Path, durable_url: str, tools: str, code: int, told: str
+) -> None:
     shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
     assert shell.remit("init", "--allow-edits").code == 0
     said = shell.remit("run", "Mend the typo", "--allow", tools)

@@ -9,10 +9,11 @@ import pytest
 
 from tests.patience import patient
 from tests.surfaces.cli_host import shop
-from tests.surfaces.test_command import Shell
+from tests.surfaces.shell import Shell
 
 ASK = {
-    "bash": """
+    "bash": (
+        """
 COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=()
 for word in "$@"; do  # as readline does: a word ends before and after an equals sign
   case "$word" in
@@ -23,12 +24,16 @@ for word in "$@"; do  # as readline does: a word ends before and after an equals
 done
 COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 _remit; printf "%s " "${COMPREPLY[@]}"
-""",
-    # What the completion system of zsh calls: the function, with the words and a builtin that takes the matches.
-    "zsh": """
+"""
+    ),
+    # What the completion system of zsh calls: the function, with the words and a builtin that takes
+    # the matches.
+    "zsh": (
+        """
 words=("$@"); CURRENT=$#; compadd() { shift; print -r -- $@ }; _files() { }
 _remit
-""",
+"""
+    ),
     "fish": 'complete --do-complete="$argv"',
 }
 """How each shell is asked for what could follow some words."""
@@ -43,14 +48,34 @@ def offered(shell: Shell, *words: str, by: str = "bash") -> list[str]:
     """What a shell offers for the last word; it must print no error."""
     script = shell.remit("completion", by).out
     remit = f'"{sys.executable}" -m remit'
-    function = f"function remit; {remit} $argv; end" if by == "fish" else f'remit() {{ {remit} "$@"; }}'
+    function = (
+        f"function remit; {remit} $argv; end" if by == "fish" else f'remit() {{ {remit} "$@"; }}'
+    )
     if by == "zsh":
         function += "\ncompdef() { }"
-    command = [by, "-c", f"{function}\n{script}\n{ASK[by]}", *(() if by == "fish" else (by,)), *words]
+    command = [
+        by,
+        "-c",
+        f"{function}\n{script}\n{ASK[by]}",
+        *(() if by == "fish" else (by,)),
+        *words,
+    ]
     limit = patient(60)
-    done = subprocess.run(command, cwd=shell.folder, env=shell.env, capture_output=True, text=True, timeout=limit, check=True)
+    done = subprocess.run(
+        command,
+        cwd=shell.folder,
+        env=shell.env,
+        capture_output=True,
+        text=True,
+        timeout=limit,
+        check=True,
+    )
     assert done.stderr == ""
-    return [line.partition("\t")[0] for line in done.stdout.splitlines()] if by == "fish" else done.stdout.split()
+    return (
+        [line.partition("\t")[0] for line in done.stdout.splitlines()]
+        if by == "fish"
+        else done.stdout.split()
+    )
 
 
 @pytest.fixture(params=["bash", "zsh", "fish"])
@@ -65,14 +90,19 @@ def test_agents_tasks_and_states_are_completed(tmp_path: Path, durable_url: str,
     shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
     shell.remit("init")
     (tmp_path / ".remit" / "agents").mkdir(exist_ok=True)
-    (tmp_path / ".remit" / "agents" / "reviewer.md").write_text("---\ndescription: Reviews.\n---\nReview.\n")
+    (tmp_path / ".remit" / "agents" / "reviewer.md").write_text(
+        "---\ndescription: Reviews.\n---\nReview.\n"
+    )
     shell.remit("task", "create", "One", "--owner", "general")
     shell.remit("task", "create", "Two", "--owner", "general")
     assert completed(shell, "remit", "run", "Look", "--agent", "re", by=by) == ["reviewer"]
     assert completed(shell, "remit", "task", "create", "T", "--owner", "pl", by=by) == ["plan"]
     assert completed(shell, "remit", "agents", "show", "e", by=by) == ["explore"]
     assert set(completed(shell, "remit", "task", "show", "", by=by)) >= {"1", "2"}
-    assert set(completed(shell, "remit", "task", "create", "T", "--depends-on", "", by=by)) == {"1", "2"}
+    assert set(completed(shell, "remit", "task", "create", "T", "--depends-on", "", by=by)) == {
+        "1",
+        "2",
+    }
     assert completed(shell, "remit", "task", "list", "--state", "r", by=by) == ["running"]
     assert completed(shell, "remit", "task", "update", "1", "--status", "c", by=by) == ["canceled"]
 
@@ -109,13 +139,18 @@ def test_the_words_of_help_are_completed(tmp_path: Path, by: str) -> None:
     shell = Shell(tmp_path)
     assert completed(shell, "remit", "help", "ta", by=by) == ["task"]
     assert completed(shell, "remit", "help", "task", "cr", by=by) == ["create"]
-    assert set(completed(shell, "remit", "help", "task", "resource", "", by=by)) >= {"add", "remove"}
+    assert set(completed(shell, "remit", "help", "task", "resource", "", by=by)) >= {
+        "add",
+        "remove",
+    }
 
 
 def test_after_a_comma_the_next_name_of_a_list_is_completed(tmp_path: Path, by: str) -> None:
     shell = Shell(tmp_path)
     shell.remit("init")
-    assert completed(shell, "remit", "worker", "--agents", "general,ex", by=by) == ["general,explore"]
+    assert completed(shell, "remit", "worker", "--agents", "general,ex", by=by) == [
+        "general,explore"
+    ]
     assert completed(shell, "remit", "worker", "--agents", "ex", by=by) == ["explore"]
 
 
@@ -132,8 +167,68 @@ def test_ended_tasks_are_offered_only_where_they_can_be_used(tmp_path: Path, by:
     for title in ("One", "Two"):
         shell.remit("task", "create", title, "--owner", "general")
     shell.remit("task", "cancel", "1")
-    assert [name for name in offered(shell, "remit", "task", "cancel", "", by=by) if name.isdigit()] == ["2"]
-    assert sorted(name for name in offered(shell, "remit", "task", "show", "", by=by) if name.isdigit()) == ["1", "2"]
+    assert [
+        name for name in offered(shell, "remit", "task", "cancel", "", by=by) if name.isdigit()
+    ] == ["2"]
+    assert sorted(
+        name for name in offered(shell, "remit", "task", "show", "", by=by) if name.isdigit()
+    ) == ["1", "2"]
+
+
+def test_tasks_are_offered_to_commands_that_can_take_them(tmp_path: Path, by: str) -> None:
+    shell = Shell(tmp_path)
+    shell.remit("init")
+    for title in ("Waits", "Rests", "Ended"):
+        shell.remit("task", "create", title, "--owner", "general")
+    shell.remit("task", "pause", "2")
+    shell.remit("task", "cancel", "3")
+    for command, names in (("pause", ["1"]), ("resume", ["2"]), ("rerun", ["3"])):
+        found = offered(shell, "remit", "task", command, "", by=by)
+        assert [name for name in found if name.isdigit()] == names, command
+
+
+def test_each_place_after_a_command_is_completed_with_what_can_stand_there(
+    tmp_path: Path, by: str
+) -> None:
+    shell = Shell(tmp_path)
+    shell.remit("init")
+    for title in ("One", "Two"):
+        shell.remit("task", "create", title, "--owner", "general")
+    agents = ["build", "explore", "general", "plan", "summary"]
+    typed = ("remit", "task", "subtask", "1", "Title")
+    assert sorted(offered(shell, *typed, "", by=by)) == agents
+    assert sorted(offered(shell, *typed, "--for-step", "0", "", by=by)) == agents
+    assert sorted(offered(shell, "remit", "export", "", by=by)) == ["events", "tasks"]
+    assert not {"1", "2"} & set(offered(shell, "remit", "task", "run", "1", "", by=by))
+
+
+@pytest.mark.parametrize(
+    ("words", "values"),
+    [
+        (("run", "--effort"), ["high", "low", "medium", "none"]),
+        (("serve", "--log-format"), ["json", "text"]),
+        (("task", "list", "--scope"), ["all", "mine", "tree"]),
+    ],
+)
+def test_the_values_of_options_are_completed(
+    tmp_path: Path, words: tuple[str, ...], values: list[str], by: str
+) -> None:
+    assert sorted(offered(Shell(tmp_path), "remit", *words, "", by=by)) == values
+
+
+def test_options_are_offered_only_after_a_dash(tmp_path: Path, by: str) -> None:
+    shell = Shell(tmp_path)
+    shell.remit("init")
+    assert not [
+        name for name in offered(shell, "remit", "task", "run", "1", "", by=by) if name[0] == "-"
+    ]
+    assert "--json" in offered(shell, "remit", "task", "run", "1", "--", by=by)
+
+
+def test_a_name_is_offered_once_in_a_list(tmp_path: Path, by: str) -> None:
+    found = completed(Shell(tmp_path), "remit", "run", "--allow", "Edit,", by=by)
+    assert "Edit,Write" in found
+    assert "Edit,Edit" not in found
 
 
 def test_completion_help_says_how_to_install_it_in_each_shell() -> None:
@@ -163,20 +258,34 @@ def test_help_is_a_command_too() -> None:
         assert at("help").out == at("--help").out
         assert at("help", "task").out == at("task", "--help").out
         assert at("help", "task", "create").out == at("task", "create", "--help").out
-        for words, wrong_path in ((("task", "create", "foo"), "task create foo"), (("run", "extra"), "run extra")):
+        for words, wrong_path in (
+            (("task", "create", "foo"), "task create foo"),
+            (("run", "extra"), "run extra"),
+        ):
             wrong = at("help", *words)
-            assert (wrong.code, f"There is no command 'remit {wrong_path}'." in wrong.err, wrong.out) == (2, True, "")
+            assert (
+                wrong.code,
+                f"There is no command 'remit {wrong_path}'." in wrong.err,
+                wrong.out,
+            ) == (2, True, "")
         wrong = at("help", "task", "creat")
         assert (wrong.code, "Did you mean: remit task create?" in wrong.err) == (2, True)
 
 
 @pytest.mark.parametrize(
     "argv",
-    [("task", "create", "T", "--owner", "explroe"), ("agents", "show", "explroe"), ("task", "create", "T", "--owner", "Explroe")],
+    [
+        ("task", "create", "T", "--owner", "explroe"),
+        ("agents", "show", "explroe"),
+        ("task", "create", "T", "--owner", "Explroe"),
+    ],
 )
 def test_a_slip_in_an_agents_name_is_recognized(argv: tuple[str, ...]) -> None:
     with shop() as at:
-        assert "Did you mean explore? Available: build, explore, general, plan, summary." in at(*argv).err
+        assert (
+            "Did you mean explore? Available: build, explore, general, plan, summary."
+            in at(*argv).err
+        )
 
 
 def test_an_event_wraps_at_words() -> None:

@@ -1,4 +1,7 @@
-"""Text of strangers on a terminal: nothing in it moves the cursor, hides or pretends; tables fit."""
+"""Text of strangers on a terminal: nothing in it moves the cursor, hides or pretends.
+
+Tables fit.
+"""
 
 import re
 import unicodedata
@@ -8,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.surfaces.cli.menu import COMMANDS
-from remit.surfaces.display import cut, display, display_line, pad, width, wrap
+from remit.surfaces.cli.command_table import COMMANDS
+from remit.surfaces.text.display import cut, display, display_line, pad, width, wrap
 from tests.surfaces.cli_host import Said, Shop, shop
 
 ESCAPES = {
@@ -48,7 +51,17 @@ ESCAPES = {
     "decomposed": ("Cafe\u0301", "Café"),
     "NUL": ("a\0b", "ab"),
 }
-PLAIN = ["", "plain text", "two\nlines\tand a tab", "Grüße", "日本語", "😀 fine", "é", "السلام عليكم", "naïve ‖ “quoted”"]
+PLAIN = [
+    "",
+    "plain text",
+    "two\nlines\tand a tab",
+    "Grüße",
+    "日本語",
+    "😀 fine",
+    "é",
+    "السلام عليكم",
+    "naïve ‖ “quoted”",
+]
 
 
 @pytest.mark.parametrize(("text", "shown"), ESCAPES.values(), ids=ESCAPES)
@@ -150,7 +163,10 @@ def test_tables_fit_the_terminal_and_keep_what_matters(columns: int, title: str)
         run = at.ask(task, "Which?")
         at.do("YieldRun", "agent:general", run, task_id=task)
         at("guide", "add", title, "Text.")
-        tables = [at(*argv, columns=columns, NO_COLOR="1").out for argv in (("task", "list"), ("ready",), ("guide", "list"), ("agents", "list"))]
+        tables = [
+            at(*argv, columns=columns, NO_COLOR="1").out
+            for argv in (("task", "list"), ("ready",), ("guide", "list"), ("agents", "list"))
+        ]
         for line in "".join(tables).splitlines():
             assert width(line) <= columns
         assert tables[0].splitlines()[2].startswith("1   ◐ waiting")
@@ -163,17 +179,36 @@ def test_tables_fit_the_terminal_and_keep_what_matters(columns: int, title: str)
 def test_pages_are_wrapped_to_the_terminal(columns: int) -> None:
     long = "many words " * 50
     with shop() as at:
-        task = at.create("T", "--instructions", long, "--accept", "日本語" * 40, "--step", "A step", "--set", f"a={long}", "--owner", "general")
+        task = at.create(
+            "T",
+            "--instructions",
+            long,
+            "--accept",
+            "日本語" * 40,
+            "--step",
+            "A step",
+            "--set",
+            f"a={long}",
+            "--owner",
+            "general",
+        )
         run = at.ask(task, long, [long, "日本語" * 40])
         at.do("NotifyUser", "agent:general", run, task_id=task, message=long)
         at("task", "message", task, long)
-        for argv in (("task", "show", task), ("task", "updates", task), ("notifications",), ("inbox",)):
+        for argv in (
+            ("task", "show", task),
+            ("task", "updates", task),
+            ("notifications",),
+            ("inbox",),
+        ):
             for line in at(*argv, columns=columns, NO_COLOR="1").out.splitlines():
                 assert width(line) <= columns or "remit interact respond" in line
 
 
 @pytest.mark.parametrize("columns", [40, 70])
-@pytest.mark.parametrize("argv", [("--owner", "general", "--draft"), ("--owner", "nobody")], ids=["note", "error"])
+@pytest.mark.parametrize(
+    "argv", [("--owner", "general", "--draft"), ("--owner", "nobody")], ids=["note", "error"]
+)
 def test_notes_and_errors_are_broken_between_words(columns: int, argv: tuple[str, ...]) -> None:
     with shop() as at, shop() as other:
         lines = at("task", "create", "Work", *argv, columns=columns).err.splitlines()
@@ -192,16 +227,46 @@ def test_hidden_characters_in_a_question_are_pointed_out() -> None:
 
 
 def _unsafe(text: str) -> list[str]:
-    bidi = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\u200c\u200d\u2060\ufeff"
-    return [char for char in text if (unicodedata.category(char) in ("Cc", "Cs") and char != "\n") or char in bidi]
+    bidi = (
+        "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+        "\u200b\u200c\u200d\u2060\ufeff"
+    )
+    return [
+        char
+        for char in text
+        if (unicodedata.category(char) in ("Cc", "Cs") and char != "\n") or char in bidi
+    ]
 
 
 def _fill(at: Shop) -> None:
     """Task 1 has the corpus wherever a stranger can write, and so has everything around it."""
     at("guide", "add", SHORT, HOSTILE, "--id", "g")
     at(
-        *("task", "create", SHORT, "--instructions", HOSTILE, "--description", f"why {HOSTILE}", "--accept", HOSTILE, "--output", SHORT),
-        *("--step", f"{SHORT} 0", "--step", SHORT, "--resource", f"https://e.example/{HOSTILE}", "--resource", f"/tmp/{HOSTILE}", "--guide", "g"),
+        *(
+            "task",
+            "create",
+            SHORT,
+            "--instructions",
+            HOSTILE,
+            "--description",
+            f"why {HOSTILE}",
+            "--accept",
+            HOSTILE,
+            "--output",
+            SHORT,
+        ),
+        *(
+            "--step",
+            f"{SHORT} 0",
+            "--step",
+            SHORT,
+            "--resource",
+            f"https://e.example/{HOSTILE}",
+            "--resource",
+            f"/tmp/{HOSTILE}",
+            "--guide",
+            "g",
+        ),
         *(
             "--label",
             SHORT,
@@ -214,7 +279,16 @@ def _fill(at: Shop) -> None:
             "--channel",
             SHORT,
         ),
-        *("--allow", SHORT, "--deny", HOSTILE[:60].replace(",", ""), "--parent-session", SHORT, "--owner", "build"),
+        *(
+            "--allow",
+            SHORT,
+            "--deny",
+            HOSTILE[:60].replace(",", ""),
+            "--parent-session",
+            SHORT,
+            "--owner",
+            "build",
+        ),
     )
     at("task", "resource", "add", "1", "https://e.example", "--label", SHORT)
     at("task", "step", "1", "0", "--details", HOSTILE)
@@ -227,12 +301,21 @@ def _fill(at: Shop) -> None:
     at.do("AskUser", "agent:build", run, task_id="1", question="Answered")
     at.do("Respond", actor, interaction_id="1-q2", answer=HOSTILE)
     at.do("NotifyUser", "agent:build", run, task_id="1", message=HOSTILE)
-    at.do("FailRun", "agent:build", run, task_id="1", error=HOSTILE, tool_summary=[{"tool": SHORT, "count": 1}])
+    at.do(
+        "FailRun",
+        "agent:build",
+        run,
+        task_id="1",
+        error=HOSTILE,
+        tool_summary=[{"tool": SHORT, "count": 1}],
+    )
     at.do("UpdateTask", actor, task_id="1", instructions=HOSTILE)
 
 
 def _everything(at: Shop, columns: int | None) -> Iterator[tuple[str, Said]]:
-    """Every command that says something, with hostile text in what it is given and in what it finds."""
+    """Every command that says something, with hostile text in what it is given and in what it
+    finds.
+    """
     _fill(at)
     # Each line works on a task of its own where it ends one.
     at("task", "create", SHORT, "--accept", HOSTILE, "--output", SHORT)  # 4

@@ -1,4 +1,6 @@
-"""How a command that waits ends: the same exit code for the same end, and words that are true in every state."""
+"""Ends of a waiting command: the same exit code for the same end, and a correct message in every
+state.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.surfaces.cli_host import Shop, shop
-from tests.surfaces.test_command import Shell
+from tests.surfaces.shell import Shell
 
 ENDS = {"done": 0, "failed": 1, "timeout": 124, "canceled": 130}
 FUTURE = "2030-01-31T08:00:00Z"
@@ -27,12 +29,20 @@ def ended(at: Shop, how: str) -> str:
     elif how == "canceled":
         at("task", "cancel", task_id)
     else:
-        at.do("AbortTask", "system:test", task_id=task_id, reason="timeout" if how == "timeout" else "error", message="It went wrong.")
+        at.do(
+            "AbortTask",
+            "system:test",
+            task_id=task_id,
+            reason="timeout" if how == "timeout" else "error",
+            message="It went wrong.",
+        )
     return task_id
 
 
 @pytest.mark.parametrize(("how", "code"), ENDS.items())
-def test_every_command_that_waits_ends_with_the_same_code(at: Shop, monkeypatch: pytest.MonkeyPatch, how: str, code: int) -> None:
+def test_every_command_that_waits_ends_with_the_same_code(
+    at: Shop, monkeypatch: pytest.MonkeyPatch, how: str, code: int
+) -> None:
     task_id = ended(at, how)
     assert at("task", "watch", task_id).code == code
     assert at("task", "result", task_id).code == code
@@ -44,7 +54,13 @@ def test_every_command_that_waits_ends_with_the_same_code(at: Shop, monkeypatch:
             at("task", "cancel", attended)
         else:
             reason = "timeout" if how == "timeout" else "error"
-            at.do("AbortTask", "system:test", task_id=attended, reason=reason, message="It went wrong.")
+            at.do(
+                "AbortTask",
+                "system:test",
+                task_id=attended,
+                reason=reason,
+                message="It went wrong.",
+            )
         yield from ()
 
     monkeypatch.setattr(at.host, "attend", attend)
@@ -64,10 +80,14 @@ def test_task_run_fails_like_run_and_shows_why(tmp_path: Path, durable_url: str)
     again = shell.remit("task", "run", "2")
     assert (again.code, "No model is configured" in again.out) == (1, True), again
     assert shell.remit("task", "result", "2").code == 1
-    assert "[Task failed: error] No model is configured" in shell.remit("task", "transcript", "2").out
+    assert (
+        "[Task failed: error] No model is configured" in shell.remit("task", "transcript", "2").out
+    )
 
 
-def test_a_failed_task_shows_the_answer_that_is_on_record(at: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failed_task_shows_the_answer_that_is_on_record(
+    at: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     check = '{"text": "There is a report.", "check": {"file": "report.md"}}'
     task_id = at.create("Work", "--owner", "general", "--accept", check)
     at("task", "complete", task_id, "--summary", "The port is 8420.")
@@ -75,7 +95,9 @@ def test_a_failed_task_shows_the_answer_that_is_on_record(at: Shop, monkeypatch:
     shown = "It went wrong.\nThe answer on record:\nThe port is 8420.\n"
     assert at("task", "result", task_id).out == shown
 
-    def delegate(operation: str, _fields: Any, _stopping: Any, **_options: Any) -> Iterator[dict[str, Any]]:
+    def delegate(
+        operation: str, _fields: Any, _stopping: Any, **_options: Any
+    ) -> Iterator[dict[str, Any]]:
         one = at.host.call("task_output", {"task_id": task_id})
         yield {"type": "end", "answer": {"results": [one]} if operation == "task_parallel" else one}
 
@@ -93,16 +115,50 @@ def test_a_failed_task_shows_the_answer_that_is_on_record(at: Shop, monkeypatch:
 @pytest.mark.parametrize(
     ("arguments", "told", "alone"),
     [
-        (("--owner", "general"), "", "No worker is running for it. Run it here with: remit task run 2."),
+        (
+            ("--owner", "general"),
+            "",
+            "No worker is running for it. Run it here with: remit task run 2.",
+        ),
         ((), "No agent owns it, so it does not start.", ""),
-        (("--owner", "general", "--draft"), "It is a draft. Start it with: remit task update 2 --status active", ""),
-        (("--owner", "general", "--not-before", FUTURE), "It does not start before 2030-01-31 ", "it needs one then (remit worker, or remit serve)."),
-        (("--owner", "general", "--depends-on", "1"), "It starts when #1 is done.", "it needs one then (remit worker, or remit serve)."),
-        (("--owner", "general", "--depends-on", "1:settled"), "It starts when #1 has ended.", "it needs one then"),
+        (
+            ("--owner", "general", "--draft"),
+            "It is a draft. Activate it with: remit task update 2 --status active",
+            "",
+        ),
+        (
+            ("--draft",),
+            "It is a draft. Activate it with: remit task update 2 --status active. No agent owns"
+            " it, so it does not start then. Give it one with: remit task update 2 --owner AGENT",
+            "",
+        ),
+        (
+            ("--owner", "general", "--draft", "--depends-on", "1", "--not-before", FUTURE),
+            "It is a draft. Activate it with: remit task update 2 --status active. It then starts"
+            " when #1 is done. It then does not start before 2030-01-31 ",
+            "",
+        ),
+        (
+            ("--owner", "general", "--not-before", FUTURE),
+            "It does not start before 2030-01-31 ",
+            "it needs one then (remit worker, or remit serve).",
+        ),
+        (
+            ("--owner", "general", "--depends-on", "1"),
+            "It starts when #1 is done.",
+            "it needs one then (remit worker, or remit serve).",
+        ),
+        (
+            ("--owner", "general", "--depends-on", "1:settled"),
+            "It starts when #1 has ended.",
+            "it needs one then",
+        ),
         (("--session", "s1"), "Session s1 works on it and gets it with its next request", ""),
     ],
 )
-def test_what_is_said_of_a_new_task_is_true(at: Shop, attended: bool, arguments: tuple[str, ...], told: str, alone: str) -> None:
+def test_what_is_said_of_a_new_task_is_true(
+    at: Shop, attended: bool, arguments: tuple[str, ...], told: str, alone: str
+) -> None:
     at.create("First")
     at.host.attended = attended
     said = at("task", "create", "Second", *arguments).err
@@ -115,8 +171,16 @@ def test_what_is_said_of_a_new_task_is_true(at: Shop, attended: bool, arguments:
 def test_a_task_that_cannot_start_yet_is_not_waited_for(at: Shop) -> None:
     at.create("First", "--owner", "general")
     blocked = at("task", "run", at.create("Second", "--owner", "general", "--depends-on", "1"))
-    assert (blocked.code, blocked.err) == (4, "error: Task 2 waits for task 1.\n")
+    hint = "It starts when #1 is done. See #1 with: remit task show 1"
+    assert (blocked.code, blocked.err) == (4, f"error: Task 2 waits for task 1.\n{hint}\n")
     now = at("task", "run", at.create("Later", "--owner", "general", "--not-before", FUTURE))
-    assert (now.code, now.out, now.err) == (0, "Ready to run: #3 Later (pending)\n", ""), "run means now"
+    assert (now.code, now.out, now.err) == (
+        0,
+        "Ready to run: #3 Later (pending)\n",
+        "",
+    ), "run means now"
     unowned = at("task", "run", at.create("Nobody's"))
-    assert (unowned.code, unowned.err) == (4, "error: Task 4 has no owner.\nGive it one with: remit task update 4 --owner AGENT\n")
+    assert (unowned.code, unowned.err) == (
+        4,
+        "error: Task 4 has no owner.\nGive it one with: remit task update 4 --owner AGENT\n",
+    )

@@ -1,4 +1,4 @@
-"""What the command line says when something is wrong, and how it leaves."""
+"""Errors of the command line, and its exit codes."""
 
 import os
 import subprocess
@@ -9,11 +9,23 @@ from typing import Any
 
 import pytest
 
-from remit.adapters.memory import MemoryEventStore
-from remit.errors import Busy, Forbidden, Internal, LimitExceeded, RemitError, TimedOut, Unauthenticated
+from remit.adapters.stores.memory import MemoryEventStore
+from remit.app.reading import fast
+from remit.catalog import OPERATIONS
+from remit.domain.records.record import fields
+from remit.errors import (
+    Busy,
+    Forbidden,
+    Internal,
+    LimitExceeded,
+    RemitError,
+    TimedOut,
+    Unauthenticated,
+)
 from remit.surfaces.cli.main import main
+from remit.surfaces.cli.output.result_pages import format_part
 from tests.surfaces.cli_host import shop
-from tests.surfaces.test_command import Shell, serving
+from tests.surfaces.shell import Shell, served, serving
 
 
 @pytest.mark.parametrize(
@@ -21,32 +33,86 @@ from tests.surfaces.test_command import Shell, serving
     [
         (("task", "show", "9"), 3, "error: There is no task 9."),
         (("task", "create", ""), 2, "error: TITLE: is blank; expected 1 to 256 characters."),
-        (("task", "create", "T", "--owner", "nobody-known"), 2, "error: --owner: unknown agent 'nobody-known'. Available: build, "),
-        (("task", "create", "T", "--priority", "hgh"), 2, "error: --priority: unknown value 'hgh'. Did you mean high? Available: urgent, high"),
-        (("task", "create", "T", "--limits", "max_turns"), 2, "error: --limits: is 'max_turns'; expected NAME=NUMBER"),
-        (("task", "create", "T", "--limits", "max_turns=x"), 2, "error: --limits: is 'max_turns=x'; expected NAME=NUMBER"),
+        (
+            ("task", "create", "T", "--owner", "nobody-known"),
+            2,
+            "error: --owner: unknown agent 'nobody-known'. Available: build, ",
+        ),
+        (
+            ("task", "create", "T", "--priority", "hgh"),
+            2,
+            "error: --priority: unknown value 'hgh'. Did you mean high? Available: urgent, high",
+        ),
+        (
+            ("task", "create", "T", "--limits", "max_turns"),
+            2,
+            "error: --limits: is 'max_turns'; expected NAME=NUMBER",
+        ),
+        (
+            ("task", "create", "T", "--limits", "max_turns=x"),
+            2,
+            "error: --limits: is 'max_turns=x'; expected NAME=NUMBER",
+        ),
         (("task", "create", "T", "--set", 'a={"b"'), 2, "error: --set: is not valid JSON"),
         (("task", "create", "T", "--set", "=1"), 2, "error: --set: is '=1'; expected KEY=VALUE."),
         (("task", "create", "T", "--output", "a:b"), 2, "error: --output: has the kind 'b'"),
-        (("task", "create", "T", "--depends-on", "1:sometime"), 2, "error: --depends-on, on: is 'sometime'"),
-        (("task", "create", "T", "--depends-on", "1", "--depends-on", "99"), 2, "error: --depends-on (no. 2): is 99, which is no task"),
-        (("task", "create", "T", "--limits", "max_turn=3"), 2, "error: --limits, max_turn: is not a field here. Did you mean max_turns?"),
-        (("task", "create", "T", "--cron", "daily"), 2, "error: --cron: is 'daily'; expected five cron fields"),
-        (("task", "create", "T", "--model", "gpt"), 2, "error: --model: is 'gpt'; expected main, light, or provider:name."),
-        (("task", "create", "T", "--owner", "build", "--allow", "x" * 200), 2, "error: --allow: is 200 characters long"),
-        (("task", "create", "T", "--output", "a", "--output", ""), 2, "error: --output (no. 2), name: is blank"),
+        (
+            ("task", "create", "T", "--depends-on", "1:sometime"),
+            2,
+            "error: --depends-on, on: is 'sometime'",
+        ),
+        (
+            ("task", "create", "T", "--depends-on", "1", "--depends-on", "99"),
+            2,
+            "error: --depends-on (no. 2): is 99, which does not exist",
+        ),
+        (
+            ("task", "create", "T", "--limits", "max_turn=3"),
+            2,
+            "error: --limits, max_turn: is not a field here. Did you mean max_turns?",
+        ),
+        (
+            ("task", "create", "T", "--cron", "daily"),
+            2,
+            "error: --cron: is 'daily'; expected five cron fields",
+        ),
+        (
+            ("task", "create", "T", "--model", "gpt"),
+            2,
+            "error: --model: is 'gpt'; expected main, light, or provider:name.",
+        ),
+        (
+            ("task", "create", "T", "--owner", "build", "--allow", "x" * 200),
+            2,
+            "error: --allow: is 200 characters long",
+        ),
+        (
+            ("task", "create", "T", "--output", "a", "--output", ""),
+            2,
+            "error: --output (no. 2), name: is blank",
+        ),
         (("task", "show", "x"), 2, "error: TASK: is 'x'; expected a task id such as 42"),
-        (("task", "create", "T", "--instructions", "@/no/such/file"), 2, "error: --instructions: cannot read /no/such/file: no such file"),
+        (
+            ("task", "create", "T", "--instructions", "@/no/such/file"),
+            2,
+            "error: --instructions: cannot read /no/such/file: no such file",
+        ),
         (("task", "create", "T\ud800"), 2, "error: TITLE: contains a lone surrogate"),
         (("task", "resume", "1"), 4, "error: "),
         (("task", "waive", "1", "c9", "No."), 3, "error: "),
         (("guide", "show", "none"), 3, "error: There is no guide none."),
-        (("agents", "show", "none"), 3, "error: There is no agent none."),
-        (("task", "list", "--limit", "many"), 2, "error: --limit: is 'many'; expected a whole number."),
-        (("task", "list", "--cursor", "x"), 2, "error: --cursor: is not one that this list gave"),
+        (("agents", "show", "none"), 3, "error: Unknown agent none."),
+        (
+            ("task", "list", "--limit", "many"),
+            2,
+            "error: --limit: is 'many'; expected a whole number.",
+        ),
+        (("task", "list", "--cursor", "x"), 2, "error: --cursor: is not a cursor of this list"),
     ],
 )
-def test_an_error_is_one_line_with_its_exit_code(argv: tuple[str, ...], code: int, first: str) -> None:
+def test_an_error_is_one_line_with_its_exit_code(
+    argv: tuple[str, ...], code: int, first: str
+) -> None:
     with shop() as at:
         at.create("Here")
         said = at(*argv)
@@ -59,21 +125,34 @@ def test_an_error_is_one_line_with_its_exit_code(argv: tuple[str, ...], code: in
 
 
 @pytest.mark.parametrize("through_a_server", [False, True])
-def test_work_that_is_refused_is_told_in_what_was_typed(tmp_path: Path, through_a_server: bool) -> None:
+def test_work_that_is_refused_is_told_in_what_was_typed(
+    tmp_path: Path, through_a_server: bool
+) -> None:
     """Programs that read JSON get the names of the wire."""
     at = Shell(tmp_path)
     assert at.remit("init").code == 0
     with serving(at) if through_a_server else nullcontext() as url:
         at = Shell(tmp_path, REMIT_URL=url or "")
         unknown = at.remit("run", "Work", "--agent", "nonsense")
-        assert (unknown.code, _error_in(unknown.err)[:57]) == (2, "error: --agent: unknown agent 'nonsense'. Available: buil")
-        assert at.remit("run", "Work", "--agent", "nonsense", "--json").json["error"]["details"]["fields"][0]["field"] == "subagent_type"
+        assert (unknown.code, _error_in(unknown.err)[:57]) == (
+            2,
+            "error: --agent: unknown agent 'nonsense'. Available: buil",
+        )
+        assert (
+            at.remit("run", "Work", "--agent", "nonsense", "--json").json["error"]["details"][
+                "fields"
+            ][0]["field"]
+            == "subagent_type"
+        )
         too_short = at.remit("run", "Work", "--timeout", "0")
         expected = "error: --timeout: is 0.0; expected 0.001 to 31,536,000."
         assert (too_short.code, _error_in(too_short.err)) == (2, expected)
         (tmp_path / "work.json").write_text('["One", 2]')
         several = at.remit("parallel", "work.json")
-        assert (several.code, several.out.splitlines()[-2:]) == (1, ["[2] refused", "  tasks[1].objective: is a number; expected text."])
+        assert (several.code, several.out.splitlines()[-2:]) == (
+            1,
+            ["[2] refused", "  tasks[1].objective: is a number; expected text."],
+        )
 
 
 def _error_in(text: str) -> str:
@@ -84,16 +163,27 @@ def _error_in(text: str) -> str:
 
 def test_a_hint_stands_on_its_own_line_in_the_words_of_the_command_line() -> None:
     with shop() as at:
-        assert at("task", "show", "9").err == "error: There is no task 9.\n'remit task list' and 'remit task history' show what there is.\n"
+        assert (
+            at("task", "show", "9").err
+            == "error: There is no task 9.\nUse remit task list or remit task history to find"
+            " tasks.\n"
+        )
 
 
 def test_an_error_cannot_be_made_to_look_like_two() -> None:
     with shop() as at:
-        assert at("task", "create", "T", "--instructions", "@/no\nerror: all is lost").err.count("\n") == 1
+        assert (
+            at("task", "create", "T", "--instructions", "@/no\nerror: all is lost").err.count("\n")
+            == 1
+        )
 
 
-@pytest.mark.parametrize("kind", [Unauthenticated, Forbidden, LimitExceeded, Busy, TimedOut, Internal])
-def test_every_kind_of_error_has_its_exit_code(kind: type[RemitError], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "kind", [Unauthenticated, Forbidden, LimitExceeded, Busy, TimedOut, Internal]
+)
+def test_every_kind_of_error_has_its_exit_code(
+    kind: type[RemitError], capsys: pytest.CaptureFixture[str]
+) -> None:
     def refuse(_options: dict[str, Any]) -> Any:
         raise kind("No.", hint="Try later.")
 
@@ -105,6 +195,7 @@ def test_every_kind_of_error_has_its_exit_code(kind: type[RemitError], capsys: p
     ("argv", "guess"),
     [
         (("tsk",), "Did you mean: remit task?"),
+        (("usage",), "See: remit --help"),
         (("task", "lst"), "Did you mean: remit task list?"),
         (("lst",), "Did you mean: remit task list or remit guide list or remit agents list?"),
         (("create",), "Did you mean: remit task create?"),
@@ -130,11 +221,13 @@ def test_wrong_use_is_told_with_the_usage_and_a_guess(argv: tuple[str, ...], gue
         said = at(*argv)
         assert (said.code, said.out) == (2, "")
         assert guess in said.err
-        assert said.err.startswith(("usage: remit", "error: --status", "error: SHELL", "error: WHAT"))
+        assert said.err.startswith(
+            ("usage: remit", "error: --status", "error: SHELL", "error: WHAT")
+        )
         assert at(*argv, "--json").json["error"]["code"] == "INVALID_PARAM"
 
 
-def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(b"\xff\xfe")
     with shop() as at:
         said = at("task", "create", "T", "--instructions", f"@{tmp_path / 'image'}")
@@ -150,7 +243,7 @@ def test_a_fault_of_the_system_is_told_without_a_traceback() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.stderr", errors := _Kept())
         assert main(["task", "list"], full) == 1
-    assert errors.text == "error: The system refused: [Errno 28] No space left on device.\n"
+    assert errors.text == "error: System error: [Errno 28] No space left on device.\n"
 
 
 class _Kept:
@@ -167,7 +260,7 @@ def test_a_doctor_who_finds_something_says_so_in_the_exit_code() -> None:
     with shop() as at:
         at.create("One")
         assert isinstance(at.host.core.store, MemoryEventStore)
-        at.host.core.store._tables["task"].clear()
+        at.host.core.store._data.tables["task"].clear()
         said = at("doctor", "--verify")
         assert (said.code, "fault task" in said.out) == (1, True)
 
@@ -176,6 +269,7 @@ LIST_MANY = """
 import sys
 from tests.surfaces.cli_host import shop
 from remit.surfaces.cli.main import main
+from remit.surfaces.cli.output.result_pages import format_part
 with shop() as at:
     for number in range(300):
         at.create(f"Task {number} " + "x" * 200)
@@ -184,9 +278,13 @@ with shop() as at:
 """
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", LIST_MANY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."}
+        [sys.executable, "-c", LIST_MANY],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": "."},
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -198,13 +296,28 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("argv", ["--help", "task list --help", "completion bash", "nonsense --json"])
+@pytest.mark.parametrize(
+    "argv", ["--help", "task list --help", "completion bash", "nonsense --json"]
+)
 def test_an_output_that_is_full_is_told_without_a_traceback(argv: str) -> None:
-    code = f"import sys; from remit.surfaces.cli.main import main; sys.exit(main({argv.split()!r}, None))"
+    code = (
+        f"import sys; from remit.surfaces.cli.main import main; sys.exit(main({argv.split()!r},"
+        " None))"
+    )
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, env=buffered, check=False)
-    assert (done.returncode, done.stderr) == (1, "error: The system refused: [Errno 28] No space left on device.\n")
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=buffered,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: System error: [Errno 28] No space left on device.\n",
+    )
 
 
 def test_an_interrupt_is_quiet() -> None:
@@ -226,3 +339,58 @@ def test_doctor_says_which_variable_of_a_key_is_not_set(tmp_path: Path) -> None:
     assert (said.code, "fault MY_KEY is not set." in said.out) == (1, True), said
     shell.env["MY_KEY"] = "x"
     assert shell.remit("doctor").code == 0
+
+
+BAD_READS = {
+    "an empty session": (("session", "tasks", ""), "SESSION"),
+    "a blank session": (("session", "tasks", " "), "SESSION"),
+    "a long session": (("session", "tasks", "s" * 300), "SESSION"),
+    "an empty label": (("task", "list", "--label", ""), "--label"),
+    "a long label": (("task", "list", "--label", "l" * 65), "--label"),
+    "a long creator": (("task", "list", "--parent-session", "s" * 300), "--parent-session"),
+    "updates before the first": (("task", "updates", "1", "--after", "-5"), "--after"),
+    "events before the first": (("task", "events", "1", "--after", "-5"), "--after"),
+    "a huge number": (("task", "events", "1", "--after", str(2**60)), "--after"),
+}
+
+
+@pytest.mark.parametrize("wrong", BAD_READS)
+def test_a_command_that_only_reads_refuses_what_others_refuse(wrong: str, tmp_path: Path) -> None:
+    at = Shell(tmp_path)
+    assert (at.remit("init").code, at.remit("task", "create", "Work").code) == (0, 0)
+    typed, place = BAD_READS[wrong]
+    said = at.remit(*typed)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"error: {place}: ")
+
+
+def test_only_fields_of_the_catalog_are_read_fast() -> None:
+    for name, known in fast.FIELDS.items():
+        assert known <= fields(OPERATIONS[name].input).keys(), name
+
+
+def test_a_time_limit_may_have_a_fraction(tmp_path: Path) -> None:
+    at = Shell(tmp_path)
+    assert at.remit("init").code == 0
+    assert at.remit("task", "create", "Work", "--timeout", "1.5").code == 0
+    assert '"timeout_seconds": 1.5' in at.remit("task", "show", "1", "--json").out
+    said = at.remit("task", "create", "Work", "--timeout", "soon")
+    assert "error: --timeout: is 'soon'; expected a number of seconds." in said.err
+
+
+def test_advice_of_a_server_names_the_command(tmp_path: Path) -> None:
+    at = Shell(tmp_path)
+    assert (at.remit("init").code, at.remit("task", "create", "Work").code) == (0, 0)
+    assert at.remit("task", "cancel", "1").code == 0
+    local = at.remit("task", "pause", "1")
+    with served(at, "--no-worker") as server:
+        at.env |= {"REMIT_URL": server.url, "REMIT_TOKEN": server.token}
+        remote = at.remit("task", "pause", "1")
+    assert "remit task rerun" in remote.err
+    assert remote.err.split() == local.err.split()
+
+
+def test_an_interrupted_call_is_shown_in_a_transcript() -> None:
+    call = {"type": "tool_result", "call_id": "1", "name": "Bash", "status": "unknown", "text": ""}
+    assert format_part(call) == "(interrupted; its outcome is unknown)"
+    assert format_part(call | {"text": "Half of it."}) == "Half of it."

@@ -1,6 +1,9 @@
-"""Ctrl-C in commands that wait: they say at once what happens, then what is true of the task, and exit with 130."""
+"""Ctrl-C in commands that wait: they say at once what happens, then what is true of the task,
+and exit with 130.
+"""
 
 import asyncio
+import json
 import signal
 import subprocess
 from collections.abc import AsyncGenerator, Iterator
@@ -10,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from remit.bootstrap.delegation import _Interrupt
+from remit.bootstrap.sync_delegation import Ending, _Interrupt
 from tests.crash.process import environment
 from tests.patience import patient
-from tests.surfaces.test_command import Shell, events_of, interruptible, served, until
+from tests.surfaces.shell import Shell, events_of, interruptible, served, until
 
-STOPPING = "Stopping… Ctrl-C again to quit now."
+STOPPING = "Stopping… Ctrl-C or SIGTERM again to quit now."
 
 
 @pytest.fixture
@@ -45,7 +48,8 @@ def interrupted(started: "subprocess.Popen[str]", number: int = signal.SIGINT) -
     """What a command writes after Ctrl-C, or another signal that ends it."""
     assert started.stderr is not None
     started.send_signal(number)
-    lines = [line.rstrip("\n") for line in started.stderr]  # all by one reader: communicate() would miss what is buffered
+    # All by one reader: communicate() would miss what is buffered.
+    lines = [line.rstrip("\n") for line in started.stderr]
     assert started.wait(patient(30)) == 128 + number
     started.communicate()
     assert "Traceback" not in "".join(lines)
@@ -77,7 +81,10 @@ def test_without_another_worker_the_task_is_kept_and_it_says_how_to_continue(she
     assert events_of(shell, "1")[-1] == "RunReleased"
     shell.env["REMIT_RUNNER"] = "remit.testing:Scripted"
     continued = shell.remit("task", "run", "1")
-    assert (continued.code, shell.remit("task", "show", "1", "--json").json["state"]) == (0, "done"), continued
+    assert (continued.code, shell.remit("task", "show", "1", "--json").json["state"]) == (
+        0,
+        "done",
+    ), continued
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -102,7 +109,7 @@ async def test_one_that_comes_just_before_a_wait_begins_is_not_lost() -> None:
         await asyncio.Event().wait()
         yield {}
 
-    interrupt = _Interrupt(lambda: None)
+    interrupt = _Interrupt(Ending(lambda _: None))
     interrupt.begun = True  # it came after the last look at it, and there was no task to cancel yet
     async with asyncio.timeout(patient(5)):
         with pytest.raises(KeyboardInterrupt):
@@ -114,7 +121,17 @@ def test_parallel_says_it_of_every_task(shell: Shell, tmp_path: Path) -> None:
     said = interrupted(running(shell, "parallel", "works.txt", tasks=2))
     assert said[0] == STOPPING
     assert "Stopped. #1, #2 are kept. No worker is running for all of them now." in said
-    assert "Continue one with: remit task run 1. Continue all with: remit worker, or remit serve." in said
+    assert "Continue one with: remit task run 1." in said
+    assert "Continue all with: remit worker, or remit serve." in said
+
+
+def test_parallel_says_it_also_of_tasks_that_it_does_not_wait_for(
+    shell: Shell, tmp_path: Path
+) -> None:
+    works = ["Gentle", {"objective": "Gentle", "wait": False}, "Gentle"]
+    (tmp_path / "works.json").write_text(json.dumps(works))
+    said = interrupted(running(shell, "parallel", "works.json", tasks=2))
+    assert "Stopped. #1, #2, #3 are kept. No worker is running for all of them now." in said
 
 
 def test_with_a_worker_elsewhere_the_task_continues(shell: Shell) -> None:
@@ -136,7 +153,13 @@ def test_with_a_worker_elsewhere_the_task_continues(shell: Shell) -> None:
 
 def _after_a_wait(started: "subprocess.Popen[str]") -> list[str]:
     """What `task result --wait` writes after Ctrl-C, once it has opened its store and waits."""
-    until(lambda: any("eventpoll" in str(link.readlink()) for link in Path(f"/proc/{started.pid}/fd").iterdir() if link.is_symlink()))
+    until(
+        lambda: any(
+            "eventpoll" in str(link.readlink())
+            for link in Path(f"/proc/{started.pid}/fd").iterdir()
+            if link.is_symlink()
+        )
+    )
     started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=patient(30))
     assert (started.returncode, "Traceback" in err) == (130, False), err
@@ -149,7 +172,10 @@ def test_through_a_server_the_task_stays_with_it(shell: Shell) -> None:
         said = interrupted(running(shell, "run", "Gentle"))
         assert said == [
             STOPPING,
-            f"Stopped waiting. The server at {server.url} keeps #1 (running); its workers continue it.",
+            (
+                f"Stopped waiting. The server at {server.url} keeps #1 (running); its workers"
+                " continue it."
+            ),
             "Follow it with: remit task watch 1. Cancel it with: remit task cancel 1",
         ]
         assert events_of(shell, "1")[-1] == "RunStarted"
@@ -158,16 +184,52 @@ def test_through_a_server_the_task_stays_with_it(shell: Shell) -> None:
         assert server.process.wait(patient(30)) == 0
 
 
+def test_through_a_server_without_a_worker_it_says_at_once_that_none_is_running(
+    shell: Shell,
+) -> None:
+    alone = (
+        "No worker is running for it. Start one: remit worker or remit serve (on the server's"
+        " machine)."
+    )
+    shell.remit("task", "create", "Gentle", "--owner", "general")
+    with served(shell, "--no-worker") as server:
+        shell.env |= {"REMIT_URL": server.url, "REMIT_TOKEN": server.token}
+        with interruptible():
+            started = shell.started("task", "run", "1")
+        assert started.stderr is not None
+        shown = iter(started.stderr.readline, "")
+        assert f"{alone}\n" in shown
+        assert interrupted(started) == [
+            STOPPING,
+            f"Stopped waiting. The server at {server.url} keeps #1 (pending).",
+            f"{alone} Cancel it with: remit task cancel 1",
+        ]
+        del shell.env["REMIT_URL"]
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(patient(30)) == 0
+
+
 def test_the_second_one_quits_at_once(shell: Shell, tmp_path: Path) -> None:
     run = running(shell, "run", "Stubborn")
     assert run.stderr is not None
-    until((tmp_path / "begun").exists)  # a run that was only claimed is given back without asking its runner
+    # A run that was only claimed is given back without asking its runner.
+    until((tmp_path / "begun").exists)
     run.send_signal(signal.SIGINT)
     assert run.stderr.readline() == f"{STOPPING}\n"
     until((tmp_path / "deaf").exists)
     run.send_signal(signal.SIGINT)
-    assert (run.stderr.read(), run.wait(patient(10))) == ("", 130)
+    assert (run.stderr.read().splitlines(), run.wait(patient(10))) == (
+        [
+            "Stopped. #1 is kept.",
+            "If no other worker is running for it, continue it with: remit task run 1",
+            "Cancel it with: remit task cancel 1",
+        ],
+        130,
+    )
     run.communicate()
     shell.env["REMIT_RUNNER"] = "remit.testing:Scripted"
     continued = shell.remit("task", "run", "1")
-    assert (continued.code, shell.remit("task", "show", "1", "--json").json["state"]) == (0, "done"), continued
+    assert (continued.code, shell.remit("task", "show", "1", "--json").json["state"]) == (
+        0,
+        "done",
+    ), continued

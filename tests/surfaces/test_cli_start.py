@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from remit import __version__
-from remit.surfaces.cli.menu import COMMANDS, GROUPS
+from remit.surfaces.cli.command_table import COMMANDS, GROUPS
 from tests.surfaces.cli_host import shop
-from tests.surfaces.test_command import Shell
+from tests.surfaces.shell import Shell
 
 SLOW = {"asyncio", "dataclasses", "inspect", "pydantic", "rich", "typer"}
 SLOW |= {"difflib", "textwrap", "shutil", "subprocess", "unicodedata", "datetime", "json"}
@@ -48,25 +48,48 @@ def test_starting_loads_nothing_slow() -> None:
     """Each of these costs more than parsing the whole command line."""
     loaded = _modules("import sys, remit.surfaces.cli.main") - _modules("import sys")
     assert not loaded & SLOW
-    assert {name for name in loaded if name.startswith("remit.") and not name.startswith("remit.surfaces")} == {
+    assert {
+        name
+        for name in loaded
+        if name.startswith("remit.") and not name.startswith("remit.surfaces")
+    } == {
         "remit.errors",
         "remit.domain",
-        "remit.domain.counting",
+        "remit.domain.text",
+        "remit.domain.text.counting",
     }
 
 
-@pytest.mark.parametrize("words", [["task", "list"], ["task", "show", "1"], ["inbox"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["task", "list"], ["task", "show", "1"], ["inbox"]], ids=" ".join
+)
 def test_who_only_reads_loads_no_machinery(words: list[str], tmp_path: Path) -> None:
     at = Shell(tmp_path)
     assert (at.remit("init").code, at.remit("task", "create", "Work").code) == (0, 0)
-    read = f"import sys; from remit.__main__ import main; sys.argv[1:] = {[*words, '--json']}\ntry: main()\nexcept SystemExit: pass\n"
+    read = (
+        f"import sys; from remit.__main__ import main; sys.argv[1:] = {[*words, '--json']}\ntry:"
+        " main()\nexcept SystemExit: pass\n"
+    )
     loaded = _modules(f"{read}print()", cwd=tmp_path, env=at.env) - _modules("import sys")
-    assert "remit.adapters.sqlite.read" in loaded
-    assert not loaded & {"asyncio", "genai_prices", "inspect", "remit.app.service", "remit.catalog", "remit.domain.plan"}
+    assert "remit.adapters.stores.sqlite.reader" in loaded
+    assert not loaded & {
+        "asyncio",
+        "genai_prices",
+        "inspect",
+        "remit.app.service",
+        "remit.catalog",
+        "remit.domain.planning.plan",
+    }
 
 
 def _modules(code: str, **where: Any) -> set[str]:
-    ran = subprocess.run([sys.executable, "-c", f"{code}; print(*sys.modules)"], check=True, capture_output=True, text=True, **where)
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{code}; print(*sys.modules)"],
+        check=True,
+        capture_output=True,
+        text=True,
+        **where,
+    )
     return set(ran.stdout.split())
 
 
@@ -84,7 +107,8 @@ def test_a_completion_script_knows_every_command_and_option(shell: str, tmp_path
     if checker:
         subprocess.run([checker, "-n", str(file)], check=True, capture_output=True)
     else:
-        # zsh's part that bash can read too is the whole script but for its own expansions; fish's quotes must at least pair.
+        # zsh's part that bash can read too is the whole script but for its own expansions; fish's
+        # quotes must at least pair.
         assert script.replace("'\\''", "").count("'") % 2 == 0
 
 
@@ -107,8 +131,13 @@ def test_bash_completes(typed: str, expected: list[str], tmp_path: Path) -> None
         script.write_text(at("completion", "bash").out)
     words = typed.split(" ")
     quoted = " ".join(f"'{word}'" for word in words)
-    code = f'source {script}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _remit; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    found = subprocess.run(["bash", "--norc", "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    code = (
+        f"source {script}; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _remit; printf"
+        ' "%s\\n" "${COMPREPLY[@]}"'
+    )
+    found = subprocess.run(
+        ["bash", "--norc", "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
     assert found == expected
 
 
@@ -131,34 +160,47 @@ MISTYPED = [
 
 
 @pytest.mark.parametrize("arguments", MISTYPED, ids=" ".join)
-def test_a_named_folder_that_does_not_exist_is_refused_and_not_made(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_named_folder_that_does_not_exist_is_refused_and_not_made(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     mistyped = tmp_path / "projcet"
     said = Shell(tmp_path).remit(*arguments, "--workspace", str(mistyped))
     assert (said.code, said.out) == (3, ""), said.err
-    told = f"error: There is no folder {mistyped}.\nCheck its name, or make it with: remit init --workspace {mistyped}\n"
+    told = (
+        f"error: The folder {mistyped} does not exist.\nCheck its name, or create it with: remit"
+        f" init --workspace {mistyped}\n"
+    )
     assert said.err.endswith(told)
     assert not mistyped.exists()
 
 
 @pytest.mark.parametrize("arguments", MISTYPED, ids=" ".join)
-def test_a_folder_that_does_not_exist_is_refused_beside_a_database(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_folder_that_does_not_exist_is_refused_beside_a_database(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     mistyped = tmp_path / "projcet"
     database = f"sqlite:///{tmp_path / 'remit.db'}"
     shell = Shell(tmp_path, REMIT_WORKSPACE=str(mistyped), REMIT_DATABASE_URL=database)
     said = shell.remit(*arguments)
     assert (said.code, said.out) == (3, ""), said.err
-    assert f"error: There is no folder {mistyped}.\n" in said.err
+    assert f"error: The folder {mistyped} does not exist.\n" in said.err
     assert not mistyped.exists()
     assert not (tmp_path / "remit.db").exists()
 
 
 @pytest.mark.parametrize("arguments", MISTYPED[:6], ids=" ".join)
-def test_a_named_folder_without_a_workspace_is_left_as_it_is(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_named_folder_without_a_workspace_is_left_as_it_is(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     said = Shell(tmp_path).remit(*arguments, "--workspace", str(other))
     assert (said.code, said.out) == (3, ""), said.err
-    assert said.err == f"error: There is no workspace in {other}.\nMake one with: remit init --workspace {other}\n"
+    assert (
+        said.err
+        == f"error: There is no workspace in {other}.\nCreate one with: remit init --workspace"
+        f" {other}\n"
+    )
     assert list(other.iterdir()) == []
 
 

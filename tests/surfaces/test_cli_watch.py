@@ -1,5 +1,6 @@
 """`remit task watch` is never silent for long, whatever it watches and wherever it reads."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -10,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from remit.bootstrap.store_opening import open_core
+from remit.domain.task import commands as cmd
 from tests.patience import patient
-from tests.surfaces.test_command import Shell, interruptible, served
+from tests.surfaces.shell import Shell, interruptible, served
 
 REPEATS = 3
 SCRIPT = """
 import sys
-import remit.surfaces.cli.progress as progress
+import remit.surfaces.cli.output.live_progress as progress
 progress.REPEAT_SECONDS = 0.2
 sys.argv[1:] = {arguments}
 from remit.__main__ import main
@@ -37,7 +40,14 @@ def watching(shell: Shell, *arguments: str) -> "Iterator[subprocess.Popen[str]]"
     """A process that watches and repeats itself quickly; stopped in the end."""
     command = [sys.executable, "-c", SCRIPT.format(arguments=["task", "watch", *arguments])]
     with interruptible():
-        started = subprocess.Popen(command, cwd=shell.folder, env=shell.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        started = subprocess.Popen(
+            command,
+            cwd=shell.folder,
+            env=shell.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
     with started:
         try:
             yield started
@@ -56,14 +66,17 @@ def test_watching_a_task_repeats_what_it_waits_for(shell: Shell, remote: bool) -
     if not remote:
         with watching(shell, "1") as started:
             said = "No worker is running for it. Run it here with: remit task run 1."
-            while said not in (line := _lines(started, 1)[0]):  # the first ones may come before it has looked
+            # The first ones may come before it has looked.
+            while said not in (line := _lines(started, 1)[0]):
                 assert line.startswith("· #1 Work · general · pending"), line
         return
     with served(shell, "--no-worker") as server:
         shell.env |= {"REMIT_URL": server.url, "REMIT_TOKEN": server.token}
         with watching(shell, "1") as started:
-            lines = _lines(started, REPEATS)
-    assert lines[-1].startswith("· #1 Work · general · pending"), lines
+            said = "No worker is running for it. Start one: remit worker or remit serve"
+            before = ("· #1 Work · general · pending", f"Waiting for the server {server.url}")
+            while said not in (line := _lines(started, 1)[0]):
+                assert line.startswith(before), line
 
 
 def test_watching_a_task_repeats_how_it_stands_after_a_change(shell: Shell) -> None:
@@ -79,7 +92,9 @@ def test_watching_a_task_repeats_how_it_stands_after_a_change(shell: Shell) -> N
 
 def test_watching_everything_says_that_it_still_does(shell: Shell) -> None:
     with watching(shell) as started:
-        assert all(line.startswith("Still watching all tasks · ") for line in _lines(started, REPEATS))
+        assert all(
+            line.startswith("Still watching all tasks · ") for line in _lines(started, REPEATS)
+        )
 
 
 @pytest.mark.parametrize("arguments", [("1", "--json"), ("--after", "0", "--json")], ids=" ".join)
@@ -92,3 +107,39 @@ def test_repeats_never_stand_among_the_events(shell: Shell, arguments: tuple[str
         assert started.stdout is not None
         events = [json.loads(started.stdout.readline()) for _ in range(3)]
     assert [event["type"] for event in events] == ["TaskCreated", "MessageSent", "TaskCanceled"]
+
+
+GONE = (
+    "The worker that ran it is gone. Start one: remit worker or remit serve (on the server's"
+    " machine)."
+)
+
+
+async def _left_running(url: str) -> None:
+    """Task 1 as a worker leaves it that was killed."""
+    async with open_core(url) as core:
+        await core.service.execute(cmd.StartRun(task_id="1", worker="gone"), "system:test")
+
+
+def test_through_a_server_a_task_says_that_its_worker_is_gone(
+    shell: Shell, durable_url: str
+) -> None:
+    asyncio.run(_left_running(durable_url))
+    with served(shell, "--no-worker") as server:
+        where = ("--url", server.url)
+        shell.env |= {"REMIT_TOKEN": server.token}
+        shown = shell.remit("task", "show", "1", *where)
+        assert (shown.code, GONE in shown.err) == (0, True), shown.err
+        result = shell.remit("task", "result", "1", *where)
+        assert f"it is running, but no worker is on it. {GONE}" in result.err
+        with watching(shell, "1", *where) as started:
+            while GONE not in _lines(started, 1)[0]:
+                pass
+
+
+@pytest.mark.parametrize("after", ["junk", "1.x", "99999999999999999999"])
+@pytest.mark.parametrize("task", [(), ("1",)], ids=["all", "one"])
+def test_a_bad_position_is_refused(shell: Shell, task: tuple[str, ...], after: str) -> None:
+    said = shell.remit("task", "watch", *task, "--after", after)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"error: --after: is '{after}'; expected the position of an event")

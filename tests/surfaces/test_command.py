@@ -1,102 +1,30 @@
-"""The real `remit` command in real processes: a workspace, a server, MCP on its standard streams, moving to another store."""
+"""The real `remit` command in real processes: a workspace, a server, MCP on its standard
+streams, moving to another store.
+"""
 
-import asyncio
 import json
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from remit.surfaces.cli.output.page_parts import format_work_time
 from tests.crash.process import environment
 from tests.patience import patient
-from tests.people import desk
 from tests.postgres import PostgresForTests
-from tests.surfaces.cli_host import Said
-
-
-class Shell:
-    """A folder in which commands are typed."""
-
-    def __init__(self, folder: Path, **variables: str) -> None:
-        self.folder = folder
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("REMIT_")}
-        self.env = clean | {"HOME": str(folder / "home"), "NO_COLOR": "1"} | variables
-
-    def remit(self, *arguments: str) -> Said:
-        command = [sys.executable, "-m", "remit", *arguments]
-        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=patient(60), check=False)
-        return Said(done.returncode, done.stdout, done.stderr)
-
-    def started(self, *arguments: str) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "remit", *arguments]
-        return subprocess.Popen(
-            command, cwd=self.folder, env=self.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    made = Shell(tmp_path)
-    assert made.remit("init").code == 0
-    return made
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Whoever is started meanwhile listens to Ctrl-C, also where the tests themselves were started in the background and do not."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-class Served(NamedTuple):
-    """A running `remit serve`."""
-
-    url: str
-    process: "subprocess.Popen[str]"
-    token: str
-
-
-@contextmanager
-def served(shell: Shell, *arguments: str) -> Iterator[Served]:
-    """A running `remit serve`, which is killed at the end if it is still there; it must not have complained."""
-    token = shell.remit("token", "show").out.strip()
-    with interruptible():
-        child = shell.started("serve", "--port", "0", *arguments)
-    assert child.stderr is not None
-    lines = iter(child.stderr.readline, "")  # tasks that were left are logged before the address
-    found = next(filter(None, (re.search(r"http://127\.0\.0\.1:\d+", line) for line in lines)))
-    try:
-        yield Served(found[0], child, token)
-    finally:
-        child.kill()
-        _, rest = child.communicate(timeout=patient(20))
-    assert "Traceback" not in rest
-
-
-@contextmanager
-def serving(shell: Shell) -> Iterator[str]:
-    """The URL of a running `remit serve`, which must end well when it is told to."""
-    with served(shell) as server:
-        yield server.url
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(patient(20)) == 0
+from tests.surfaces.shell import Served, Shell, events_of, served, serving, until
 
 
 def test_a_command_outside_a_workspace_says_how_to_make_one(tmp_path: Path) -> None:
@@ -110,13 +38,27 @@ def test_the_same_commands_work_through_a_server(shell: Shell) -> None:
     with serving(shell) as url:
         away = Shell(shell.folder, REMIT_URL=url)
         assert away.remit("task", "create", "There", "--json").json["task_id"] == "2"
-        assert away.remit("task", "list", "--json").json == shell.remit("task", "list", "--json").json
+        assert (
+            away.remit("task", "list", "--json").json == shell.remit("task", "list", "--json").json
+        )
         missing = away.remit("task", "show", "9")
         assert (missing.code, "There is no task 9." in missing.err) == (3, True)
         stranger = Shell(shell.folder, REMIT_URL=url, REMIT_TOKEN="wrong").remit("task", "list")
         assert (stranger.code, "token" in stranger.err) == (5, True)
     gone = Shell(shell.folder, REMIT_URL=url).remit("task", "list")
     assert gone.code == 7
+
+
+def test_the_options_of_parallel_hold_for_work_that_does_not_say_otherwise(shell: Shell) -> None:
+    work = 'First\n{"objective": "Second", "subagent_type": "plan"}\n'
+    (shell.folder / "work.txt").write_text(work)
+    options = ("--agent", "explore", "--effort", "low", "--timeout", "77")
+    ran = shell.remit("parallel", "work.txt", *options, "--json")
+    agents = [item["data"]["subagent_type"] for item in ran.json["results"]]
+    assert agents == ["explore", "plan"]
+    tasks = [shell.remit("task", "show", number, "--json").json for number in ("1", "2")]
+    assert [task["effort"] for task in tasks] == ["low", "low"]
+    assert [task["limits"]["timeout_seconds"] for task in tasks] == [77, 77]
 
 
 def test_a_server_only_listens_to_this_machine_unless_told_otherwise(shell: Shell) -> None:
@@ -128,7 +70,9 @@ def test_a_server_only_listens_to_this_machine_unless_told_otherwise(shell: Shel
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_mcp_on_the_standard_streams(shell: Shell, mode: str) -> None:
     shell.remit("task", "create", "Here")
-    server = StdioServerParameters(command=sys.executable, args=["-m", "remit", "mcp"], cwd=str(shell.folder), env=shell.env)
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "remit", "mcp"], cwd=str(shell.folder), env=shell.env
+    )
     async with Client(stdio_client(server), mode=mode) as client:
         made = await client.call_tool("create_task", {"title": "By MCP", "owner": "explore"})
         assert made.structured_content is not None
@@ -138,8 +82,13 @@ async def test_mcp_on_the_standard_streams(shell: Shell, mode: str) -> None:
     assert shell.remit("task", "show", "2", "--json").json["title"] == "By MCP"
 
 
-async def test_mcp_on_the_standard_streams_through_a_server(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:
-    token, elsewhere = shell.remit("token", "show").out.strip(), tmp_path_factory.mktemp("elsewhere")
+async def test_mcp_on_the_standard_streams_through_a_server(
+    shell: Shell, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    token, elsewhere = (
+        shell.remit("token", "show").out.strip(),
+        tmp_path_factory.mktemp("elsewhere"),
+    )
     told: list[str | None] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -148,18 +97,29 @@ async def test_mcp_on_the_standard_streams_through_a_server(shell: Shell, tmp_pa
 
     with serving(shell) as url:
         env = shell.env | {"REMIT_URL": url, "REMIT_TOKEN": token}
-        server = StdioServerParameters(command=sys.executable, args=["-m", "remit", "mcp"], cwd=str(elsewhere), env=env)
+        server = StdioServerParameters(
+            command=sys.executable, args=["-m", "remit", "mcp"], cwd=str(elsewhere), env=env
+        )
         async with Client(stdio_client(server), mode="legacy") as client:
-            done = await client.call_tool("task", {"objective": "Look around", "subagent_type": "explore"}, progress_callback=hear)
+            done = await client.call_tool(
+                "task",
+                {"objective": "Look around", "subagent_type": "explore"},
+                progress_callback=hear,
+            )
             assert done.structured_content is not None
-            assert (done.structured_content["task_id"], done.structured_content["status"]) == ("1", "completed")
+            assert (done.structured_content["task_id"], done.structured_content["status"]) == (
+                "1",
+                "completed",
+            )
             assert (await client.call_tool("get_task", {"task_id": "9"})).is_error
             assert (await client.call_tool("task", {"objective": "x", "operation": "x"})).is_error
     assert told[-1] == "#1 completed"
     assert shell.remit("task", "show", "1", "--json").json["state"] == "done"
 
 
-def test_events_and_tasks_move_to_another_store(shell: Shell, tmp_path: Path, postgres: PostgresForTests) -> None:
+def test_events_and_tasks_move_to_another_store(
+    shell: Shell, tmp_path: Path, postgres: PostgresForTests
+) -> None:
     shell.remit("task", "create", "One", "--owner", "general", "--step", "a")
     shell.remit("task", "create", "Two")
     shell.remit("task", "complete", "2", "--summary", "Done.")
@@ -172,14 +132,22 @@ def test_events_and_tasks_move_to_another_store(shell: Shell, tmp_path: Path, po
 
     other = Shell(shell.folder, REMIT_DATABASE_URL=postgres.new_database())
     assert other.remit("import", str(dump)).code == 0
-    assert other.remit("task", "show", "1", "--json").json == shell.remit("task", "show", "1", "--json").json
+    assert (
+        other.remit("task", "show", "1", "--json").json
+        == shell.remit("task", "show", "1", "--json").json
+    )
     assert other.remit("task", "create", "Three", "--json").json["task_id"] == "3"
     assert other.remit("import", str(dump)).code == 4
     checked = other.remit("doctor", "--verify", "--json").json
     assert checked["verified"]["faults"] == []
 
     third = Shell(shell.folder, REMIT_DATABASE_URL=f"sqlite:///{tmp_path / 'third.db'}")
-    assert third.remit("import", str(folder), "--json").json == {"what": "tasks", "source": str(folder), "count": 2, "changes": []}
+    assert third.remit("import", str(folder), "--json").json == {
+        "what": "tasks",
+        "source": str(folder),
+        "count": 2,
+        "changes": [],
+    }
     assert third.remit("task", "history", "--json").json["tasks"][0]["title"] == "Two"
     assert third.remit("import", str(tmp_path / "nothing")).code == 3
     (folder / "tasks.json").write_text('{"tasks": [{"id": 1, "title": "A", "color": "red"}]}')
@@ -188,12 +156,20 @@ def test_events_and_tasks_move_to_another_store(shell: Shell, tmp_path: Path, po
     fourth.folder.mkdir()
     fourth.remit("init")
     said = fourth.remit("import", str(folder))
-    assert said.out == f"Imported 1 task from {folder}\n  #1 dropped color: the files of tasks have no such field\n"
+    assert (
+        said.out
+        == f"Imported 1 task from {folder}\n  #1 dropped color: task files do not have this"
+        " field\n"
+    )
 
 
-def test_doctor_shows_where_settings_come_from_and_no_secret(shell: Shell, postgres: PostgresForTests) -> None:
+def test_doctor_shows_where_settings_come_from_and_no_secret(
+    shell: Shell, postgres: PostgresForTests
+) -> None:
     url = postgres.new_database().replace("postgres@", "postgres:hunter2@")
-    ran = Shell(shell.folder, REMIT_DATABASE_URL=url, REMIT_TOKEN="hunter3").remit("doctor", "--json")
+    ran = Shell(shell.folder, REMIT_DATABASE_URL=url, REMIT_TOKEN="hunter3").remit(
+        "doctor", "--json"
+    )
     assert ran.code == 0, ran.err
     settings = {item["name"]: item for item in ran.json["settings"]}
     assert settings["database_url"]["origin"] == "REMIT_DATABASE_URL"
@@ -201,7 +177,7 @@ def test_doctor_shows_where_settings_come_from_and_no_secret(shell: Shell, postg
 
 
 def test_a_store_that_does_not_hold_together_fails_the_doctor(shell: Shell) -> None:
-    from remit.adapters.sqlite.driver import connect
+    from remit.adapters.stores.sqlite.driver import connect
 
     shell.remit("task", "create", "One")
     connection = connect(shell.folder / ".remit" / "remit.db")
@@ -216,11 +192,20 @@ def test_what_a_killed_command_acknowledged_is_there(shell: Shell) -> None:
     child = shell.started("mcp")
     assert child.stdin is not None
     assert child.stdout is not None
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    hello = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
     for message in (
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "create_task", "arguments": {"title": "Kept"}}},
+        {
+            "jsonrpc": "2.0",
+            "id": 2,
+            "method": "tools/call",
+            "params": {"name": "create_task", "arguments": {"title": "Kept"}},
+        },
     ):
         child.stdin.write(json.dumps(message) + "\n")
         child.stdin.flush()
@@ -245,29 +230,16 @@ def working(shell: Shell, *arguments: str) -> "Iterator[subprocess.Popen[str]]":
         child.communicate(timeout=patient(20))
 
 
-def until(what: Callable[[], bool]) -> None:
-    """Wait for another process."""
-    deadline = time.monotonic() + patient(30)
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def events_of(shell: Shell, task_id: str) -> list[str]:
-    """The names of a task's events; asked of the store, since many looks would be many processes."""
-
-    async def look() -> list[str]:
-        async with desk(shell.env["REMIT_DATABASE_URL"]) as at:
-            return await at.events(task_id)
-
-    return asyncio.run(look())
-
-
 @pytest.fixture
 def stubborn(tmp_path: Path, durable_url: str) -> Shell:
     """A shell whose workers work until they are told to stop."""
-    runner = {"REMIT_RUNNER": "tests.surfaces.stubborn:Stubborn", "PYTHONPATH": environment()["PYTHONPATH"]}
-    shell = Shell(tmp_path, **runner, REMIT_HEARTBEAT_SECONDS=str(patient(1)), REMIT_DATABASE_URL=durable_url)
+    runner = {
+        "REMIT_RUNNER": "tests.surfaces.stubborn:Stubborn",
+        "PYTHONPATH": environment()["PYTHONPATH"],
+    }
+    shell = Shell(
+        tmp_path, **runner, REMIT_HEARTBEAT_SECONDS=str(patient(1)), REMIT_DATABASE_URL=durable_url
+    )
     assert shell.remit("init").code == 0
     return shell
 
@@ -313,30 +285,88 @@ def test_a_signal_right_after_the_first_word_is_heard(shell: Shell, command: lis
 
 @pytest.mark.parametrize(
     ("agents", "problem"),
-    [("nobody", "unknown agent 'nobody'. Available: build, explore,"), (" , ", "is empty; expected some of build, explore,")],
+    [
+        ("nobody", "unknown agent 'nobody'. Available: build, explore,"),
+        (" , ", "is empty; expected some of build, explore,"),
+    ],
     ids=["unknown", "none"],
 )
-def test_a_worker_for_nobody_says_so_and_nothing_else(shell: Shell, agents: str, problem: str) -> None:
+def test_a_worker_without_agents_prints_only_that(shell: Shell, agents: str, problem: str) -> None:
     ran = shell.remit("worker", "--agents", agents)
-    assert (ran.code, f"agents: {problem}" in ran.err, "Worker started: up to " in ran.err) == (2, True, False)
+    assert (ran.code, f"agents: {problem}" in ran.err, "Worker started: up to " in ran.err) == (
+        2,
+        True,
+        False,
+    )
 
 
-def test_a_worker_does_not_take_another_store_for_that_of_the_server_that_is_named(tmp_path: Path) -> None:
-    ran = Shell(tmp_path, REMIT_URL="http://127.0.0.1:9").remit("worker")
-    assert (ran.code, "url: is http://127.0.0.1:9, and this is not done through a server" in ran.err) == (2, True)
+@pytest.mark.parametrize("command", ["worker", "serve"])
+def test_a_worker_does_not_take_another_store_for_that_of_the_server_that_is_named(
+    tmp_path: Path, command: str
+) -> None:
+    ran = Shell(tmp_path).remit(command, "--url", "http://127.0.0.1:9")
+    assert (
+        ran.code,
+        "This command opens the database itself, but a server is set (http://127.0.0.1:9)."
+        in ran.err,
+    ) == (2, True)
+    assert not (tmp_path / ".remit").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("task", "list"), ("run", "hi"), ("task", "watch"), ("run", "hi", "--allow", "Edit")],
+)
+def test_a_command_for_a_server_says_that_its_token_is_missing(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    ran = Shell(tmp_path).remit(*command, "--url", "http://127.0.0.1:9")
+    assert (ran.code, ran.err.splitlines()) == (
+        5,
+        [
+            "error: There is no token for the server at http://127.0.0.1:9.",
+            "Set REMIT_TOKEN. On the server's machine, this prints it: remit token show",
+        ],
+    )
+    assert not (tmp_path / ".remit").exists()
+
+
+def test_an_unreachable_server_is_named_without_a_variable_that_is_not_set(
+    tmp_path: Path,
+) -> None:
+    at = Shell(tmp_path, REMIT_TOKEN="any")
+    ran = at.remit("run", "hi", "--url", "http://127.0.0.1:9")
+    assert (ran.code, "or correct the address." in ran.err, "REMIT_URL" in ran.err) == (
+        7,
+        True,
+        False,
+    )
     assert not (tmp_path / ".remit").exists()
 
 
 @contextmanager
-def asked(server: Served, target: str, body: Any = None, accept: str = "*/*") -> Iterator[HTTPConnection]:
+def asked(
+    server: Served, target: str, body: Any = None, accept: str = "*/*"
+) -> Iterator[HTTPConnection]:
     """A request that was sent and is not answered yet; with a body it is a POST."""
-    headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json", "Accept": accept}
-    with closing(HTTPConnection(server.url.removeprefix("http://"), timeout=patient(60))) as connection:
-        connection.request("GET" if body is None else "POST", target, None if body is None else json.dumps(body), headers)
+    headers = {
+        "Authorization": f"Bearer {server.token}",
+        "Content-Type": "application/json",
+        "Accept": accept,
+    }
+    with closing(
+        HTTPConnection(server.url.removeprefix("http://"), timeout=patient(60))
+    ) as connection:
+        connection.request(
+            "GET" if body is None else "POST",
+            target,
+            None if body is None else json.dumps(body),
+            headers,
+        )
         yield connection
 
 
-def test_whoever_waits_at_a_server_that_stops_hears_that_the_work_goes_on(stubborn: Shell) -> None:
+def test_a_caller_of_a_stopping_server_is_told_that_the_work_continues(stubborn: Shell) -> None:
     stubborn.remit("task", "create", "Gentle", "--owner", "general")
     work = {"objective": "Gentle", "subagent_type": "general"}
     stream = "text/event-stream"
@@ -347,51 +377,89 @@ def test_whoever_waits_at_a_server_that_stops_hears_that_the_work_goes_on(stubbo
         until(lambda: "RunStarted" in events_of(stubborn, "2"))
         two = stack.enter_context(asked(server, "/api/delegate/parallel", {"tasks": [work, work]}))
         until(lambda: "RunStarted" in events_of(stubborn, "4"))
-        told = stack.enter_context(asked(server, "/api/delegate", work, accept=stream)).getresponse()
+        told = stack.enter_context(
+            asked(server, "/api/delegate", work, accept=stream)
+        ).getresponse()
         until(lambda: "RunStarted" in events_of(stubborn, "5"))
         server.process.send_signal(signal.SIGINT)
-        for connection, ids in ((result, {"task_id": "1"}), (one, {"task_id": "2"}), (two, {"task_ids": ["3", "4"]})):
+        for connection, ids in (
+            (result, {"task_id": "1"}),
+            (one, {"task_id": "2"}),
+            (two, {"task_ids": ["3", "4"]}),
+        ):
             answer = connection.getresponse()
             said = json.load(answer)
-            assert (answer.status, said["error"]["code"], said["error"]["details"]) == (503, "UNAVAILABLE", ids)
+            assert (answer.status, said["error"]["code"], said["error"]["details"]) == (
+                503,
+                "UNAVAILABLE",
+                ids,
+            )
             assert "is stopping" in said["error"]["message"]
             assert "kept, and workers continue" in said["error"]["message"]
-            assert said.keys() == ({"error"} if connection is result else {"status", "data", "text", "stats", "context", "error"})
+            assert said.keys() == (
+                {"error"}
+                if connection is result
+                else {"status", "data", "text", "stats", "context", "error"}
+            )
         assert b"event: TaskCreated" in events.read()
         *_, last, end = told.read().decode().split("\n\n")
         assert (last.splitlines()[0], end) == ("event: error", "")
-        assert json.loads(last.splitlines()[1].removeprefix("data: "))["error"]["details"] == {"task_id": "5"}
+        assert json.loads(last.splitlines()[1].removeprefix("data: "))["error"]["details"] == {
+            "task_id": "5"
+        }
         assert server.process.wait(patient(20)) == 0
     assert [events_of(stubborn, str(task_id))[-1] for task_id in range(1, 6)] == ["RunReleased"] * 5
 
 
-def test_a_server_that_stops_starts_nothing_more_and_ends_at_once_when_told_twice_whoever_is_connected(stubborn: Shell) -> None:
+def test_a_stopping_server_starts_nothing_and_ends_at_once_when_told_twice(
+    stubborn: Shell,
+) -> None:
     stubborn.remit("task", "create", "Stubborn", "--owner", "general")
     with served(stubborn) as server:
         until(lambda: "RunStarted" in events_of(stubborn, "1"))
         host, _, port = server.url.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port))) as slow:
-            head = f"POST /api/tasks HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {server.token}\r\n"
-            slow.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n".encode())  # and no more
+            head = (
+                f"POST /api/tasks HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer"
+                f" {server.token}\r\n"
+            )
+            # And no more.
+            slow.sendall(
+                f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n".encode()
+            )
             server.process.send_signal(signal.SIGTERM)
             until(lambda: not listens(host, int(port)))
             stubborn.remit("task", "create", "Gentle", "--owner", "general")
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(patient(20)) == 128 + signal.SIGTERM
-    assert (events_of(stubborn, "1")[-1], "RunStarted" in events_of(stubborn, "2")) == ("RunStarted", False)
+    assert (events_of(stubborn, "1")[-1], "RunStarted" in events_of(stubborn, "2")) == (
+        "RunStarted",
+        False,
+    )
 
 
-@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["worker"], ["run", "Saboteur"]], ids=["serve", "worker", "run"])
-def test_who_works_ends_in_an_error_when_its_worker_fails(tmp_path: Path, command: list[str]) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [["serve", "--port", "0"], ["worker"], ["run", "Saboteur"]],
+    ids=["serve", "worker", "run"],
+)
+def test_who_works_ends_in_an_error_when_its_worker_fails(
+    tmp_path: Path, command: list[str]
+) -> None:
     url = f"sqlite:///{tmp_path / 'remit.db'}"
-    shell = Shell(tmp_path, REMIT_RUNNER="tests.surfaces.stubborn:Stubborn", PYTHONPATH=environment()["PYTHONPATH"], REMIT_DATABASE_URL=url)
+    shell = Shell(
+        tmp_path,
+        REMIT_RUNNER="tests.surfaces.stubborn:Stubborn",
+        PYTHONPATH=environment()["PYTHONPATH"],
+        REMIT_DATABASE_URL=url,
+    )
     shell.remit("init")
     if command[0] != "run":
         shell.remit("task", "create", "Saboteur", "--owner", "general")
     child = shell.started(*command)
     _, said = child.communicate(timeout=patient(60))
     assert child.returncode == 1
-    assert said.count("It claims nothing more and hands over.") == 1
+    assert said.count("It claims no more tasks and hands over its runs.") == 1
     assert "The worker has failed: RuntimeError: boom." in said.splitlines()[-2]
     assert events_of(shell, "1")[-1] == "RunReleased"
     assert shell.remit("doctor", "--json").json["workers"] == []
@@ -406,7 +474,9 @@ def listens(host: str, port: int) -> bool:
     return True
 
 
-def test_a_server_serves_schedules_and_works_in_one_process(tmp_path: Path, durable_url: str) -> None:
+def test_a_server_serves_schedules_and_works_in_one_process(
+    tmp_path: Path, durable_url: str
+) -> None:
     shell = Shell(tmp_path, REMIT_RUNNER="remit.testing:Scripted", REMIT_DATABASE_URL=durable_url)
     assert shell.remit("init").code == 0
     shell.remit("task", "create", "Work", "--owner", "general")
@@ -420,10 +490,14 @@ def test_a_server_serves_schedules_and_works_in_one_process(tmp_path: Path, dura
     assert shell.remit("doctor", "--json").json["workers"] == []
 
 
-def test_a_server_without_a_worker_leaves_the_work_to_others_and_shows_them(stubborn: Shell) -> None:
+def test_a_server_without_a_worker_leaves_the_work_to_others_and_shows_them(
+    stubborn: Shell,
+) -> None:
     began = datetime.now(UTC)
     with served(stubborn, "--no-worker") as server:
-        request = urllib.request.Request(f"{server.url}/readyz", headers={"Authorization": f"Bearer {server.token}"})
+        request = urllib.request.Request(
+            f"{server.url}/readyz", headers={"Authorization": f"Bearer {server.token}"}
+        )
 
         def ready() -> list[Any]:
             with urllib.request.urlopen(request, timeout=patient(20)) as answer:
@@ -439,12 +513,23 @@ def test_a_server_without_a_worker_leaves_the_work_to_others_and_shows_them(stub
                 assert (row["agents"], row["concurrency"]) == (["explore", "general"], 3)
                 assert began < datetime.fromisoformat(row["since"]) < datetime.now(UTC)
             pulses = [ready()[0]["heartbeat_seconds_ago"] for _ in range(2)]
-            until(lambda: pulses.append(ready()[0]["heartbeat_seconds_ago"]) or pulses[-1] < pulses[-2])  # type: ignore[func-returns-value]
-        assert [task["state"] for task in stubborn.remit("task", "list", "--json").json["tasks"] if task["owner"] == "plan"] == ["pending"]
+            until(
+                lambda: (
+                    pulses.append(ready()[0]["heartbeat_seconds_ago"]) or pulses[-1] < pulses[-2]  # type: ignore[func-returns-value]
+                )
+            )
+        assert [
+            task["state"]
+            for task in stubborn.remit("task", "list", "--json").json["tasks"]
+            if task["owner"] == "plan"
+        ] == ["pending"]
 
 
 def busy(look: Callable[[], list[Any]]) -> Any:
-    """The one worker there is, once it is seen alive with both of its runs; between two heartbeats a short lease may seem to be over."""
+    """The one worker there is, once it is seen alive with both of its runs.
+
+    Between two heartbeats a short lease may seem to be over.
+    """
     found: list[Any] = []
 
     def seen() -> bool:
@@ -457,12 +542,32 @@ def busy(look: Callable[[], list[Any]]) -> Any:
 
 def test_work_is_handed_out_without_a_key_a_server_or_a_worker(shell: Shell) -> None:
     (shell.folder / "notes.txt").write_text("The zebra is striped.\n")
-    ran, again = (shell.remit("run", "Where is the zebra?", "--agent", "explore", "--cache", "--json") for _ in range(2))
+    ran, again = (
+        shell.remit("run", "Where is the zebra?", "--agent", "explore", "--cache", "--json")
+        for _ in range(2)
+    )
     assert (ran.code, again.code) == (0, 0)
     assert [item.json["data"]["cached"] for item in (ran, again)] == [False, True]
     assert again.json["data"]["result"] == ran.json["data"]["result"]
     assert "notes.txt:1" in ran.json["data"]["result"]
     assert "No language model was used" in ran.json["data"]["result"]
-    assert [item["role"] for item in shell.remit("task", "transcript", "1", "--json").json["messages"]][:2] == ["user", "assistant"]
+    assert [
+        item["role"] for item in shell.remit("task", "transcript", "1", "--json").json["messages"]
+    ][:2] == ["user", "assistant"]
     shell.remit("task", "create", "Look for the zebra", "--owner", "explore", "--explicit")
     assert shell.remit("task", "run", "2", "--json").json["task"]["state"] == "waiting"
+
+
+def test_the_time_worked_is_rounded_to_milliseconds_first() -> None:
+    assert format_work_time(0.3504) == format_work_time(0.350)
+
+
+def test_the_footer_and_the_task_tell_the_same_time_worked(shell: Shell) -> None:
+    ran = shell.remit("run", "Look around", "--agent", "explore")
+    footer = re.search(r", worked for ([\d.]+ s)$", ran.err, re.MULTILINE)
+    shown = re.search(
+        r"worked for +([\d.]+ s)$", shell.remit("task", "show", "1").out, re.MULTILINE
+    )
+    assert footer is not None, ran.err
+    assert shown is not None
+    assert footer[1] == shown[1]

@@ -1,9 +1,9 @@
-"""How much a model thinks, as the command line and the server take it."""
+"""The reasoning effort of a model, on the command line and the server."""
 
 import json
 from pathlib import Path
 
-from tests.surfaces.test_command import Shell
+from tests.surfaces.shell import Shell
 
 
 def test_run_and_create_take_an_effort(tmp_path: Path, durable_url: str) -> None:

@@ -1,4 +1,6 @@
-"""No surface can do what another refuses: the same calls give the same data and the same errors on all of them."""
+"""No surface can do what another refuses: the same calls give the same data and the same errors
+on all of them.
+"""
 
 import asyncio
 import json
@@ -11,76 +13,20 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from remit import Remit
+from remit import Remit, TaskResult
+from remit.api.methods import Operations
 from remit.bootstrap import open_core, open_store
-from remit.bootstrap.api import operator
-from remit.bootstrap.host import WorkspaceHost
+from remit.bootstrap.library import operator
+from remit.bootstrap.local_host import WorkspaceHost
 from remit.catalog import FOR_EVERYONE, OPERATIONS, Caller, call, lean_answer, lean_refusal
 from remit.client import RemitClient
 from remit.errors import RemitError
-from remit.surfaces.mcp import mcp_server
-from remit.surfaces.rest import rest_routes
+from remit.surfaces.http.rest import rest_routes
+from remit.surfaces.mcp.server import mcp_server
 from tests.surfaces.http import TOKEN, site
+from tests.surfaces.story import STORY, TASK, Story
 
 Call = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
-Story = list[tuple[str, dict[str, Any]]]
-
-TASK = {"title": "Write the report", "owner": "build", "steps": ["Read", {"title": "Write", "details": "two pages"}], "outputs": ["report"]}
-STORY: Story = [
-    ("list_tasks", {}),
-    ("create_guide", {"title": "Disk is full", "body": "Delete the caches."}),
-    ("create_task", {**TASK, "acceptance": ["Short."], "priority": "high", "labels": ["a"], "tsgs": ["disk-is-full"], "metadata": {"x": [1, None]}}),
-    ("create_task", {"title": "Second", "depends_on": ["1"], "status": "draft", "idempotency_key": "k"}),
-    ("create_task", {"title": "Second", "depends_on": ["1"], "status": "draft", "idempotency_key": "k"}),
-    ("create_subtask", {"task_id": "1", "title": "Look", "owner": "explore", "step_index": 0}),
-    ("get_task", {"task_id": "#1"}),
-    ("update_task", {"task_id": "1", "instructions": "In English.", "outputs": ["report", {"name": "link", "kind": "url", "required": False}]}),
-    ("update_steps", {"task_id": "1", "steps": ["Read", "Write", "Send"]}),
-    ("update_step", {"task_id": "1", "index": 1, "done": True}),
-    ("add_resource", {"task_id": "1", "type": "url", "value": "https://example.org/x"}),
-    ("remove_resource", {"task_id": "1", "index": 0}),
-    ("attach_tsg", {"task_id": "2", "tsg_id": "disk-is-full"}),
-    ("assign_task", {"task_id": "3", "subagent_session_id": "s1"}),
-    ("list_session_tasks", {"session_id": "s1"}),
-    ("pre_request", {"session_id": "s1"}),
-    ("update_task", {"task_id": "3", "instructions": "Look twice."}),
-    ("pre_request", {"session_id": "s1"}),
-    ("pre_request", {"session_id": "s1"}),
-    ("send_message", {"task_id": "1", "message": "Hurry."}),
-    ("pause_task", {"task_id": "1"}),
-    ("resume_task", {"task_id": "1"}),
-    ("run_task", {"task_id": "1"}),
-    ("list_updates", {"task_id": "1"}),
-    ("list_tasks", {"scope": "tree", "parent": "3", "limit": 1}),
-    ("list_tasks", {"label": "a", "status": "active"}),
-    ("list_ready", {}),
-    ("list_interactions", {}),
-    ("list_notifications", {}),
-    ("list_guides", {}),
-    ("get_guide", {"guide_id": "disk-is-full"}),
-    ("list_agents", {}),
-    ("get_agent", {"agent_id": "explore"}),
-    ("waive_criterion", {"task_id": "1", "criterion_id": "c1", "reason": "Not needed."}),
-    ("mark_task_complete", {"task_id": "1", "outputs": {"report": "..."}, "summary": "Done."}),
-    ("fail_task", {"task_id": "3", "message": "No."}),
-    ("rerun_task", {"task_id": "3"}),
-    ("cancel_task", {"task_id": "2", "message": "Not needed."}),
-    ("list_history", {}),
-    ("get_events", {"task_id": "1", "after": 2, "limit": 3}),
-    ("task", {"objective": "Look.", "subagent_type": "Explore", "context": {"a": 1}, "session_id": "s9", "wait": False}),
-    ("task", {"prompt": "Look again.", "wait": False, "format": "flat", "timeout_seconds": 5}),
-    ("task_parallel", {"tasks": [{"objective": ""}, {"objective": "x", "subagent_type": "nobody"}]}),
-    ("task_parallel", {"tasks": [5, None, ["x"], {"objective": "x", "colour": "red"}, {"objective": "x", "subagent_type": 5}]}),
-    ("task_parallel", {"tasks": [{"objective": "x", "wait": False}, {"objective": "y", "wait": False, "format": "flat"}, 5]}),
-    ("task_parallel", {"tasks": [5, {"objective": "y", "wait": False, "format": "envelope"}], "format": "flat"}),
-    ("task_output", {"task_id": "5"}),
-    ("task_output", {"task_id": "1", "offset": 2}),
-    ("get_transcript", {"task_id": "5"}),
-    ("list_session_tasks", {"session_id": "s9", "role": "created", "status": "pending", "limit": 1}),
-    ("cancel_all", {"session_id": "s9"}),
-    ("create_task", {"title": "Beyond", "owner": "explore", "tools": ["Read", "Edit"], "status": "draft"}),
-    ("task", {"objective": "Beyond", "subagent_type": "explore", "tools": ["Read", "Edit"], "wait": False}),
-]
 REFUSED: Story = [
     ("create_task", {}),
     ("create_task", {"title": ""}),
@@ -136,28 +82,48 @@ async def for_models(_: Path) -> AsyncIterator[Call]:
 
         async def through(name: str, sent: dict[str, Any]) -> dict[str, Any]:
             try:
-                return lean_answer(OPERATIONS[name], sent, await call(core, name, sent, Caller(actor=operator())))
+                return lean_answer(
+                    OPERATIONS[name], sent, await call(core, name, sent, Caller(actor=operator()))
+                )
             except RemitError as error:
                 return lean_refusal(OPERATIONS[name], error.wire())
 
         yield through
 
 
+async def _through_method(remit: Operations, name: str, sent: dict[str, Any]) -> dict[str, Any]:
+    """Call an operation by its method, or by its name if it names a format.
+
+    The JSON of its result.
+    """
+    if '"format"' in json.dumps(sent, default=str):
+        return await remit.call(name, **sent)
+    answer = await getattr(remit, name)(**sent)
+    return dict(answer.envelope() if isinstance(answer, TaskResult) else answer.to_dict())
+
+
 @asynccontextmanager
 async def library(_: Path) -> AsyncIterator[Call]:
     async with Remit.open(database_url="memory:", worker=False) as remit:
-        yield lambda name, sent: getattr(remit, name)(**sent)
+        yield lambda name, sent: _through_method(remit, name, sent)
 
 
 @asynccontextmanager
 async def http(_: Path) -> AsyncIterator[Call]:
-    async with open_store("memory:") as store, site(store) as served, RemitClient(served.url, TOKEN) as client:
-        yield lambda name, sent: getattr(client, name)(**sent)
+    async with (
+        open_store("memory:") as store,
+        site(store) as served,
+        RemitClient(served.url, TOKEN) as client,
+    ):
+        yield lambda name, sent: _through_method(client, name, sent)
 
 
 @asynccontextmanager
 async def mcp(_: Path) -> AsyncIterator[Call]:
-    async with open_core("memory:") as core, Client(mcp_server(core, Caller(actor=operator()), "1")) as client:
+    async with (
+        open_core("memory:") as core,
+        Client(mcp_server(core, Caller(actor=operator()), "1")) as client,
+    ):
 
         async def through(name: str, sent: dict[str, Any]) -> dict[str, Any]:
             result = await client.call_tool(name, sent)
@@ -169,7 +135,9 @@ async def mcp(_: Path) -> AsyncIterator[Call]:
 
 @asynccontextmanager
 async def command_line(folder: Path) -> AsyncIterator[Call]:
-    """What `remit` stands on: reads that are answered at once, everything else through the catalogue."""
+    """What `remit` stands on: reads that are answered at once, everything else through the
+    catalogue.
+    """
     host = WorkspaceHost({"workspace": str(folder)})
     host.init()
     yield lambda name, sent: asyncio.to_thread(host.call, name, sent)
@@ -179,7 +147,10 @@ SURFACES = {"library": library, "http": http, "mcp": mcp, "command line": comman
 
 
 async def told(surface: Callable[[Path], Any], folder: Path, story: Story) -> list[Any]:
-    """What each call of a story gives: its result, or its error as it goes over the wire; what differs by nature is masked."""
+    """What each call of a story gives: its result, or its error as it goes over the wire.
+
+    What differs by nature is masked.
+    """
     answers: list[Any] = []
     async with surface(folder) as through:
         for name, sent in story:
@@ -205,10 +176,14 @@ def test_the_story_calls_every_operation() -> None:
 
 
 @pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES.keys())
-async def test_the_same_calls_give_the_same_data(surface: Callable[[Path], Any], tmp_path: Path) -> None:
+async def test_the_same_calls_give_the_same_data(
+    surface: Callable[[Path], Any], tmp_path: Path
+) -> None:
     expected = await told(for_models if surface is mcp else catalogue, tmp_path, STORY)
     assert not any(answer.get("error") for answer in expected)
-    for (name, _), right, given in zip(STORY, expected, await told(surface, tmp_path, STORY), strict=True):
+    for (name, _), right, given in zip(
+        STORY, expected, await told(surface, tmp_path, STORY), strict=True
+    ):
         assert given == right, name
     notice = "Not granted: Edit (explore can never have it)."
     delegated = expected[-1].get("data", expected[-1])  # models read a lean form
@@ -216,11 +191,15 @@ async def test_the_same_calls_give_the_same_data(surface: Callable[[Path], Any],
 
 
 @pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES.keys())
-async def test_the_same_mistakes_give_the_same_errors(surface: Callable[[Path], Any], tmp_path: Path) -> None:
+async def test_the_same_mistakes_give_the_same_errors(
+    surface: Callable[[Path], Any], tmp_path: Path
+) -> None:
     story: Story = [("create_task", dict(TASK)), *REFUSED, ("list_tasks", {})]
     expected = await told(for_models if surface is mcp else catalogue, tmp_path, story)
     assert all("error" in answer for answer in expected[1:-1])
-    for (name, sent), right, given in zip(story, expected, await told(surface, tmp_path, story), strict=True):
+    for (name, sent), right, given in zip(
+        story, expected, await told(surface, tmp_path, story), strict=True
+    ):
         assert given == right, (name, sent)
 
 
@@ -233,11 +212,15 @@ async def test_every_surface_offers_exactly_the_table() -> None:
     assert {name for name in routes if name in OPERATIONS} == own
     assert tools == set(FOR_EVERYONE)
     assert all(hasattr(surface, name) for surface in (Remit, RemitClient) for name in FOR_EVERYONE)
-    assert not any(hasattr(surface, name) for surface in (Remit, RemitClient) for name in OPERATIONS.keys() - FOR_EVERYONE.keys())
+    assert not any(
+        hasattr(surface, name)
+        for surface in (Remit, RemitClient)
+        for name in OPERATIONS.keys() - FOR_EVERYONE.keys()
+    )
 
 
 def test_every_operation_has_a_command() -> None:
-    source = "\n".join(path.read_text() for path in Path("src/remit/surfaces/cli").glob("*.py"))
+    source = "\n".join(path.read_text() for path in Path("src/remit/surfaces/cli").rglob("*.py"))
     named = {name for name in FOR_EVERYONE if f'"{name}"' in source}
     # `remit task run` waits as well, so its host calls run_task after it has recorded that.
     assert named | {"mark_task_complete", "Task", "run_task"} == set(FOR_EVERYONE)

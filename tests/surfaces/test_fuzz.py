@@ -1,6 +1,9 @@
-"""Thousands of requests made from our own OpenAPI document: no server error, and nothing that the document does not say."""
+"""Thousands of requests made from our own OpenAPI document: no server error, and nothing that
+the document does not say.
+"""
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -12,23 +15,46 @@ from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
-from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
 from remit import __version__
-from remit.adapters.memory import MemoryEventStore
+from remit.adapters.stores.memory import MemoryEventStore
 from remit.catalog import FOR_EVERYONE
-from remit.surfaces.openapi import REQUESTS, document
+from remit.surfaces.http.openapi import REQUESTS, document
 from tests.surfaces.http import BEARER, HOST, House
 
 SCHEMA = schemathesis.openapi.from_dict(document(__version__))
-OPERATIONS = {found.ok().definition.raw["operationId"]: found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)}
-EACH = 36
-"""Requests to each operation, of each kind: 35 operations make more than 2,000."""
+OPERATIONS = {
+    found.ok().definition.raw["operationId"]: found.ok()
+    for found in SCHEMA.get_all_operations()
+    if isinstance(found, Ok)
+}
+EACH = int(os.environ.get("REMIT_FUZZ_EACH") or 36)
+"""Requests to each operation, of each kind: 35 operations make more than 2,000.
+
+`make test-soak` sends more of them.
+"""
 ENOUGH = 2_000
 
-PROMISES = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+PROMISES = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
 
-FUZZ = settings(max_examples=EACH, derandomize=True, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+FUZZ = settings(
+    max_examples=EACH,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +82,24 @@ async def _furnish(home: House) -> None:
 
 
 def _aim(home: House, case: Case[Any]) -> None:
-    """Make it about something that is there, such as a task that nothing has happened to: an unknown id would hide all else."""
-    fresh = asyncio.run(home.create(steps=["One", "Two"], acceptance=["Good"], resources=[{"type": "url", "value": "https://example.com"}]))
-    known: dict[str, Any] = {"task_id": fresh, "guide_id": "flaky-tests", "agent_id": "general", "criterion_id": "c1", "index": 0, "owner": "general"}
+    """Make it about something that is there, such as a task that nothing has happened to: an
+    unknown id would hide all else.
+    """
+    fresh = asyncio.run(
+        home.create(
+            steps=["One", "Two"],
+            acceptance=["Good"],
+            resources=[{"type": "url", "value": "https://example.com"}],
+        )
+    )
+    known: dict[str, Any] = {
+        "task_id": fresh,
+        "guide_id": "flaky-tests",
+        "agent_id": "general",
+        "criterion_id": "c1",
+        "index": 0,
+        "owner": "general",
+    }
     for part in (case.path_parameters, case.body):
         if isinstance(part, dict):
             part.update({name: value for name, value in known.items() if name in part})
@@ -72,12 +113,23 @@ WAITING = [name for name, operation in FOR_EVERYONE.items() if operation.stream 
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_what_the_document_allows_is_answered_as_it_says(name: str, home: House, sent: Counter[str]) -> None:
+def test_what_the_document_allows_is_answered_as_it_says(
+    name: str, home: House, sent: Counter[str]
+) -> None:
     _fuzz(name, GenerationMode.POSITIVE, home, sent)
 
 
-@pytest.mark.parametrize("name", [name for name, operation in OPERATIONS.items() if operation.body or any(operation.iter_parameters())])
-def test_what_the_document_forbids_is_answered_as_it_says(name: str, home: House, sent: Counter[str]) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, operation in OPERATIONS.items()
+        if operation.body or any(operation.iter_parameters())
+    ],
+)
+def test_what_the_document_forbids_is_answered_as_it_says(
+    name: str, home: House, sent: Counter[str]
+) -> None:
     _fuzz(name, GenerationMode.NEGATIVE, home, sent)
 
 
@@ -94,7 +146,9 @@ def _fuzz(name: str, mode: GenerationMode, home: House, sent: Counter[str]) -> N
             _aim(home, case)
         if isinstance(case.query, dict):
             for wait in ("wait", "wait_seconds"):
-                case.query.pop(wait, None)  # nobody works here, so it would wait as long as it was told to
+                case.query.pop(
+                    wait, None
+                )  # nobody works here, so it would wait as long as it was told to
         answer = _send(home, case)
         if name in WAITING and answer.status_code == 503:
             return  # what nobody will do is not waited for

@@ -1,46 +1,19 @@
-"""A workspace in a git repository: git and the tools on top of it leave the database and the token alone."""
+"""A workspace in a git repository: git and the tools on top of it leave the database and the
+token alone.
+"""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from remit import Remit
 from remit.adapters.gitignore import HEADER, keep_gitignore
-from tests.surfaces.test_command import Shell, served
+from tests.surfaces.repository import Repository, titles
+from tests.surfaces.shell import Shell, served
 
 OLD = HEADER + "remit.db*\ntoken\n"
 """The file as earlier versions wrote it."""
-
-
-class Repository(Shell):
-    """A git repository in which commands are typed."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_NOSYSTEM="1")
-        self.git("init", "--quiet")
-        self.git("config", "user.email", "ann@example.org")
-        self.git("config", "user.name", "Ann")
-
-    def git(self, *arguments: str) -> str:
-        command = ["git", *arguments]
-        return subprocess.run(command, cwd=self.folder, env=self.env, check=True, capture_output=True, text=True).stdout
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    made = Repository(folder)
-    (folder / "code.py").write_text("print(1)\n")
-    made.git("add", "-A")
-    made.git("commit", "--quiet", "-m", "Begin")
-    return made
-
-
-def titles(shell: Shell) -> list[str]:
-    return [task["title"] for task in shell.remit("task", "list", "--json").json["tasks"]]
 
 
 def test_git_leaves_a_live_database_alone(repository: Repository) -> None:
@@ -76,13 +49,19 @@ def test_agents_guides_templates_and_settings_can_be_committed(repository: Repos
 
 
 @pytest.mark.parametrize("before", [None, OLD], ids=["new", "of an earlier version"])
-def test_guides_and_templates_may_be_named_like_the_database_and_the_token(repository: Repository, before: str | None) -> None:
+def test_guides_and_templates_may_be_named_like_the_database_and_the_token(
+    repository: Repository, before: str | None
+) -> None:
     folder = repository.folder / ".remit"
     assert repository.remit("init").code == 0
     if before is not None:
         (folder / ".gitignore").write_text(before)
     assert repository.remit("task", "create", "First").code == 0
-    wanted = [".remit/config.toml", ".remit/guides/remit.db-locked.md", ".remit/templates/token/one.md"]
+    wanted = [
+        ".remit/config.toml",
+        ".remit/guides/remit.db-locked.md",
+        ".remit/templates/token/one.md",
+    ]
     for name in wanted[1:]:
         (repository.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (repository.folder / name).write_text("text\n")
@@ -91,7 +70,9 @@ def test_guides_and_templates_may_be_named_like_the_database_and_the_token(repos
 
 
 @pytest.mark.parametrize("kind", ["symbolic link", "folder"])
-def test_a_file_that_git_cannot_read_is_reported_once_and_the_database_is_protected(repository: Repository, kind: str) -> None:
+def test_a_file_that_git_cannot_read_is_reported_once_and_the_database_is_protected(
+    repository: Repository, kind: str
+) -> None:
     assert repository.remit("init").code == 0
     file = repository.folder / ".remit" / ".gitignore"
     file.unlink()
@@ -102,7 +83,7 @@ def test_a_file_that_git_cannot_read_is_reported_once_and_the_database_is_protec
         file.symlink_to("../ignored")
     said = repository.remit("task", "create", "First")
     assert said.code == 0
-    assert said.err.count(f"{file} is a {kind}, which git does not read.") == 1
+    assert said.err.count(f"{file} is a {kind}; git does not read it.") == 1
     assert "is a" not in repository.remit("task", "create", "Second").err
     assert repository.remit("token", "show").code == 0
     repository.git("add", "-A")
@@ -111,7 +92,9 @@ def test_a_file_that_git_cannot_read_is_reported_once_and_the_database_is_protec
 
 
 @pytest.mark.parametrize("tracked", [True, False])
-def test_a_stash_with_the_file_of_a_user_can_be_applied(repository: Repository, tracked: bool) -> None:
+def test_a_stash_with_the_file_of_a_user_can_be_applied(
+    repository: Repository, tracked: bool
+) -> None:
     folder = repository.folder / ".remit"
     folder.mkdir()
     (folder / ".gitignore").write_text("agents/mine.md\n")
@@ -129,8 +112,45 @@ def test_a_stash_with_the_file_of_a_user_can_be_applied(repository: Repository, 
     assert (folder / ".gitignore").read_text() == added
     repository.git("add", "-A")
     wanted = [".remit/.gitignore", ".remit/config.toml"]
-    assert [name for name in repository.git("ls-files", ".remit").split() if name not in wanted] == []
+    assert [
+        name for name in repository.git("ls-files", ".remit").split() if name not in wanted
+    ] == []
     assert titles(repository) == ["Second", "First"]
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [("clean", "-fd"), ("clean", "-fd")],
+        [("stash", "-u"), ("clean", "-fd")],
+        [("stash", "-u"), (), ("stash", "pop")],
+    ],
+    ids=["clean twice", "stash and clean", "stash and pop"],
+)
+@pytest.mark.parametrize("when", ["by the user", "before git init"])
+def test_git_keeps_the_database_beside_an_untracked_file_of_the_user(
+    tmp_path: Path, commands: list[tuple[str, ...]], when: str
+) -> None:
+    folder = tmp_path / ".remit"
+    folder.mkdir()
+    if when == "by the user":
+        (folder / ".gitignore").write_text("remit.db*\ntoken\n")
+    else:
+        (folder / ".gitignore").write_text("agents/mine.md\n")
+        assert Shell(tmp_path).remit("task", "create", "First").code == 0
+    repository = Repository(tmp_path)
+    (tmp_path / "code.py").touch()
+    repository.git("add", "code.py")
+    repository.git("commit", "--quiet", "-m", "Add the code")
+    if when == "by the user":
+        assert repository.remit("task", "create", "First").code == 0
+    assert titles(repository) == ["First"]
+    for words in commands:
+        if words:
+            repository.git(*words)
+        else:
+            assert repository.remit("task", "list").code == 0
+    assert titles(repository) == ["First"]
 
 
 def test_lines_that_a_user_lost_are_added_again_without_a_stash(repository: Repository) -> None:
@@ -165,7 +185,11 @@ def test_a_fresh_workspace_gets_its_file_beside_a_stash(repository: Repository) 
     assert file.read_text() == HEADER + "/remit.db*\n/token\n"
 
 
-@pytest.mark.parametrize("words", [["task", "list"], ["task", "create", "Work"], ["doctor"], ["token", "show"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [["task", "list"], ["task", "create", "Work"], ["doctor"], ["token", "show"]],
+    ids=" ".join,
+)
 def test_every_command_makes_the_file_where_it_is_missing(words: list[str], tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     shell.remit("init")
@@ -226,7 +250,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
-def test_what_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
+def test_an_unwritable_file_does_not_stop_the_command(tmp_path: Path) -> None:
     odd = tmp_path / "odd"
     (odd / ".gitignore").mkdir(parents=True)
     keep_gitignore(odd)
@@ -238,3 +262,38 @@ def test_what_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
     closed.mkdir(mode=0o500)
     keep_gitignore(closed)
     keep_gitignore(tmp_path / "missing")
+
+
+def test_the_doctor_names_a_secret_that_the_user_shows_to_git(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    assert shell.remit("init").code == 0
+    with (tmp_path / ".remit" / ".gitignore").open("a") as file:
+        file.write("!token\n")
+    said = shell.remit("doctor")
+    assert said.code == 1
+    assert said.out.count(".gitignore shows token to git. Remove the line !token.") == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("!*\n", "remit.db, remit.db-wal, remit.db-shm, remit.db-journal, remit.db-wake, token"),
+        ("!t*\n", "token"),
+        ("!**/token\n", "token"),
+        ("!*\n/remit.db*\n", "token"),
+        ("!*\n/remit.db*\n/token\n", ""),
+        ("!*/\n", ""),
+    ],
+)
+def test_the_doctor_names_a_pattern_that_shows_secrets_to_git(
+    repository: Repository, lines: str, told: str
+) -> None:
+    assert repository.remit("init").code == 0
+    (repository.folder / ".remit" / ".gitignore").write_text(lines)
+    assert repository.remit("token", "show").code == 0
+    said = repository.remit("doctor")
+    assert said.code == (1 if told else 0)
+    line = lines.partition("\n")[0]
+    assert (f".gitignore shows {told} to git. Remove the line {line}." in said.out) == bool(told)
+    status = repository.git("status", "--porcelain", "--untracked-files=all").split()
+    assert (".remit/token" in status) == bool(told)

@@ -1,4 +1,6 @@
-"""`remit hook`: another agent program gets what it is to add to its next request, and is never stood in the way of."""
+"""`remit hook`: another agent program gets what it is to add to its next request, and is never
+stood in the way of.
+"""
 
 import json
 from typing import Any
@@ -18,7 +20,14 @@ def hook(at: Shop, **given: Any) -> str:
     return said.out
 
 
-@pytest.mark.parametrize("given", [{}, {"hook_event_name": "UserPromptSubmit", "prompt": "Go on.", "cwd": "/x"}, {"hook_event_name": "SessionStart"}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"hook_event_name": "UserPromptSubmit", "prompt": "Go on.", "cwd": "/x"},
+        {"hook_event_name": "SessionStart"},
+    ],
+)
 def test_a_session_is_told_its_assignment_and_then_each_update_once(given: dict[str, Any]) -> None:
     with shop() as at:
         task = at.create("Write the report", "--session", "s1")
@@ -27,7 +36,9 @@ def test_a_session_is_told_its_assignment_and_then_each_update_once(given: dict[
         assert hook(at, **given) == ""
         at("task", "update", task, "--instructions", "One page: \u4f60\u597d.")
         text = "One page: \u4f60\u597d."
-        assert hook(at, **given) == f'[Task Update: Instructions Modified]\nTask {task} "{text}"\n{text}\n'
+        update = f'[Task Update: Instructions Modified]\nTask {task} "{text}"\n{text}'
+        finish = f'Task {task}. Finish with complete_task(task_id="{task}").'
+        assert hook(at, **given) == f"{update}\n\n{finish}\n"
         assert hook(at, **given) == ""
 
 
@@ -36,30 +47,48 @@ def test_hooks_around_tools_get_it_in_the_form_they_need(event: str) -> None:
     with shop() as at:
         at.create("Write the report", "--session", "s1")
         told = json.loads(hook(at, hook_event_name=event))
-        assert told == {"hookSpecificOutput": {"hookEventName": event, "additionalContext": ASSIGNMENT}}
+        assert told == {
+            "hookSpecificOutput": {"hookEventName": event, "additionalContext": ASSIGNMENT}
+        }
         assert hook(at, hook_event_name=event) == ""
 
 
-def test_nothing_is_used_up_where_nobody_would_read_it() -> None:
+def test_updates_are_not_consumed_without_a_reader() -> None:
     with shop() as at:
         at.create("Write the report", "--session", "s1")
         said = at("hook", stdin='{"session_id": "s1", "hook_event_name": "Stop"}')
         assert (said.code, said.out) == (0, "")
-        assert "Stop reaches no request; use it for one of UserPromptSubmit" in said.err
+        assert (
+            "Output for Stop is not added to requests. Use the hook for one of UserPromptSubmit"
+            in said.err
+        )
         assert hook(at) == f"{ASSIGNMENT}\n"
 
 
 @pytest.mark.parametrize(
-    "stdin", ["", "no JSON", "[1]", "{}", '{"session_id": 7}', '{"session_id": ""}', '{"session_id": "s1", "hook_event_name": 1}', "[" * 100_000]
+    "stdin",
+    [
+        "",
+        "no JSON",
+        "[1]",
+        "{}",
+        '{"session_id": 7}',
+        '{"session_id": ""}',
+        '{"session_id": "s1", "hook_event_name": 1}',
+        "[" * 100_000,
+    ],
 )
 def test_what_cannot_be_read_is_said_on_the_side_and_harms_nothing(stdin: str) -> None:
     with shop() as at:
         said = at("hook", stdin=stdin)
         assert (said.code, said.out) == (0, "")
-        assert said.err == "remit hook adds nothing. Standard input is no JSON object with a session_id.\n"
+        assert (
+            said.err
+            == "remit hook adds nothing. Standard input is not a JSON object with a session_id.\n"
+        )
 
 
-def test_a_session_id_that_nobody_could_have_is_no_error_of_the_caller() -> None:
+def test_an_impossible_session_id_is_not_an_error_of_the_caller() -> None:
     with shop() as at:
         said = at("hook", stdin=json.dumps({"session_id": "x" * 257}))
         assert (said.code, said.out) == (0, "")
@@ -79,4 +108,8 @@ def test_people_see_the_same_with_a_command() -> None:
         assert task in at("session", "tasks", "s1").out
         assert "no such task" in at("session", "tasks", "s1", "--role", "created").err
         assert at("session", "pre-request", "s1").out == f"{ASSIGNMENT}\n"
-        assert at("session", "pre-request", "s1", "--json").json == {"context": "", "task_ids": [], "update_ids": []}
+        assert at("session", "pre-request", "s1", "--json").json == {
+            "context": "",
+            "task_ids": [],
+            "update_ids": [],
+        }

@@ -1,17 +1,24 @@
-"""What the command line stands on, without the command line: a workspace, its care, and what happens in it."""
+"""The local host behind the command line: a workspace, its maintenance, and its work."""
 
 from pathlib import Path
 
 import pytest
 
-from remit.bootstrap.host import WorkspaceHost
+from remit.bootstrap.local_host import WorkspaceHost
 from remit.errors import Conflict, InvalidParam, NotFound
+from remit.surfaces.cli.command import WrongUse
+from remit.surfaces.text.printed_commands import without_password
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> WorkspaceHost:
     made = WorkspaceHost({"workspace": str(tmp_path)})
-    assert made.init() == {"workspace": str(tmp_path), "created": True, "allow_edits": None, "granted": []}
+    assert made.init() == {
+        "workspace": str(tmp_path),
+        "created": True,
+        "allow_edits": None,
+        "granted": [],
+    }
     return made
 
 
@@ -31,7 +38,9 @@ def test_events_and_tasks_leave_and_come_back(host: WorkspaceHost, tmp_path: Pat
     assert host.export("events", dump)["count"] == 2
     assert host.export("tasks", folder)["count"] == 1
     for source in (dump, folder, folder / "tasks.json"):
-        other = WorkspaceHost({"workspace": str(tmp_path), "database_url": f"sqlite:///{tmp_path / source.name}.db"})
+        other = WorkspaceHost(
+            {"workspace": str(tmp_path), "database_url": f"sqlite:///{tmp_path / source.name}.db"}
+        )
         assert other.import_(source)["count"] >= 1
         assert other.call("get_task", {"task_id": "1"})["title"] == "One"
         with pytest.raises(Conflict, match="already has events"):
@@ -43,30 +52,43 @@ def test_events_and_tasks_leave_and_come_back(host: WorkspaceHost, tmp_path: Pat
         host.import_(tmp_path / "empty")
 
 
-def unsaid() -> None:
+def unsaid(_number: int) -> None:
     """Nobody presses Ctrl-C."""
 
 
-@pytest.mark.parametrize("fields", [{}, {"owner": "general"}, {"owner": "general", "status": "draft"}])
-def test_a_calendar_that_never_comes_is_refused_whoever_would_follow_it(host: WorkspaceHost, fields: dict[str, str]) -> None:
-    with pytest.raises(InvalidParam, match="never comes"):
+@pytest.mark.parametrize(
+    "fields", [{}, {"owner": "general"}, {"owner": "general", "status": "draft"}]
+)
+def test_a_schedule_that_never_fires_is_refused_for_all_callers(
+    host: WorkspaceHost, fields: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidParam, match="never occurs"):
         host.call("create_task", {"title": "One", "schedule": {"cron": "0 0 31 2 *"}, **fields})
 
 
 def test_the_count_of_a_dump_is_that_of_its_events(host: WorkspaceHost, tmp_path: Path) -> None:
-    assert [item["type"] for item in host.delegate("task", {"objective": "Look", "subagent_type": "explore"}, unsaid)][-1] == "end"
+    assert [
+        item["type"]
+        for item in host.delegate("task", {"objective": "Look", "subagent_type": "explore"}, unsaid)
+    ][-1] == "end"
     dump = tmp_path / "all.jsonl"
-    other = WorkspaceHost({"workspace": str(tmp_path), "database_url": f"sqlite:///{tmp_path / 'other.db'}"})
+    other = WorkspaceHost(
+        {"workspace": str(tmp_path), "database_url": f"sqlite:///{tmp_path / 'other.db'}"}
+    )
     wanted = len(host.call("get_events", {"task_id": "1"})["events"])
     assert (host.export("events", dump)["count"], other.import_(dump)["count"]) == (wanted, wanted)
 
 
 def test_without_a_model_the_doctor_names_the_offline_one(host: WorkspaceHost) -> None:
-    found = {item["name"]: item["value"] for item in host.doctor(verify=False, fix=False)["settings"]}
-    assert [found[f"models.{tier}"] for tier in ("main", "light")] == ["offline: no language model is set"] * 2
+    found = {
+        item["name"]: item["value"] for item in host.doctor(verify=False, fix=False)["settings"]
+    }
+    assert [found[f"models.{tier}"] for tier in ("main", "light")] == [
+        "offline: no language model is set"
+    ] * 2
 
 
-def test_a_workspace_is_attended_while_somebody_works_in_it(host: WorkspaceHost) -> None:
+def test_a_worker_for_one_task_does_not_serve_the_workspace(host: WorkspaceHost) -> None:
     other = host.call("create_task", {"title": "Left alone", "owner": "explore"})["task_id"]
     works = host.delegate("task", {"objective": "Look", "subagent_type": "explore"}, unsaid)
     assert next(works) == {"type": "left_alone", "task_ids": [other]}
@@ -78,19 +100,29 @@ def test_a_workspace_is_attended_while_somebody_works_in_it(host: WorkspaceHost)
 
 
 def test_a_workspace_is_attended_by_a_worker_for_everything(host: WorkspaceHost) -> None:
-    works = host.delegate("task", {"objective": "Look", "subagent_type": "explore"}, unsaid, everything=True)
+    works = host.delegate(
+        "task", {"objective": "Look", "subagent_type": "explore"}, unsaid, everything=True
+    )
     mine = next(works)["task_id"]
     assert (host.unattended(mine), host.schedule()["workers"]) == (False, 1)
     list(works)
     assert (host.unattended(mine), host.schedule()["workers"]) == (True, 0)
 
 
-def test_what_is_not_done_through_a_server_is_not_done_to_another_store_instead(host: WorkspaceHost, tmp_path: Path) -> None:
+def test_what_is_not_done_through_a_server_is_not_done_to_another_store_instead(
+    host: WorkspaceHost, tmp_path: Path
+) -> None:
     host.call("create_task", {"title": "One"})
     through = {"workspace": str(tmp_path), "url": "http://127.0.0.1:1"}
     astray = WorkspaceHost(through)
-    for command in (astray.schedule, astray.tick, astray.migrate, lambda: astray.export("events", tmp_path / "x"), lambda: astray.import_(tmp_path)):
-        with pytest.raises(InvalidParam, match="not done through a server"):
+    for command in (
+        astray.schedule,
+        astray.tick,
+        astray.migrate,
+        lambda: astray.export("events", tmp_path / "x"),
+        lambda: astray.import_(tmp_path),
+    ):
+        with pytest.raises(WrongUse, match="opens the database itself"):
             command()
     assert not (tmp_path / "x").exists()
     named = WorkspaceHost(through | {"database_url": f"sqlite:///{tmp_path}/.remit/remit.db"})
@@ -99,24 +131,24 @@ def test_what_is_not_done_through_a_server_is_not_done_to_another_store_instead(
 
 def test_events_are_followed_from_the_beginning(host: WorkspaceHost) -> None:
     host.call("create_task", {"title": "One"})
-    pages = host.follow("1", "0")
+    pages = host.follow("1", "0", unsaid)
     assert [event["type"] for event in next(pages)] == ["TaskCreated"]
     host.call("send_message", {"task_id": "1", "message": "Hello."})
     assert [event["type"] for event in next(pages)] == ["MessageSent"]
-    pages.close()  # type: ignore[attr-defined]  # a generator: its store is closed with it
+    pages.close()
 
 
-def test_who_stops_following_hears_nothing_more(host: WorkspaceHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_stops_following_hears_nothing_more(
+    host: WorkspaceHost, caplog: pytest.LogCaptureFixture
+) -> None:
     host.call("create_task", {"title": "One"})
     for _ in range(20):  # in which order what was left open is closed is a matter of chance
-        pages = host.follow("1", "0")
+        pages = host.follow("1", "0", unsaid)
         next(pages)
-        pages.close()  # type: ignore[attr-defined]  # a generator, as above
+        pages.close()
     assert not caplog.records
 
 
 def test_a_password_in_a_url_is_not_shown() -> None:
-    from remit.bootstrap.care import _without_password
-
-    assert _without_password("postgresql://ann:hunter2@db/x") == "postgresql://ann:***@db/x"
-    assert _without_password("postgresql://ann@db/x") == "postgresql://ann@db/x"
+    assert without_password("postgresql://ann:hunter2@db/x", "***") == "postgresql://ann:***@db/x"
+    assert without_password("postgresql://ann@db/x", "***") == "postgresql://ann@db/x"

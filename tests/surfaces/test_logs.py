@@ -1,4 +1,6 @@
-"""What `remit worker` and `remit serve` log: a line for every event that matters, readable or as JSON, and nothing secret."""
+"""Logs of `remit worker` and `remit serve`: a line for every important event, as text or JSON,
+without secrets.
+"""
 
 import json
 import logging
@@ -18,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from remit.bootstrap.logs import JsonFormatter, TextFormatter
+from remit.bootstrap.logging_setup import JsonFormatter, TextFormatter
 from tests.crash.process import environment
 from tests.patience import patient
 from tests.surfaces.cli_host import Shop, shop
-from tests.surfaces.test_command import Shell
+from tests.surfaces.shell import Shell
 
 SECRET = "Tell nobody about the treasure"
 TITLE = "Look \x1b[2Jhere\nand there"
@@ -32,7 +34,11 @@ TITLE = "Look \x1b[2Jhere\nand there"
 def shell(durable_url: str, tmp_path: Path) -> Shell:
     """A workspace whose workers follow scripts."""
     heartbeat = f"{patient(1):.1f}"  # a busy machine must not look like a dead worker
-    variables = {"REMIT_DATABASE_URL": durable_url, "REMIT_RUNNER": "remit.testing:Scripted", "REMIT_HEARTBEAT_SECONDS": heartbeat}
+    variables = {
+        "REMIT_DATABASE_URL": durable_url,
+        "REMIT_RUNNER": "remit.testing:Scripted",
+        "REMIT_HEARTBEAT_SECONDS": heartbeat,
+    }
     made = Shell(tmp_path, PYTHONPATH=environment()["PYTHONPATH"], **variables)
     assert made.remit("init").code == 0
     return made
@@ -86,7 +92,14 @@ def logged(shell: Shell, *arguments: str, name: str = "log") -> Iterator[Logging
 
 def create(shell: Shell, *steps: list[Any], title: str = TITLE) -> str:
     """A task that follows a script; what it is told and asks must not be logged."""
-    given = ["--owner", "general", "--instructions", SECRET, "--set", f"script={json.dumps(list(steps))}"]
+    given = [
+        "--owner",
+        "general",
+        "--instructions",
+        SECRET,
+        "--set",
+        f"script={json.dumps(list(steps))}",
+    ]
     made = shell.remit("task", "create", title, *given, "--json")
     assert made.code == 0, made.err
     return str(made.json["task_id"])
@@ -109,17 +122,26 @@ def test_the_life_of_a_task_is_logged_as_json(shell: Shell) -> None:
             "Task done",
         ]
         first, *others = log.lines()
-    lines = [line for line in others if line["logger"] == "remit.task"]  # a slow server is logged too
+    # A slow server is logged too.
+    lines = [line for line in others if line["logger"] == "remit.task"]
     assert first["message"].startswith("Worker started: up to 8 runs, agents build, ")
-    assert first["message"].endswith(". Ctrl-C to finish and exit, twice to quit now.")
+    assert first["message"].endswith(
+        ". Ctrl-C to stop and hand over running tasks, twice to quit now."
+    )
     assert SECRET not in log.text
     for line in lines:
-        assert (line["task"], line["title"], line["agent"]) == (task, "Look here and there", "general")
+        assert (line["task"], line["title"], line["agent"]) == (
+            task,
+            "Look here and there",
+            "general",
+        )
         assert line["worker"]
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line["time"])
     ended = [line for line in lines if line["message"] == "Run ended"]
     assert [line["outcome"] for line in ended] == ["yielded", "completed"]
-    assert all(line["seconds"] >= 0 and line["tokens"] == 0 and line["cost"] == 0 for line in ended)
+    assert all(
+        line["seconds"] >= 0 and line["tokens"] == 0 and "cost" not in line for line in ended
+    )
     answered = next(line for line in lines if line["message"] == "Question answered")
     assert answered["interaction_id"] == f"{task}-q1"
     assert answered["by"].startswith("user:")
@@ -132,7 +154,8 @@ def test_failures_are_warnings_and_quiet_logs_nothing_else(shell: Shell) -> None
         log.until(lambda text: "WARNING Task failed" in text)
     lines = [line for line in log.text.splitlines() if f" task={task} " in line]
     assert re.match(
-        r'\S+Z WARNING Run ended task=\d+ title="Look here and there" agent=general worker=\S+ outcome=failed seconds=\S+ tokens=0 cost=0',
+        r'\S+Z WARNING Run ended task=\d+ title="Look here and there" agent=general worker=\S+'
+        r" outcome=failed seconds=\S+ tokens=0 error=",
         lines[0],
     )
     assert "no luck" in lines[0]
@@ -174,23 +197,44 @@ def test_a_task_that_is_paused_during_a_run_and_resumed_is_logged(shell: Shell) 
             log.until(lambda text, count=count: text.count('"Task paused"') == count)  # type: ignore[misc]
             assert shell.remit("task", "resume", task).code == 0
         log.until(lambda text: '"Task done"' in text)
-        again = ["Run ended", "Task paused", "Task resumed", "Run started"]
-        assert log.of(task) == ["Task started", "Run started", *again, *again, "Run ended", "Task done"]
+        first, *parts, end, done = log.of(task)
+        assert (first, end, done) == ("Task started", "Run ended", "Task done")
+        for count in (0, 4):
+            assert parts[count] == "Run started"
+            assert sorted(parts[count + 1 : count + 3]) == ["Run ended", "Task paused"]
+            assert parts[count + 3] == "Task resumed"
         paused = next(line for line in log.lines() if line["message"] == "Task paused")
     assert paused["by"].startswith("user:")
 
 
+def test_a_pause_is_logged_while_the_run_is_in_a_call(shell: Shell) -> None:
+    """Before, it was logged when the run ended, with the time of that."""
+    shell.env["REMIT_RUNNER"] = "tests.surfaces.stubborn:Stubborn"
+    task = create(shell, title="Stubborn")
+    with logged(shell, "worker", "--log-format", "json") as log:
+        log.until(lambda text: '"Run started"' in text)
+        assert shell.remit("task", "pause", task).code == 0
+        log.until(lambda text: '"Task paused"' in text)
+        assert shell.remit("task", "resume", task).code == 0
+        log.until(lambda text: '"Task resumed"' in text)
+        log.process.kill()
+    assert log.of(task) == ["Task started", "Run started", "Task paused", "Task resumed"]
+
+
 def test_a_lost_run_and_who_took_it_over_are_logged(shell: Shell) -> None:
     task = create(shell, ["sleep", 1.5], ["finish", "Done"])
-    with logged(shell, "worker", name="first") as first:
-        first.until(lambda text: "Run started" in text)
+    with logged(shell, "worker", "--log-format", "json", name="first") as first:
+        first.until(lambda text: '"Run started"' in text)
         first.process.kill()
         first.process.wait()
+        begun = next(line for line in first.lines() if line["message"] == "Run started")
         with logged(shell, "worker", "--log-format", "json", name="second") as second:
             second.until(lambda text: '"Task done"' in text)
             assert second.of(task)[:2] == ["Run lost", "Run started, taken over"]
             lost, started = [line for line in second.lines() if line.get("task") == task][:2]
     assert (lost["level"], started["attempt"]) == ("warning", 2)
+    assert (lost["run"], lost["worker"]) == (begun["run"], begun["worker"])
+    assert lost["found_by"] == started["worker"] != begun["worker"]
 
 
 def test_what_a_killed_worker_has_logged_is_not_logged_again(shell: Shell) -> None:
@@ -229,8 +273,17 @@ def test_a_server_logs_its_tasks_and_requests_that_it_could_not_answer(shell: Sh
         with pytest.raises(urllib.error.HTTPError, match="503"):
             urllib.request.urlopen(request, timeout=patient(20))
         log.until(lambda text: "Request failed" in text)
-        failed = next(line for line in log.lines() if line["message"].startswith("Request failed: No running worker works on task"))
-    assert (failed["level"], failed["method"], failed["path"], failed["status"]) == ("warning", "POST", "/api/delegate", 503)
+        failed = next(
+            line
+            for line in log.lines()
+            if line["message"].startswith("Request failed: No running worker works on task")
+        )
+    assert (failed["level"], failed["method"], failed["path"], failed["status"]) == (
+        "warning",
+        "POST",
+        "/api/delegate",
+        503,
+    )
     assert failed["code"] == "UNAVAILABLE"
     assert SECRET not in log.text
     assert token not in log.text
@@ -248,13 +301,13 @@ def test_how_much_is_logged_is_an_option(at: Shop, command: str) -> None:
         assert at(command, *given).code == 0
     assert at.host.details == ["normal", "verbose", "quiet"]
     both = at(command, "-v", "-q")
-    assert (both.code, "-v and -q exclude each other." in both.err) == (2, True)
+    assert (both.code, "-v and -q cannot be combined." in both.err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "env", "said"),
     [
-        (["serve", "--port", "{port}"], {}, "cannot be used"),
+        (["serve", "--port", "{port}"], {}, "Cannot use port"),
         (["serve", "--host", "0.0.0.0"], {}, "without encryption"),
         (["worker"], {"REMIT_RUNNER": "nowhere:Nothing"}, "runner"),
         (["worker"], {"REMIT_SCHEDULER_CRON": "x"}, "cron"),
@@ -266,7 +319,9 @@ def test_how_much_is_logged_is_an_option(at: Shop, command: str) -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 @pytest.mark.parametrize("chosen", ["option", "variable", "file"])
-def test_an_error_at_the_start_is_json_too(tmp_path: Path, arguments: list[str], env: dict[str, str], said: str, chosen: str) -> None:
+def test_an_error_at_the_start_is_json_too(
+    tmp_path: Path, arguments: list[str], env: dict[str, str], said: str, chosen: str
+) -> None:
     shell = Shell(tmp_path, **env, **({"REMIT_LOG_FORMAT": "json"} if chosen == "variable" else {}))
     if chosen == "file":
         if said in ("--concurrency", "--nonsense", "port"):
@@ -277,20 +332,37 @@ def test_an_error_at_the_start_is_json_too(tmp_path: Path, arguments: list[str],
         given = [word.format(port=taken.getsockname()[1]) for word in arguments]
         refused = shell.remit(*given, *(["--log-format", "json"] if chosen == "option" else []))
     lines = [json.loads(line) for line in refused.err.splitlines()]
-    assert (refused.code != 0, lines[-1]["level"], said in lines[-1]["message"]) == (True, "error", True), refused
+    assert (refused.code != 0, lines[-1]["level"], said in lines[-1]["message"]) == (
+        True,
+        "error",
+        True,
+    ), refused
     assert {"time", "level", "logger", "message", "code"} <= lines[-1].keys()
 
 
 @pytest.mark.parametrize(
     ("heartbeat", "seconds", "said"),
     [
-        ("1", 600, " s. Stopped 1 run here; a worker that reaches the store continues it."),
+        (
+            "1",
+            600,
+            (
+                " s. Gave up 1 run here; a worker continues it only if its task is in the store"
+                " that is there then."
+            ),
+        ),
         ("60", 2, "could not be put back"),
     ],
     ids=["while it runs", "when it ends"],
 )
-def test_a_worker_whose_database_file_is_gone_logs_no_traceback(tmp_path: Path, heartbeat: str, seconds: int, said: str) -> None:
-    variables = {"REMIT_RUNNER": "remit.testing:Scripted", "REMIT_HEARTBEAT_SECONDS": heartbeat, "PYTHONPATH": environment()["PYTHONPATH"]}
+def test_a_worker_whose_database_file_is_gone_logs_no_traceback(
+    tmp_path: Path, heartbeat: str, seconds: int, said: str
+) -> None:
+    variables = {
+        "REMIT_RUNNER": "remit.testing:Scripted",
+        "REMIT_HEARTBEAT_SECONDS": heartbeat,
+        "PYTHONPATH": environment()["PYTHONPATH"],
+    }
     shell = Shell(tmp_path, **variables)
     assert shell.remit("init").code == 0
     create(shell, ["sleep", seconds], ["finish", "Done"])
@@ -300,7 +372,7 @@ def test_a_worker_whose_database_file_is_gone_logs_no_traceback(tmp_path: Path, 
             (tmp_path / ".remit" / name).unlink()
         log.until(lambda text: said in text)
         assert not [line for line in log.lines() if "exception" in line], log.text
-        assert "sound again" not in log.text, "the file was never put back"
+        assert "The store has recovered" not in log.text, "the file was never put back"
 
 
 def _sleeps(database: Path) -> bool:
@@ -310,7 +382,9 @@ def _sleeps(database: Path) -> bool:
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_a_process_that_is_stopped_while_it_starts_does_not_log_its_start_afterwards(shell: Shell, command: str) -> None:
+def test_a_process_that_is_stopped_while_it_starts_does_not_log_its_start_afterwards(
+    shell: Shell, command: str
+) -> None:
     shell.env["REMIT_RUNNER"] = "tests.surfaces.hasty:Hasty"
     port = ["--port", "0"] if command == "serve" else []
     with logged(shell, command, *port) as log:
@@ -335,11 +409,24 @@ def _record(message: str, **fields: Any) -> logging.LogRecord:
 
 
 def test_values_are_quoted_where_they_must_be() -> None:
-    record = _record("Done", plain="a-b", words="a b", sign='a="b"', empty="", number=1.5, wild="a\x1b[31m\nb\u202e")
+    record = _record(
+        "Done",
+        plain="a-b",
+        words="a b",
+        sign='a="b"',
+        empty="",
+        number=1.5,
+        wild="a\x1b[31m\nb\u202e",
+    )
     text = TextFormatter().format(record).partition("Z ")[2]
     assert text == r'INFO Done plain=a-b words="a b" sign="a=\"b\"" empty="" number=1.5 wild="a b"'
     shown = json.loads(JsonFormatter().format(record))
-    assert (shown["words"], shown["number"], shown["wild"], shown["level"]) == ("a b", 1.5, "a b", "info")
+    assert (shown["words"], shown["number"], shown["wild"], shown["level"]) == (
+        "a b",
+        1.5,
+        "a b",
+        "info",
+    )
 
 
 def test_an_exception_is_below_its_line_or_a_field_of_it() -> None:
@@ -379,4 +466,4 @@ def test_settings_that_do_not_count_are_named_once(tmp_path: Path, command: str)
     assert told in said
     assert f"in {config}. See what is in force with: remit doctor" in said
     assert "\x1b" not in said
-    assert "Ignored" not in at.remit("task", "list").err
+    assert "IgnoreRules" not in at.remit("task", "list").err

@@ -1,11 +1,10 @@
-"""MCP: the tools are the catalogue, and a real client gets the same from them as every other caller."""
+"""MCP: the tools are the catalogue, and a real client gets the same from them as every other
+caller.
+"""
 
 import asyncio
-import json
 import logging
-import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, cast
 
@@ -13,102 +12,45 @@ import aiohttp
 import jsonschema_rs
 import mcp_types as wire
 import pytest
-import uvicorn
 from mcp import Client, MCPError
 
 from remit.adapters.clock import SystemClock
-from remit.app.agents import AgentRegistry
-from remit.app.core import Caller, Core
+from remit.app.agents.registry import AgentRegistry
+from remit.app.context import AppContext
 from remit.bootstrap import open_store
 from remit.catalog import FOR_EVERYONE, OPERATIONS, PROFILES, call
-from remit.domain.envelope import lean
-from remit.domain.schema import record_schema
+from remit.catalog.model_schemas import ASKED, UNENDED
+from remit.domain.delegation.result_envelope import lean_envelope
+from remit.domain.records.json_schema import record_schema
 from remit.errors import RemitError
-from remit.surfaces.mcp import McpHttp, mcp_http, mcp_server
-from tests.patience import patient
+from remit.surfaces.mcp.server import mcp_http, mcp_server
 from tests.people import ANN
-
-MODERN = "2026-07-28"
-MODES = ["legacy", MODERN]
-CALLER = Caller(actor=ANN)
-JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+from tests.surfaces.mcp_http import (
+    CALLER,
+    HELLO,
+    JSON,
+    MODERN,
+    MODES,
+    ok,
+    refused,
+    served,
+    tell_story,
+)
 
 
 @pytest.fixture
-async def core() -> AsyncIterator[Core]:
+async def core() -> AsyncIterator[AppContext]:
     async with open_store("memory:") as store:
-        yield Core(store, SystemClock(), AgentRegistry())
+        yield AppContext(store, SystemClock(), AgentRegistry())
 
 
-def connected(core: Core, mode: str, tools: str = "all") -> Client:
+def connected(core: AppContext, mode: str, tools: str = "all") -> Client:
     """A client in memory."""
     return Client(mcp_server(core, CALLER, "1.2.3", tools), mode=mode)
 
 
-@asynccontextmanager
-async def served(app: McpHttp) -> AsyncIterator[str]:
-    """The URL of an endpoint behind a real server, which must have stopped at the end of the block."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        server = uvicorn.Server(uvicorn.Config(cast("Any", app), lifespan="off", log_level="warning"))
-        async with asyncio.timeout(patient(30)), asyncio.TaskGroup() as group:
-            group.create_task(server.serve(sockets=[listener]))
-            try:
-                yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
-            finally:
-                server.should_exit = True
-
-
-async def ok(client: Client, tool: str, **fields: Any) -> dict[str, Any]:
-    """What a tool returns; its text says the same."""
-    result = await client.call_tool(tool, fields)
-    assert not result.is_error, result.content
-    (text,) = result.content
-    assert isinstance(text, wire.TextContent)
-    assert json.loads(text.text) == result.structured_content
-    return cast("dict[str, Any]", result.structured_content)
-
-
-async def refused(client: Client, tool: str, **fields: Any) -> dict[str, Any]:
-    """The one error shape that a tool fails with; its text begins with the code and reads as a sentence."""
-    result = await client.call_tool(tool, fields)
-    assert result.is_error
-    error = cast("dict[str, Any]", result.structured_content)["error"]
-    (text,) = result.content
-    assert isinstance(text, wire.TextContent)
-    assert text.text == f"{error['code']}: {error['message']}"
-    return cast("dict[str, Any]", error)
-
-
-async def tell_story(client: Client) -> str:
-    """A task from its beginning to its end, by tools alone; its id."""
-    task_id = (await ok(client, "create_task", title="Write the report", acceptance=["It is short."], outputs=["report"], owner="general"))["task_id"]
-    planned = await ok(client, "update_steps", task_id=task_id, steps=["Read", {"title": "Write", "details": "two pages"}])
-    assert planned == {"success": True, "task": {"id": task_id, "state": "pending", "version": 2}}
-    assert [step["title"] for step in (await ok(client, "get_task", task_id=task_id))["steps"]] == [
-        "Read",
-        "Write",
-    ]
-    assert (await ok(client, "update_task", task_id=task_id, instructions="In English."))["update_id"] == f"{task_id}-u1"
-    child = await ok(client, "create_subtask", task_id=task_id, title="Read the notes", owner="explore", step_index=0)
-    assert (await ok(client, "get_task", task_id=child["task_id"]))["parent_id"] == task_id
-    await ok(client, "update_step", task_id=task_id, index=1, done=True)
-    assert [task["id"] for task in (await ok(client, "list_tasks", limit=2))["tasks"]] == [child["task_id"], task_id]
-
-    error = await refused(client, "complete_task", task_id=task_id)
-    assert (error["code"], error["details"]["fields"][0]["problem"]) == ("INVALID_PARAM", "missing required output: report")
-    done = await ok(client, "mark_task_complete", task_id=task_id, outputs={"report": "Zwei Seiten: 你好 🙂"}, summary="Written.")
-    assert (done["success"], done["task"]["state"]) == (True, "done")
-    assert (await ok(client, "get_task", task_id=task_id))["completion_outputs"] == {"report": "Zwei Seiten: 你好 🙂"}
-    assert (await refused(client, "pause_task", task_id=task_id))["code"] == "CONFLICT"
-    assert (await ok(client, "list_history"))["tasks"][0]["id"] == task_id
-    assert (await ok(client, "get_events", task_id=task_id))["events"][-1]["type"] == "TaskCompleted"
-    return str(task_id)
-
-
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_tools_are_exactly_the_table(core: Core, mode: str) -> None:
+async def test_the_tools_are_exactly_the_table(core: AppContext, mode: str) -> None:
     async with connected(core, mode) as client:
         listed = await client.list_tools()
     assert listed.next_cursor is None
@@ -128,7 +70,7 @@ async def test_the_tools_are_exactly_the_table(core: Core, mode: str) -> None:
         assert hints.open_world_hint is False
 
 
-async def test_a_model_can_read_every_schema_as_it_stands(core: Core) -> None:
+async def test_a_model_can_read_every_schema_as_it_stands(core: AppContext) -> None:
     async with connected(core, MODERN) as client:
         tools = (await client.list_tools()).tools
     for tool in tools:
@@ -152,26 +94,29 @@ def _keys(value: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_server_says_who_it_is_and_how_to_use_it(core: Core, mode: str) -> None:
+async def test_the_server_says_who_it_is_and_how_to_use_it(core: AppContext, mode: str) -> None:
     async with connected(core, "auto" if mode == MODERN else mode) as client:
         assert client.protocol_version == (MODERN if mode == MODERN else "2025-11-25")
         assert client.server_info is not None
         assert (client.server_info.name, client.server_info.version) == ("remit", "1.2.3")
         assert client.instructions is not None
-        assert all(f" {name}" in client.instructions for name in ("task,", "task_parallel", "task_output", "create_task", "respond"))
+        assert all(
+            f" {name}" in client.instructions
+            for name in ("task,", "task_parallel", "task_output", "create_task", "respond")
+        )
         assert client.server_capabilities.tools is not None
         assert client.server_capabilities.resources is None
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_story_in_memory(core: Core, mode: str) -> None:
+async def test_a_story_in_memory(core: AppContext, mode: str) -> None:
     async with connected(core, mode) as client:
         task_id = await tell_story(client)
     assert (await core.task(task_id))["created_by"] == ANN
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_story_over_http(core: Core, mode: str) -> None:
+async def test_a_story_over_http(core: AppContext, mode: str) -> None:
     app = mcp_http(mcp_server(core, CALLER, "1.2.3"))
     async with app.run(), served(app) as url, Client(url, mode=mode) as client:
         assert client.protocol_version == (MODERN if mode == MODERN else "2025-11-25")
@@ -214,7 +159,7 @@ REFUSALS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_same_call_gives_the_same_data_as_everywhere(core: Core, mode: str) -> None:
+async def test_the_same_call_gives_the_same_data_as_everywhere(core: AppContext, mode: str) -> None:
     async with connected(core, mode) as client:
         await ok(client, "create_task", title="Write", instructions="First.", owner="general")
         await ok(client, "create_task", title="Read")
@@ -222,13 +167,16 @@ async def test_the_same_call_gives_the_same_data_as_everywhere(core: Core, mode:
         await ok(client, "create_guide", title="Restart", body="Turn it off and on.", id="restart")
         for tool, fields in READS:
             whole = await call(core, tool, fields, CALLER)
-            assert await ok(client, tool, **fields) == (lean(whole) if tool == "task_output" else whole), tool
+            expected = lean_envelope(whole, UNENDED, ASKED) if tool == "task_output" else whole
+            assert await ok(client, tool, **fields) == expected, tool
     reads = {name for name, operation in FOR_EVERYONE.items() if operation.effect == "read"}
     assert {tool for tool, _ in READS} == reads
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_same_call_fails_with_the_same_error_as_everywhere(core: Core, mode: str) -> None:
+async def test_the_same_call_fails_with_the_same_error_as_everywhere(
+    core: AppContext, mode: str
+) -> None:
     async with connected(core, mode) as client:
         await ok(client, "create_task", title="Write")
         for tool, fields in REFUSALS:
@@ -239,10 +187,12 @@ async def test_the_same_call_fails_with_the_same_error_as_everywhere(core: Core,
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("tool", ["ask_user", "no_such_tool", "x" * 100_000])
-async def test_an_unknown_tool_is_an_error_of_the_request(core: Core, mode: str, tool: str) -> None:
+async def test_an_unknown_tool_is_an_error_of_the_request(
+    core: AppContext, mode: str, tool: str
+) -> None:
     assert "ask_user" in OPERATIONS, "offered to running agents alone"
     async with connected(core, mode) as client:
-        with pytest.raises(MCPError, match="There is no tool") as error:
+        with pytest.raises(MCPError, match="Unknown tool") as error:
             await client.call_tool(tool, {})
     assert error.value.code == wire.INVALID_PARAMS
     assert error.value.data["error"]["code"] == "NOT_FOUND"
@@ -250,9 +200,9 @@ async def test_an_unknown_tool_is_an_error_of_the_request(core: Core, mode: str,
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_there_is_one_page_of_tools(core: Core, mode: str) -> None:
+async def test_there_is_one_page_of_tools(core: AppContext, mode: str) -> None:
     async with connected(core, mode) as client:
-        with pytest.raises(MCPError, match="no such cursor"):
+        with pytest.raises(MCPError, match="Unknown cursor"):
             await client.list_tools(cursor="2")
 
 
@@ -270,15 +220,23 @@ class BrokenClock:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_what_nobody_foresaw_says_nothing_of_the_inside(mode: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with open_store("memory:") as store, connected(Core(store, BrokenClock(), AgentRegistry()), mode) as client:
+async def test_an_unexpected_error_reveals_no_internals(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        open_store("memory:") as store,
+        connected(AppContext(store, BrokenClock(), AgentRegistry()), mode) as client,
+    ):
         with caplog.at_level(logging.ERROR):
             error = await refused(client, "get_task", task_id="1")
-    assert error == {"code": "INTERNAL_ERROR", "message": "Something went wrong inside remit. The server's log says more."}
+    assert error == {
+        "code": "INTERNAL_ERROR",
+        "message": "Internal error. See the server's log.",
+    }
     assert ".secret" in caplog.text
 
 
-async def test_there_is_no_stream_to_open(core: Core) -> None:
+async def test_a_stream_cannot_be_opened(core: AppContext) -> None:
     app = mcp_http(mcp_server(core, CALLER, "1"))
     async with app.run(), served(app) as url, aiohttp.ClientSession() as http:
         for method in ("GET", "PUT", "OPTIONS"):
@@ -287,15 +245,7 @@ async def test_there_is_no_stream_to_open(core: Core) -> None:
                 assert (await answer.json())["error"]["code"] == "INVALID_PARAM"
 
 
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}},
-}
-
-
-async def test_a_session_of_an_older_client_ends_when_it_says_so(core: Core) -> None:
+async def test_a_session_of_an_older_client_ends_when_it_says_so(core: AppContext) -> None:
     app = mcp_http(mcp_server(core, CALLER, "1"))
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
     async with app.run(), served(app) as url, aiohttp.ClientSession(headers=JSON) as http:
@@ -311,7 +261,7 @@ async def test_a_session_of_an_older_client_ends_when_it_says_so(core: Core) -> 
             assert answer.status == 404
 
 
-async def test_open_connections_and_sessions_do_not_hold_up_the_end(core: Core) -> None:
+async def test_open_connections_and_sessions_do_not_hold_up_the_end(core: AppContext) -> None:
     app = mcp_http(mcp_server(core, CALLER, "1"))
     async with aiohttp.ClientSession(headers=JSON) as http, served(app) as url:
         async with app.run(), http.post(url, json=HELLO) as answer:

@@ -1,4 +1,6 @@
-"""MCP and what nobody should send: the server lives, says what was wrong, stores nothing, and tells nothing of its inside."""
+"""Invalid and hostile MCP messages: the server survives, reports the error, stores nothing, and
+reveals no internals.
+"""
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,16 +13,20 @@ import mcp_types as wire
 import pytest
 
 from remit.adapters.clock import SystemClock
-from remit.app.agents import AgentRegistry
-from remit.app.core import Core
+from remit.app.agents.registry import AgentRegistry
+from remit.app.context import AppContext
 from remit.bootstrap import open_store
 from remit.ports import EventStore
-from remit.surfaces.mcp import MAX_MESSAGE, mcp_http, mcp_server
-from tests.surfaces.test_mcp import CALLER, HELLO, JSON, MODERN
-from tests.surfaces.test_mcp import served as served_app
-from tests.surfaces.test_mcp_stdio import hello, piped, url
+from remit.store_queries.event_queries import STREAMS
+from remit.surfaces.mcp.server import MAX_MESSAGE, mcp_http, mcp_server
+from tests.surfaces.mcp_http import CALLER, HELLO, JSON, MODERN
+from tests.surfaces.mcp_http import served as served_app
+from tests.surfaces.mcp_pipe import hello, piped, url
 
-META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 
 ARGUMENTS = {
     "a title of 100,000 characters": '{"title": "%s"}' % ("x" * 100_000),
@@ -42,11 +48,17 @@ ARGUMENTS = {
 SECRETS = ("Traceback", 'File "', "site-packages", str(Path.cwd()), "pydantic", "remit/")
 
 
-def called(arguments: str, request_id: str = "7", tool: str = "create_task", meta: dict[str, Any] | None = None) -> bytes:
+def called(
+    arguments: str,
+    request_id: str = "7",
+    tool: str = "create_task",
+    meta: dict[str, Any] | None = None,
+) -> bytes:
     """A call with arguments as they are, so that they need not be JSON that Python would write."""
     stamped = f', "_meta": {json.dumps(meta)}' if meta else ""
     params = f'{{"name": {json.dumps(tool)}, "arguments": {arguments}{stamped}}}'
-    return f'{{"jsonrpc": "2.0", "id": {request_id}, "method": "tools/call", "params": {params}}}'.encode()
+    head = f'"jsonrpc": "2.0", "id": {request_id}, "method": "tools/call"'
+    return f'{{{head}, "params": {params}}}'.encode()
 
 
 def must_be_refused(answer: dict[str, Any], why: str, *codes: int) -> None:
@@ -64,7 +76,7 @@ def must_be_refused(answer: dict[str, Any], why: str, *codes: int) -> None:
 
 async def must_be_empty(store: EventStore) -> None:
     """Nothing was stored."""
-    assert await store.select("streams", {"after_id": "", "limit": 1}) == []
+    assert await store.select(STREAMS, {"after_id": "", "limit": 1}) == []
 
 
 async def test_no_argument_breaks_the_server_on_stdio(tmp_path: Path) -> None:
@@ -89,34 +101,85 @@ LINES: dict[str, tuple[bytes, tuple[int, object]]] = {
     "no JSON": (b"hello", _refusal(wire.PARSE_ERROR)),
     "half a message": (b'{"jsonrpc": "2.0", "id": 1,', _refusal(wire.PARSE_ERROR)),
     "no UTF-8": (b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}', _refusal(wire.PARSE_ERROR)),
-    "UTF-16": ('{"jsonrpc": "2.0", "id": 1, "method": "ping"}'.encode("utf-16-le").replace(b"\n", b""), _refusal(wire.PARSE_ERROR)),
+    "UTF-16": (
+        '{"jsonrpc": "2.0", "id": 1, "method": "ping"}'.encode("utf-16-le").replace(b"\n", b""),
+        _refusal(wire.PARSE_ERROR),
+    ),
     "100,000 levels": (b'{"a":' * 100_000, _refusal(wire.PARSE_ERROR)),
-    "an integer of 10,000 digits": (b'{"jsonrpc": "2.0", "id": %s, "method": "ping"}' % (b"9" * 10_000), _refusal(wire.PARSE_ERROR)),
+    "an integer of 10,000 digits": (
+        b'{"jsonrpc": "2.0", "id": %s, "method": "ping"}' % (b"9" * 10_000),
+        _refusal(wire.PARSE_ERROR),
+    ),
     "a batch": (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', _refusal(wire.INVALID_REQUEST)),
     "an empty batch": (b"[]", _refusal(wire.INVALID_REQUEST)),
     "a word": (b'"ping"', _refusal(wire.INVALID_REQUEST)),
     "null": (b"null", _refusal(wire.INVALID_REQUEST)),
     "nothing": (b"{}", _refusal(wire.INVALID_REQUEST)),
-    "another JSON-RPC": (b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}', _refusal(wire.INVALID_REQUEST, 1)),
+    "another JSON-RPC": (
+        b'{"jsonrpc": "1.0", "id": 1, "method": "ping"}',
+        _refusal(wire.INVALID_REQUEST, 1),
+    ),
     "no JSON-RPC": (b'{"id": "a", "method": "ping"}', _refusal(wire.INVALID_REQUEST, "a")),
     "no method": (b'{"jsonrpc": "2.0", "id": 1}', _refusal(wire.INVALID_REQUEST, 1)),
-    "a method that is a number": (b'{"jsonrpc": "2.0", "id": 1, "method": 5}', _refusal(wire.INVALID_REQUEST, 1)),
-    "params that are a list": (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}', _refusal(wire.INVALID_REQUEST, 1)),
-    "an id that is null": (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', _refusal(wire.INVALID_REQUEST)),
-    "an id that is true": (b'{"jsonrpc": "2.0", "id": true, "method": "ping"}', _refusal(wire.INVALID_REQUEST)),
-    "an id that is an object": (b'{"jsonrpc": "2.0", "id": {}, "method": "ping"}', _refusal(wire.INVALID_REQUEST)),
-    "an id with a lone surrogate": (rb'{"jsonrpc": "2.0", "id": "\ud800", "method": "tools/call"}', _refusal(wire.INVALID_PARAMS, "\ud800")),
-    "an unknown method": (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/burn"}', _refusal(wire.METHOD_NOT_FOUND, 1)),
-    "a method with a lone surrogate": (rb'{"jsonrpc": "2.0", "id": 1, "method": "\ud800"}', _refusal(wire.METHOD_NOT_FOUND, 1)),
-    "a method of 100,000 characters": (b'{"jsonrpc": "2.0", "id": 1, "method": "%s"}' % (b"x" * 100_000), _refusal(wire.METHOD_NOT_FOUND, 1)),
+    "a method that is a number": (
+        b'{"jsonrpc": "2.0", "id": 1, "method": 5}',
+        _refusal(wire.INVALID_REQUEST, 1),
+    ),
+    "params that are a list": (
+        b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": []}',
+        _refusal(wire.INVALID_REQUEST, 1),
+    ),
+    "an id that is null": (
+        b'{"jsonrpc": "2.0", "id": null, "method": "ping"}',
+        _refusal(wire.INVALID_REQUEST),
+    ),
+    "an id that is true": (
+        b'{"jsonrpc": "2.0", "id": true, "method": "ping"}',
+        _refusal(wire.INVALID_REQUEST),
+    ),
+    "an id that is an object": (
+        b'{"jsonrpc": "2.0", "id": {}, "method": "ping"}',
+        _refusal(wire.INVALID_REQUEST),
+    ),
+    "an id with a lone surrogate": (
+        rb'{"jsonrpc": "2.0", "id": "\ud800", "method": "tools/call"}',
+        _refusal(wire.INVALID_PARAMS, "\ud800"),
+    ),
+    "an unknown method": (
+        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/burn"}',
+        _refusal(wire.METHOD_NOT_FOUND, 1),
+    ),
+    "a method with a lone surrogate": (
+        rb'{"jsonrpc": "2.0", "id": 1, "method": "\ud800"}',
+        _refusal(wire.METHOD_NOT_FOUND, 1),
+    ),
+    "a method of 100,000 characters": (
+        b'{"jsonrpc": "2.0", "id": 1, "method": "%s"}' % (b"x" * 100_000),
+        _refusal(wire.METHOD_NOT_FOUND, 1),
+    ),
     "another era": (called('{"title": "x"}', meta=META), _refusal(wire.INVALID_REQUEST, 7)),
-    "no name": (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {}}', _refusal(wire.INVALID_PARAMS, 1)),
-    "a name that is a list": (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": []}}', _refusal(wire.INVALID_PARAMS, 1)),
-    "a tool with a lone surrogate": (called("{}").replace(b"create_task", rb"\ud800"), _refusal(wire.INVALID_PARAMS, 7)),
-    "a tool for agents alone": (called('{"question": "?"}', tool="ask_user"), _refusal(wire.INVALID_PARAMS, 7)),
+    "no name": (
+        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {}}',
+        _refusal(wire.INVALID_PARAMS, 1),
+    ),
+    "a name that is a list": (
+        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": []}}',
+        _refusal(wire.INVALID_PARAMS, 1),
+    ),
+    "a tool with a lone surrogate": (
+        called("{}").replace(b"create_task", rb"\ud800"),
+        _refusal(wire.INVALID_PARAMS, 7),
+    ),
+    "a tool for agents alone": (
+        called('{"question": "?"}', tool="ask_user"),
+        _refusal(wire.INVALID_PARAMS, 7),
+    ),
     "arguments that are a list": (called("[1]"), _refusal(wire.INVALID_PARAMS, 7)),
     "arguments that are a word": (called('"x"'), _refusal(wire.INVALID_PARAMS, 7)),
-    "more than a message may hold": (called('{"title": "%s"}' % ("x" * MAX_MESSAGE)), _refusal(wire.INVALID_REQUEST)),
+    "more than a message may hold": (
+        called('{"title": "%s"}' % ("x" * MAX_MESSAGE)),
+        _refusal(wire.INVALID_REQUEST),
+    ),
 }
 
 
@@ -125,13 +188,20 @@ async def test_no_line_breaks_the_server_on_stdio(tmp_path: Path) -> None:
         await server.hello()
         for why, (line, (code, request_id)) in LINES.items():
             await server.send(
-                b"", line, b'{"jsonrpc": "2.0", "id": 3, "result": {}}', b'{"jsonrpc": "2.0", "method": "notifications/odd", "params": {"a": [1]}}'
+                b"",
+                line,
+                b'{"jsonrpc": "2.0", "id": 3, "result": {}}',
+                b'{"jsonrpc": "2.0", "method": "notifications/odd", "params": {"a": [1]}}',
             )
             answer = await server.receive()
             assert (answer["id"], answer["error"]["code"]) == (request_id, code), why
             must_be_refused(answer, why, code)
             await server.send(b'{"jsonrpc": "2.0", "id": "still there?", "method": "ping"}')
-            assert await server.receive() == {"jsonrpc": "2.0", "id": "still there?", "result": {}}, why
+            assert await server.receive() == {
+                "jsonrpc": "2.0",
+                "id": "still there?",
+                "result": {},
+            }, why
         server.stdin.close()
         await server.ends_well()
     async with open_store(url(tmp_path)) as store:
@@ -142,12 +212,22 @@ async def test_a_stranger_to_the_handshake_is_told_so(tmp_path: Path) -> None:
     async with piped(tmp_path) as server:
         await server.send(b"what", called('{"title": "x"}', "1"))
         first, second = await server.receive(), await server.receive()
-        assert (first["error"]["code"], second["error"]["code"]) == (wire.PARSE_ERROR, wire.INVALID_PARAMS)
-        assert (await server.hello("1999-01-01"))["result"]["protocolVersion"] == "2025-11-25", "the newest of its era"
+        assert (first["error"]["code"], second["error"]["code"]) == (
+            wire.PARSE_ERROR,
+            wire.INVALID_PARAMS,
+        )
+        assert (await server.hello("1999-01-01"))["result"]["protocolVersion"] == "2025-11-25", (
+            "the newest of its era"
+        )
     async with piped(tmp_path) as server:
-        await server.send(called("{}", "1", meta=META | {"io.modelcontextprotocol/protocolVersion": "2999-01-01"}))
+        await server.send(
+            called("{}", "1", meta=META | {"io.modelcontextprotocol/protocolVersion": "2999-01-01"})
+        )
         refused = (await server.receive())["error"]
-        assert (refused["code"], refused["data"]["supported"]) == (wire.UNSUPPORTED_PROTOCOL_VERSION, [MODERN])
+        assert (refused["code"], refused["data"]["supported"]) == (
+            wire.UNSUPPORTED_PROTOCOL_VERSION,
+            [MODERN],
+        )
         await server.send(hello("2025-11-25"))
         assert (await server.receive())["error"]["code"] == wire.UNSUPPORTED_PROTOCOL_VERSION
     async with open_store(url(tmp_path)) as store:
@@ -163,9 +243,13 @@ Post = Callable[[bytes], Awaitable[tuple[int, dict[str, Any]]]]
 async def posting(era: str) -> AsyncIterator[tuple[Post, EventStore]]:
     """A way to post bodies to an endpoint as a client of an era does, and the store behind it."""
     async with open_store("memory:") as store, aiohttp.ClientSession(headers=JSON) as http:
-        app = mcp_http(mcp_server(Core(store, SystemClock(), AgentRegistry()), CALLER, "1"))
+        app = mcp_http(mcp_server(AppContext(store, SystemClock(), AgentRegistry()), CALLER, "1"))
         async with app.run(), served_app(app) as address:
-            headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "create_task"}
+            headers = {
+                "mcp-protocol-version": MODERN,
+                "mcp-method": "tools/call",
+                "mcp-name": "create_task",
+            }
             if era == "legacy":
                 async with http.post(address, json=HELLO) as answer:
                     headers = {"mcp-session-id": answer.headers["mcp-session-id"]}
@@ -185,13 +269,16 @@ async def test_no_argument_breaks_the_server_on_http(era: str) -> None:
             assert status in (200, 400), why
             must_be_refused(answer, why, wire.PARSE_ERROR)
         await must_be_empty(store)
-        status, answer = await post(called('{"title": "Still there"}', meta=META if era == "modern" else None))
+        status, answer = await post(
+            called('{"title": "Still there"}', meta=META if era == "modern" else None)
+        )
         assert (status, answer["result"]["isError"]) == (200, False)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_no_body_breaks_the_server_on_http(era: str) -> None:
-    elsewhere = {"another era", "more than a message may hold"}  # right in its own era, and for the guard to refuse
+    # Right in its own era, and for the guard to refuse.
+    elsewhere = {"another era", "more than a message may hold"}
     async with posting(era) as (post, store):
         for why, (body, (code, request_id)) in LINES.items():
             if why not in elsewhere:

@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from remit.catalog import FOR_EVERYONE
-from tests.surfaces.test_mcp import MODES
+from tests.surfaces.mcp_http import MODES
 
 FIND = {"objective": "Find hello in a.txt", "subagent_type": "explore"}
 SOON = "2999-01-01T00:00:00Z"
@@ -80,7 +80,9 @@ class Caller:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_every_result_is_what_its_schema_says(any_url: str, tmp_path: Path, mode: str) -> None:
+async def test_every_result_is_what_its_schema_says(
+    any_url: str, tmp_path: Path, mode: str
+) -> None:
     folder = tmp_path / "workspace"
     folder.mkdir()
     (folder / "a.txt").write_text("hello\n")
@@ -140,8 +142,12 @@ async def changed(caller: Caller) -> None:
     await caller.call("mark_task_complete", **other, summary="Done")
     third = {"task_id": (await caller.call("create_task", title="Third", **later))["task_id"]}
     await caller.call("run_task", **third)
-    await caller.call("fail_task", task_id=(await caller.call("create_task", title="a"))["task_id"], message="No")
-    await caller.call("cancel_task", task_id=(await caller.call("create_task", title="b"))["task_id"])
+    await caller.call(
+        "fail_task", task_id=(await caller.call("create_task", title="a"))["task_id"], message="No"
+    )
+    await caller.call(
+        "cancel_task", task_id=(await caller.call("create_task", title="b"))["task_id"]
+    )
     await caller.call("rerun_task", **other)
     await caller.call("cancel_all", session_id="s")
 
@@ -152,5 +158,12 @@ async def read(caller: Caller) -> None:
     guides = (await caller.call("list_guides"))["guides"]
     await caller.call("get_guide", guide_id=guides[0]["id"])
     await caller.call("get_agent", agent_id="explore")
-    for tool in ("list_tasks", "list_history", "list_ready", "list_agents", "list_interactions", "list_notifications"):
+    for tool in (
+        "list_tasks",
+        "list_history",
+        "list_ready",
+        "list_agents",
+        "list_interactions",
+        "list_notifications",
+    ):
         await caller.call(tool)

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from remit.bootstrap import open_core
-from remit.domain.value import Task
+from remit.domain.task.task import Task
+from remit.store_queries.event_queries import EVENTS
 from tests.crash.process import environment
 from tests.modelserver import ModelServer, Reply, Say, Silent
 from tests.patience import patient
-from tests.surfaces.test_mcp_stdio import Pipe, asking
+from tests.surfaces.mcp_pipe import Pipe, asking
 
 ENDS = ["term", "close", "close and kill", "int", "close and kill", "close"]
 """How sessions end, one after the other."""
@@ -39,10 +40,28 @@ class Gated(ModelServer):
 @asynccontextmanager
 async def session(folder: Path, url: str, model: str) -> AsyncIterator[Pipe]:
     """A real `remit mcp` process, as a client starts it."""
-    clean = {name: value for name, value in environment().items() if not name.startswith(("REMIT_", "LLM_", "LIGHT_"))}
-    env = clean | {"HOME": str(folder), "REMIT_DATABASE_URL": url, "LLM_MODEL_ID": "m", "LLM_BASE_URL": model, "LLM_API_KEY": "k"}
+    clean = {
+        name: value
+        for name, value in environment().items()
+        if not name.startswith(("REMIT_", "LLM_", "LIGHT_"))
+    }
+    env = clean | {
+        "HOME": str(folder),
+        "REMIT_DATABASE_URL": url,
+        "LLM_MODEL_ID": "m",
+        "LLM_BASE_URL": model,
+        "LLM_API_KEY": "k",
+    }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "remit", "mcp", cwd=folder, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        sys.executable,
+        "-m",
+        "remit",
+        "mcp",
+        cwd=folder,
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     try:
         async with asyncio.timeout(patient(60)):
@@ -75,7 +94,12 @@ async def loaded(url: str, task_id: str) -> Task:
 
 async def events(url: str, task_id: str) -> list[str]:
     async with open_core(url) as core:
-        return [row[3] for row in await core.store.select("events", {"stream": task_id, "after": 0, "limit": 1000})]
+        return [
+            row.type
+            for row in await core.store.select(
+                EVENTS, {"stream": task_id, "after": 0, "limit": 1000}
+            )
+        ]
 
 
 async def test_short_sessions_do_not_fail_a_long_task(durable_url: str, tmp_path: Path) -> None:
@@ -84,27 +108,41 @@ async def test_short_sessions_do_not_fail_a_long_task(durable_url: str, tmp_path
         for number, how in enumerate(ENDS, 1):
             async with session(tmp_path, durable_url, model.url) as pipe:
                 if number == 1:
-                    await pipe.send(asking(1, "task", objective="Take long", wait=False, timeout_seconds=3600))
+                    await pipe.send(
+                        asking(1, "task", objective="Take long", wait=False, timeout_seconds=3600)
+                    )
                     assert "result" in await pipe.receive()
                 await model.until_asked(number)
                 assert (await loaded(durable_url, "1")).run is not None
                 await end(pipe, how)
             task = await loaded(durable_url, "1")
-            assert (task.state.value, task.run, task.attempts) == ("pending", None, 0), f"session {number}, ended by {how}"
+            assert (task.state.value, task.run, task.attempts) == (
+                "pending",
+                None,
+                0,
+            ), f"session {number}, ended by {how}"
         model.answers = True
         async with session(tmp_path, durable_url, model.url) as pipe:
             await pipe.send(asking(1, "task_output", task_id="1", wait_seconds=600))
             answer = (await pipe.receive())["result"]["structuredContent"]
             assert (answer["status"], answer["result"]) == ("completed", "The end.")
     happened = await events(durable_url, "1")
-    assert (happened.count("RunReleased"), happened.count("RunLost"), happened.count("RunFailed")) == (len(ENDS), 0, 0)
+    assert (
+        happened.count("RunReleased"),
+        happened.count("RunLost"),
+        happened.count("RunFailed"),
+    ) == (len(ENDS), 0, 0)
 
 
-async def test_a_process_for_each_call_brings_a_task_to_its_end(durable_url: str, tmp_path: Path) -> None:
+async def test_a_process_for_each_call_brings_a_task_to_its_end(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with Gated().running() as model:
         assert isinstance(model, Gated)
         async with session(tmp_path, durable_url, model.url) as pipe:
-            await pipe.send(asking(1, "task", objective="Take long", wait=False, timeout_seconds=3600))
+            await pipe.send(
+                asking(1, "task", objective="Take long", wait=False, timeout_seconds=3600)
+            )
             await pipe.receive()
             await end(pipe, "close")
         for number in range(1, 6):
@@ -118,10 +156,16 @@ async def test_a_process_for_each_call_brings_a_task_to_its_end(durable_url: str
             await pipe.send(asking(1, "task_output", task_id="1", wait_seconds=600))
             assert (await pipe.receive())["result"]["structuredContent"]["status"] == "completed"
     task = await loaded(durable_url, "1")
-    assert (task.state.value, task.attempts, "RunLost" in await events(durable_url, "1")) == ("done", 0, False)
+    assert (task.state.value, task.attempts, "RunLost" in await events(durable_url, "1")) == (
+        "done",
+        0,
+        False,
+    )
 
 
-async def test_a_call_that_waits_is_told_that_the_work_is_kept(durable_url: str, tmp_path: Path) -> None:
+async def test_a_call_that_waits_is_told_that_the_work_is_kept(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with Gated().running() as model:
         assert isinstance(model, Gated)
         async with session(tmp_path, durable_url, model.url) as pipe:
@@ -130,16 +174,23 @@ async def test_a_call_that_waits_is_told_that_the_work_is_kept(durable_url: str,
             pipe.stdin.close()
             answer = await pipe.receive()
             told = answer["result"]["structuredContent"]
-            assert (told["error"]["code"], told["error"]["details"]) == ("UNAVAILABLE", {"task_id": "1"})
+            assert (told["error"]["code"], told["error"]["details"]) == (
+                "UNAVAILABLE",
+                {"task_id": "1"},
+            )
             await pipe.process.wait()
         assert (await loaded(durable_url, "1")).attempts == 0
 
 
-async def test_a_client_that_stays_takes_over_from_one_that_goes(durable_url: str, tmp_path: Path) -> None:
+async def test_a_client_that_stays_takes_over_from_one_that_goes(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with Gated().running() as model, session(tmp_path, durable_url, model.url) as stays:
         assert isinstance(model, Gated)
         async with session(tmp_path, durable_url, model.url) as goes:
-            await goes.send(asking(1, "task", objective="Take long", wait=False, timeout_seconds=3600))
+            await goes.send(
+                asking(1, "task", objective="Take long", wait=False, timeout_seconds=3600)
+            )
             await goes.receive()
             await model.until_asked(1)
             os.kill(goes.process.pid, signal.SIGTERM)
@@ -154,7 +205,12 @@ async def test_trees_of_others_are_left_alone(durable_url: str, tmp_path: Path) 
     async with open_core(durable_url) as core:
         from remit.catalog import Caller, call
 
-        await call(core, "create_task", {"title": "Of a script", "owner": "general"}, Caller(actor="user:ann"))
+        await call(
+            core,
+            "create_task",
+            {"title": "Of a script", "owner": "general"},
+            Caller(actor="user:ann"),
+        )
     async with Gated().running() as model, session(tmp_path, durable_url, model.url) as pipe:
         assert isinstance(model, Gated)
         model.answers = True

@@ -8,135 +8,21 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import termios
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
 
-from remit.app.verify import verify
+from remit.adapters.stores.sqlite.driver import connect
+from remit.app.maintenance.verify import verify
 from remit.bootstrap import open_store
+from remit.store_queries.event_queries import STREAMS
 from tests.crash.process import environment, until
 from tests.patience import patient
-from tests.surfaces.test_mcp import MODERN, MODES, ok, tell_story
-
-SCRIPT = """
-import asyncio, os, sys
-
-from remit.adapters.clock import SystemClock
-from remit.app.agents import AgentRegistry
-from remit.bootstrap import open_store
-from remit.catalog import Caller, Core
-from remit.surfaces.mcp import mcp_server
-from remit.surfaces.mcp_stdio import serve_stdio
-
-
-class NoisyClock(SystemClock):
-    def now(self):
-        print("stray")
-        os.system("echo stray; cat")
-        return super().now()
-
-
-async def main(url, noisy=False):
-    async with open_store(url) as store:
-        core = Core(store, NoisyClock() if noisy else SystemClock(), AgentRegistry())
-        await serve_stdio(mcp_server(core, Caller(actor="user:ann"), "1.2.3"))
-
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-def command(folder: Path, *more: str, store: str | None = None) -> list[str]:
-    """How to start a server on the store of a folder, or on another one."""
-    script = folder / "serve.py"
-    script.write_text(SCRIPT)
-    return [sys.executable, str(script), store or url(folder), *more]
-
-
-def url(folder: Path) -> str:
-    """The store of a folder."""
-    return f"sqlite:///{folder / 'remit.db'}"
-
-
-def client(folder: Path, mode: str, store: str | None = None) -> Client:
-    """A client with a server of its own."""
-    program, *arguments = command(folder, store=store)
-    return Client(StdioServerParameters(command=program, args=arguments, env=environment()), mode=mode)
-
-
-class Pipe:
-    """A server seen through its pipes: lines go in and come out as they are."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self.process, self.stdin, self.stdout = process, process.stdin, process.stdout
-
-    async def send(self, *messages: dict[str, Any] | bytes) -> None:
-        """Write messages, or raw lines."""
-        for message in messages:
-            self.stdin.write((message if isinstance(message, bytes) else json.dumps(message).encode()) + b"\n")
-        await self.stdin.drain()
-
-    async def receive(self) -> dict[str, Any]:
-        """The next line, which must be a JSON-RPC answer."""
-        message: dict[str, Any] = json.loads(await self.stdout.readline())
-        assert message["jsonrpc"] == "2.0"
-        assert "result" in message or "error" in message
-        return message
-
-    async def rest(self) -> list[dict[str, Any]]:
-        """All lines until the end; a last one that a kill cut short does not count."""
-        return [json.loads(line) for line in (await self.stdout.read()).rpartition(b"\n")[0].splitlines()]
-
-    async def hello(self, version: str = "2025-11-25") -> dict[str, Any]:
-        """The answer to the handshake of older clients."""
-        await self.send(hello(version), {"jsonrpc": "2.0", "method": "notifications/initialized"})
-        return await self.receive()
-
-    async def ends_well(self) -> None:
-        """It ends by itself, with nothing to complain about."""
-        assert self.process.stderr is not None
-        complaints = await self.process.stderr.read()
-        assert (await self.process.wait(), complaints) == (0, b"")
-
-
-@asynccontextmanager
-async def piped(folder: Path, *more: str, store: str | None = None) -> AsyncIterator[Pipe]:
-    """A server on the store of a folder, or on another one, ended at the latest with the block."""
-    process = await asyncio.create_subprocess_exec(
-        *command(folder, *more, store=store),
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        limit=1 << 24,
-    )
-    try:
-        async with asyncio.timeout(patient(60)):
-            yield Pipe(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-def hello(version: str) -> dict[str, Any]:
-    """The handshake of older clients."""
-    params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-
-
-def asking(number: int, tool: str, **fields: Any) -> dict[str, Any]:
-    """A call of a tool, as older clients write it."""
-    return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": tool, "arguments": fields}}
-
+from tests.surfaces.mcp_http import MODERN, MODES, ok, tell_story
+from tests.surfaces.mcp_pipe import asking, client, command, hello, piped, url
 
 HELLO = json.dumps(hello("2025-11-25")).encode() + b"\n"
 
@@ -169,7 +55,10 @@ async def test_older_versions_are_spoken(tmp_path: Path, version: str) -> None:
 async def test_nothing_but_the_protocol_is_on_standard_output(tmp_path: Path) -> None:
     async with piped(tmp_path, "noisy") as server:
         await server.hello()
-        await server.send(asking(1, "create_task", title="Quiet"), {"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+        await server.send(
+            asking(1, "create_task", title="Quiet"),
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+        )
         assert {(await server.receive())["id"], (await server.receive())["id"]} == {1, 2}
         server.stdin.close()
         assert await server.rest() == []
@@ -192,7 +81,10 @@ async def test_no_text_can_end_a_line(tmp_path: Path) -> None:
 
 async def test_what_was_asked_before_the_input_ends_is_answered(tmp_path: Path) -> None:
     async with piped(tmp_path) as server:
-        await server.send(hello("2025-11-25"), *(asking(number, "create_task", title=f"Task {number}") for number in range(1, 21)))
+        await server.send(
+            hello("2025-11-25"),
+            *(asking(number, "create_task", title=f"Task {number}") for number in range(1, 21)),
+        )
         server.stdin.close()
         answers = await server.rest()
         assert {answer["id"] for answer in answers} == set(range(21))
@@ -202,14 +94,29 @@ async def test_what_was_asked_before_the_input_ends_is_answered(tmp_path: Path) 
 
 def test_files_do_as_well_as_pipes(tmp_path: Path) -> None:
     asked, answered = tmp_path / "asked", tmp_path / "answered"
-    asked.write_text("\n".join(json.dumps(message) for message in (hello("2025-11-25"), asking(1, "list_tasks"))))
+    asked.write_text(
+        "\n".join(json.dumps(message) for message in (hello("2025-11-25"), asking(1, "list_tasks")))
+    )
     with asked.open() as source, answered.open("w") as target:
         ended = subprocess.run(
-            command(tmp_path), env=environment(), stdin=source, stdout=target, stderr=subprocess.PIPE, timeout=patient(60), check=True
+            command(tmp_path),
+            env=environment(),
+            stdin=source,
+            stdout=target,
+            stderr=subprocess.PIPE,
+            timeout=patient(60),
+            check=True,
         )
     assert [json.loads(line)["id"] for line in answered.read_text().splitlines()] == [0, 1]
     assert ended.stderr == b""
-    nothing = subprocess.run(command(tmp_path), env=environment(), stdin=subprocess.DEVNULL, capture_output=True, timeout=patient(60), check=True)
+    nothing = subprocess.run(
+        command(tmp_path),
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=patient(60),
+        check=True,
+    )
     assert (nothing.stdout, nothing.stderr) == (b"", b"")
 
 
@@ -222,11 +129,29 @@ async def test_a_signal_ends_it_well(tmp_path: Path, number: signal.Signals) -> 
         await server.ends_well()
 
 
+async def test_a_call_that_a_locked_store_holds_up_is_answered_at_the_end(tmp_path: Path) -> None:
+    async with piped(tmp_path) as server:
+        await server.hello()
+        with closing(connect(tmp_path / "remit.db")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+            await server.send(asking(1, "create_task", title="A"), listing)
+            assert (await server.receive())["id"] == 2, "so the call before it was read"
+            server.process.send_signal(signal.SIGTERM)
+            answer = await server.receive()
+            other.execute("ROLLBACK")
+    assert answer["id"] == 1
+    assert "UNAVAILABLE" in answer["error"]["message"]
+    assert "may or may not be stored" in answer["error"]["message"]
+
+
 @asynccontextmanager
 async def unread(folder: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
     """A server whose answers wait in a pipe that nobody reads."""
     reading, writing = os.pipe()
-    process = await asyncio.create_subprocess_exec(*command(folder), env=environment(), stdin=subprocess.PIPE, stdout=writing)
+    process = await asyncio.create_subprocess_exec(
+        *command(folder), env=environment(), stdin=subprocess.PIPE, stdout=writing
+    )
     os.close(writing)
     try:
         async with asyncio.timeout(patient(60)):
@@ -247,18 +172,31 @@ def full(pipe: int) -> bool:
 LISTING = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}\n'
 
 
-async def test_a_client_that_does_not_read_hinders_nobody(tmp_path: Path) -> None:
-    async with open_store(url(tmp_path)) as store, store.watch() as watch, unread(tmp_path) as (server, answers):
+async def test_a_client_that_does_not_read_blocks_no_other(tmp_path: Path) -> None:
+    async with (
+        open_store(url(tmp_path)) as store,
+        store.watch() as watch,
+        unread(tmp_path) as (server, answers),
+    ):
         start = await store.tail()
         assert server.stdin is not None
-        server.stdin.write(HELLO + LISTING * 60 + json.dumps(asking(2, "create_task", title="Done all the same")).encode() + b"\n")
+        server.stdin.write(
+            HELLO
+            + LISTING * 60
+            + json.dumps(asking(2, "create_task", title="Done all the same")).encode()
+            + b"\n"
+        )
         while await store.tail() == start:
             await watch.wait()
         await until(lambda: full(answers))
         with os.fdopen(os.dup(answers), "rb") as lines:
-            read = await asyncio.to_thread(lambda: [json.loads(lines.readline()) for _ in range(62)])
+            read = await asyncio.to_thread(
+                lambda: [json.loads(lines.readline()) for _ in range(62)]
+            )
         assert sorted(answer["id"] for answer in read) == [0, *[1] * 60, 2]
-        assert sum(len(json.dumps(answer)) for answer in read) > 1_000_000, "far more than a pipe holds"
+        assert sum(len(json.dumps(answer)) for answer in read) > 1_000_000, (
+            "far more than a pipe holds"
+        )
 
 
 @pytest.mark.parametrize("line", [LISTING, b"no message\n"])
@@ -272,8 +210,10 @@ async def test_a_client_that_is_stuck_can_still_be_left(tmp_path: Path, line: by
 
 
 @pytest.mark.parametrize("line", [HELLO, b"no message\n"])
-def test_it_ends_when_nobody_listens_any_more(tmp_path: Path, line: bytes) -> None:
-    with subprocess.Popen(command(tmp_path), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+def test_it_ends_when_the_client_stops_reading(tmp_path: Path, line: bytes) -> None:
+    with subprocess.Popen(
+        command(tmp_path), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
         assert server.stdin is not None
         assert server.stdout is not None
         server.stdout.close()
@@ -285,7 +225,13 @@ def test_it_ends_when_nobody_listens_any_more(tmp_path: Path, line: bytes) -> No
 def test_it_ends_when_a_client_on_a_socket_dies_with_answers_unread(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with (
-        subprocess.Popen(command(tmp_path), env=environment(), stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE) as server,
+        subprocess.Popen(
+            command(tmp_path),
+            env=environment(),
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.PIPE,
+        ) as server,
         ours,
         theirs,
     ):
@@ -302,18 +248,26 @@ def test_it_ends_when_a_client_on_a_socket_dies_with_answers_unread(tmp_path: Pa
 async def test_many_calls_at_once_on_one_connection(tmp_path: Path, mode: str) -> None:
     titles = [f"Task {number}" for number in range(60)]
     async with client(tmp_path, mode) as connected:
-        created = await asyncio.gather(*(ok(connected, "create_task", title=title) for title in titles))
+        created = await asyncio.gather(
+            *(ok(connected, "create_task", title=title) for title in titles)
+        )
         assert len({each["task_id"] for each in created}) == len(titles)
-        shown = await asyncio.gather(*(ok(connected, "get_task", task_id=each["task_id"]) for each in created))
+        shown = await asyncio.gather(
+            *(ok(connected, "get_task", task_id=each["task_id"]) for each in created)
+        )
         assert [task["title"] for task in shown] == titles
 
 
-async def test_what_was_acknowledged_outlives_a_kill_and_a_new_server_goes_on(tmp_path: Path) -> None:
+async def test_what_was_acknowledged_outlives_a_kill_and_a_new_server_goes_on(
+    tmp_path: Path,
+) -> None:
     acknowledged: set[str] = set()
     for enough in (3, 40):
         async with piped(tmp_path) as server:
             await server.hello()
-            await server.send(*(asking(number, "create_task", title=f"Task {number}") for number in range(1, 60)))
+            await server.send(
+                *(asking(number, "create_task", title=f"Task {number}") for number in range(1, 60))
+            )
             for _ in range(enough):
                 acknowledged.add((await server.receive())["result"]["structuredContent"]["task_id"])
             server.process.kill()
@@ -322,7 +276,9 @@ async def test_what_was_acknowledged_outlives_a_kill_and_a_new_server_goes_on(tm
         async with open_store(url(tmp_path)) as store:
             report = await verify(store)
             assert report.faults == ()
-            streams = {row[0] for row in await store.select("streams", {"after_id": "", "limit": 1000})}
+            streams = {
+                row.stream for row in await store.select(STREAMS, {"after_id": "", "limit": 1000})
+            }
             assert acknowledged <= streams
     assert len(acknowledged) >= 43
     async with client(tmp_path, MODERN) as connected:

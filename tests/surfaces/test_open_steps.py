@@ -1,28 +1,26 @@
-"""A sub-agent that plans, ticks nothing and answers: everyone who delegated the work or waits for it gets the answer in time."""
+"""A sub-agent that plans, ticks nothing and answers: everyone who delegated the work or waits
+for it gets the answer in time.
+"""
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from remit import Remit
-from remit.domain.message import Request, Response
-from remit.domain.value import State, Task
-from remit.surfaces.guard import App, Guard
-from remit.surfaces.rest import rest_app
+from remit.domain.llm.messages import Request, Response
+from remit.domain.task.task import State, Task
 from tests.agents.endpoint import Body, RuledServer, tool_results, wants
 from tests.agents.stage import Stage, calls, results, says, stage, texts
 from tests.modelserver import ModelServer, Say
 from tests.patience import patient
-from tests.surfaces.http import BEARER, CALLER, HOST, TOKEN, send
-from tests.surfaces.test_mcp import MODERN, ok
-from tests.surfaces.test_mcp_progress import over_http
+from tests.surfaces.mcp_http import MODERN, ok, over_http
+from tests.surfaces.planner import asked, model_of, remit_in
+from tests.surfaces.shell import Shell
 
 ANSWER = "The answer is 42."
 PLAN = ["Look", "Think"]
@@ -64,7 +62,9 @@ async def parked(at: Stage, **fields: Any) -> str:
 
 
 @asynccontextmanager
-async def planning_endpoint(monkeypatch: pytest.MonkeyPatch | None = None) -> AsyncIterator[ModelServer]:
+async def planning_endpoint(
+    monkeypatch: pytest.MonkeyPatch | None = None,
+) -> AsyncIterator[ModelServer]:
     """The same model behind a real endpoint; with a monkeypatch the environment names it."""
 
     async def rule(body: Body) -> Say:
@@ -78,20 +78,25 @@ async def planning_endpoint(monkeypatch: pytest.MonkeyPatch | None = None) -> As
         yield server
 
 
-def model_of(server: ModelServer) -> dict[str, str]:
-    """The environment that names an endpoint."""
-    return {"LLM_MODEL_ID": "planner", "LLM_API_KEY": "none", "LLM_BASE_URL": f"{server.url}/v1"}
-
-
-async def test_the_library_gets_the_answer(durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with planning_endpoint(monkeypatch), asyncio.timeout(patient(60)), Remit.open(tmp_path, durable_url) as remit:
-        must_be_completed(await remit.task("Go", timeout_seconds=SECONDS))
-        must_be_completed(await remit.Task(description="Go", prompt="Go", subagent_type="explore"))
-        several = await remit.task_parallel(tasks=["One", {"objective": "Two"}], timeout_seconds=SECONDS)
-        for envelope in several["results"]:
-            must_be_completed(envelope)
+async def test_the_library_gets_the_answer(
+    durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        planning_endpoint(monkeypatch),
+        asyncio.timeout(patient(60)),
+        Remit.open(tmp_path, durable_url) as remit,
+    ):
+        must_be_completed((await remit.task("Go", timeout_seconds=SECONDS)).envelope())
+        must_be_completed(
+            (await remit.Task(description="Go", prompt="Go", subagent_type="explore")).envelope()
+        )
+        several = await remit.task_parallel(
+            tasks=["One", {"objective": "Two"}], timeout_seconds=SECONDS
+        )
+        for found in several.results:
+            must_be_completed(found.envelope())
         task = await remit.get_task(task_id="1")
-        assert [step["done"] for step in task["steps"]] == [False, False]
+        assert [step.done for step in task.steps] == [False, False]
 
 
 async def test_a_receipt_leads_to_the_answer(durable_url: str, tmp_path: Path) -> None:
@@ -105,30 +110,29 @@ async def test_a_receipt_leads_to_the_answer(durable_url: str, tmp_path: Path) -
 
 async def test_rest_gets_the_answer(durable_url: str, tmp_path: Path) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
-        one = await asked(at, "POST", "/api/delegate", {"objective": "Go", "timeout_seconds": SECONDS})
+        one = await asked(
+            at, "POST", "/api/delegate", {"objective": "Go", "timeout_seconds": SECONDS}
+        )
         must_be_completed(one)
-        many = await asked(at, "POST", "/api/delegate/parallel", {"tasks": ["A", "B"], "timeout_seconds": SECONDS})
+        many = await asked(
+            at, "POST", "/api/delegate/parallel", {"tasks": ["A", "B"], "timeout_seconds": SECONDS}
+        )
         for envelope in many["results"]:
             must_be_completed(envelope)
         task_id = await parked(at)
         must_be_completed(await asked(at, "GET", f"/api/tasks/{task_id}/result?wait_seconds=60"))
 
 
-async def asked(at: Stage, method: str, target: str, body: Any = None) -> Any:
-    """A request through the front door to the workers of a stage."""
-    rest = rest_app(at.team.core, caller=CALLER, stopping=asyncio.Event(), heartbeat=15.0)
-    door = Guard(cast("App", rest), token=TOKEN, hosts=frozenset({HOST}))
-    content = b"" if body is None else json.dumps(body).encode()
-    typed = {"Content-Type": "application/json", "Content-Length": str(len(content))} if content else {}
-    answer = await send(door, method, target, {"Host": HOST, **BEARER, **typed}, [content])
-    assert answer.status == 200
-    return answer.json
-
-
 async def test_mcp_gets_the_answer(durable_url: str, tmp_path: Path) -> None:
-    async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)), over_http(at, MODERN) as client:
+    async with (
+        stage(durable_url, tmp_path, plan_and_answer) as at,
+        asyncio.timeout(patient(60)),
+        over_http(at, MODERN) as client,
+    ):
         must_be_completed(await ok(client, "task", objective="Go", timeout_seconds=SECONDS))
-        must_be_completed(await ok(client, "Task", description="Go", prompt="Go", subagent_type="explore"))
+        must_be_completed(
+            await ok(client, "Task", description="Go", prompt="Go", subagent_type="explore")
+        )
         task_id = await parked(at)
         must_be_completed(await ok(client, "task_output", task_id=task_id, wait_seconds=60))
 
@@ -136,39 +140,32 @@ async def test_mcp_gets_the_answer(durable_url: str, tmp_path: Path) -> None:
 # The command line.
 
 
-async def remit_in(folder: Path, variables: dict[str, str], *arguments: str) -> tuple[int | None, str, str]:
-    """A command in a real process: its exit code and what it printed."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("REMIT_", "LLM_", "LIGHT_LLM_"))}
-    env = clean | {"HOME": str(folder / "home"), "NO_COLOR": "1"} | variables
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "remit", *arguments, cwd=folder, env=env, stdout=pipe, stderr=pipe)
-    try:
-        async with asyncio.timeout(patient(60)):
-            out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    return process.returncode, out.decode(), err.decode()
-
-
 async def test_the_command_line_gets_the_answer(durable_url: str, tmp_path: Path) -> None:
     async with planning_endpoint() as server:
         variables = model_of(server) | {"REMIT_DATABASE_URL": durable_url}
-        code, out, err = await remit_in(tmp_path, variables, "run", "Go", "--timeout", str(SECONDS), "--json")
+        code, out, err = await remit_in(
+            tmp_path, variables, "run", "Go", "--timeout", str(SECONDS), "--json"
+        )
         assert (code, err.count("Traceback")) == (0, 0), err
         must_be_completed(json.loads(out))
 
 
-async def test_running_a_parked_task_on_the_command_line_ends_it(durable_url: str, tmp_path: Path) -> None:
+async def test_running_a_parked_task_on_the_command_line_ends_it(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at:
         task_id = await parked(at)
     async with planning_endpoint() as server:
         variables = model_of(server) | {"REMIT_DATABASE_URL": durable_url}
         code, out, err = await remit_in(tmp_path, variables, "task", "run", task_id, "--json")
-        assert (code, json.loads(out)["task"]["state"]) == (0, "done"), err
+        task = json.loads(out)["task"]
+        assert (code, task["state"], task["summary"]) == (0, "done", ANSWER), err
+        assert server.asked == []  # its answer was there
 
 
-async def test_waiting_for_a_subtask_on_the_command_line_shows_its_progress(durable_url: str, tmp_path: Path) -> None:
+async def test_waiting_for_a_subtask_on_the_command_line_shows_its_progress(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with planning_endpoint() as server:
         variables = model_of(server) | {"REMIT_DATABASE_URL": durable_url}
         made = await remit_in(tmp_path, variables, "task", "create", "Above", "--draft")
@@ -186,7 +183,11 @@ async def test_a_blocked_parent_gets_the_answer(durable_url: str, tmp_path: Path
     def rule(request: Request) -> Response:
         if "Below" in request.system:
             return plan_and_answer(request)
-        return says(results(request)[0]) if results(request) else calls(("task", {"objective": "Below", "subagent_type": "explore"}))
+        return (
+            says(results(request)[0])
+            if results(request)
+            else calls(("task", {"objective": "Below", "subagent_type": "explore"}))
+        )
 
     async with stage(durable_url, tmp_path, rule) as at:
         parent = await at.run(owner="build")
@@ -199,19 +200,29 @@ async def test_a_blocked_parent_gets_the_answer(durable_url: str, tmp_path: Path
 async def test_every_subtask_ends(durable_url: str, tmp_path: Path, wait: str) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
         parent = await at.create(status="draft")
-        made = await at.call("create_subtask", task_id=parent, title="Below", owner="explore", wait=wait)
+        made = await at.call(
+            "create_subtask", task_id=parent, title="Below", owner="explore", wait=wait
+        )
         must_have_open_steps(await at.team.ended(made["task_id"]))
 
 
 # What the agent is told, and what stays as it was.
 
 
-async def test_the_agent_is_told_once_which_steps_are_open(durable_url: str, tmp_path: Path) -> None:
+async def test_the_agent_is_told_once_which_steps_are_open(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
         await at.call("task", objective="Go", timeout_seconds=SECONDS)
         task = await at.team.task("1")
         must_have_open_steps(task)
-        assert (task.counts.runs, task.attempts, task.idle_runs, task.rounds, task.usage.requests) == (1, 0, 0, 0, 3)
+        assert (
+            task.counts.runs,
+            task.attempts,
+            task.idle_runs,
+            task.rounds,
+            task.usage.requests,
+        ) == (1, 0, 0, 0, 3)
         told = [text.count("[Task Update: Open Steps]") for text in map(texts, at.script.asked)]
         assert told == [0, 0, 1]
         reminder = at.script.asked[2].messages[-2].text
@@ -235,36 +246,73 @@ async def test_a_step_can_be_ticked_after_the_reminder(durable_url: str, tmp_pat
         assert all(step.done for step in (await at.team.task("1")).steps)
 
 
-async def test_a_task_that_nobody_waits_for_gets_its_reminder_in_each_run_and_waits_for_its_tick(durable_url: str, tmp_path: Path) -> None:
+async def test_a_task_that_is_not_awaited_is_reminded_in_each_run_and_waits_for_its_tick(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at:
         task_id = await parked(at)
         assert len(at.script.asked) == 3
         await at.call("run_task", task_id=task_id)
-        again = await at.team.until(task_id, lambda task: task.state is State.WAITING and task.counts.runs == 2)
+        again = await at.team.until(
+            task_id, lambda task: task.state is State.WAITING and task.counts.runs == 2
+        )
         assert len(at.script.asked) == 5
         assert (again.final_message, again.summary) == (ANSWER, None)
 
 
-async def test_whoever_begins_to_wait_wakes_a_parked_task(durable_url: str, tmp_path: Path) -> None:
+async def test_a_wait_for_a_parked_task_ends_with_the_answer_that_it_gave(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
         task_id = await parked(at)
+        asked = len(at.script.asked)
         must_be_completed(await at.call("task_output", task_id=task_id, wait_seconds=60))
+        must_have_open_steps(await at.team.task(task_id))
         events = await at.team.events(task_id)
-        assert events.count("TaskAwaited") == 1
+        assert events[-3:] == ["TaskAwaited", "CompletionClaimed", "TaskCompleted"]
+        assert len(at.script.asked) == asked
 
 
-async def test_a_delegation_that_depends_on_a_parked_task_gets_its_answer(durable_url: str, tmp_path: Path) -> None:
+async def test_watching_a_parked_task_until_its_end_counts_as_waiting(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
         task_id = await parked(at)
-        must_be_completed(await at.call("task", objective="Go", depends_on=[task_id], timeout_seconds=SECONDS))
+        shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
+        said = await asyncio.to_thread(shell.remit, "task", "watch", task_id)
+        assert said.code == 0, said.err
+        events = await at.team.events(task_id)
+        assert events[-3:] == ["TaskAwaited", "CompletionClaimed", "TaskCompleted"]
+
+
+async def test_a_parked_task_with_an_unread_message_runs_again(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
+        task_id = await parked(at)
+        asked = len(at.script.asked)
+        await at.call("send_message", task_id=task_id, message="Hurry.")
+        must_be_completed(await at.call("task_output", task_id=task_id, wait_seconds=60))
+        assert len(at.script.asked) > asked
+
+
+async def test_a_delegation_that_depends_on_a_parked_task_gets_its_answer(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
+        task_id = await parked(at)
+        must_be_completed(
+            await at.call("task", objective="Go", depends_on=[task_id], timeout_seconds=SECONDS)
+        )
         must_have_open_steps(await at.team.task(task_id))
 
 
-async def test_a_caller_that_polls_wakes_a_parked_task(durable_url: str, tmp_path: Path) -> None:
+async def test_a_caller_that_polls_gets_the_answer_of_a_parked_task(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
         task_id = await parked(at)
-        assert (await at.call("task_output", task_id=task_id))["data"]["status"] == "running"
-        await at.team.ended(task_id)
+        must_be_completed(await at.call("task_output", task_id=task_id))
         must_be_completed(await at.call("task_output", task_id=task_id))
         assert (await at.team.events(task_id)).count("TaskAwaited") == 1
 
@@ -279,9 +327,15 @@ async def test_only_the_first_poll_is_recorded(durable_url: str, tmp_path: Path)
         assert (await at.team.task(made["task_id"])).version == 2
 
 
-async def test_the_same_key_finds_a_task_that_was_made_without_waiting(durable_url: str, tmp_path: Path) -> None:
+async def test_the_same_key_finds_a_task_that_was_made_without_waiting(
+    durable_url: str, tmp_path: Path
+) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
-        same = {"title": "Go", "instructions": "Go", "description": "Go", "limits": {"timeout_seconds": 120}}
+        same = {
+            "title": "Go",
+            "instructions": "Go",
+            "limits": {"timeout_seconds": 120},
+        }
         made = await at.call("create_task", **same, owner="general", idempotency_key="k")
         await at.waiting(made["task_id"])
         found = await at.call("task", objective="Go", idempotency_key="k")

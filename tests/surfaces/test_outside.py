@@ -15,7 +15,9 @@ def outside(folder: Path, path: Path) -> "subprocess.CompletedProcess[str]":
     """The trial with an empty cache, and with nothing on the PATH but what is in a folder."""
     env = {"PATH": str(path), "HOME": str(folder), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "scripts.outside"]
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=patient(60), check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=patient(60), check=False
+    )
 
 
 def programs(folder: Path, **scripts: str) -> Path:
@@ -30,13 +32,19 @@ def programs(folder: Path, **scripts: str) -> Path:
 
 def test_missing_programs_are_named(tmp_path: Path) -> None:
     ran = outside(tmp_path, programs(tmp_path, git="exit 0"))
-    assert (ran.returncode, ran.stderr) == (1, "make test-outside cannot run: node, npm not found on the PATH.\n")
+    assert (ran.returncode, ran.stderr) == (
+        1,
+        "make test-outside cannot run: node, npm not found on the PATH.\n",
+    )
 
 
 @pytest.mark.parametrize(
     ("npm", "why"),
     [
-        ("echo 'no network' >&2; exit 1", "npm install failed. Is the npm registry reachable?\nno network\n"),
+        (
+            "echo 'no network' >&2; exit 1",
+            "npm install failed. Is the npm registry reachable?\nno network\n",
+        ),
         ("exit 0", "/.bin/claude does not start: "),
     ],
 )

@@ -10,11 +10,11 @@ import pytest
 from starlette.routing import Route
 
 from remit.catalog import FOR_EVERYONE
-from remit.domain.due import Job
+from remit.domain.projection.follow_up_jobs import Job
 from remit.errors import Corrupt, InvalidParam, Unavailable
 from remit.ports import Unit, WorkerRow
-from remit.surfaces.openapi import REQUESTS
-from remit.surfaces.rest import _CONVERT, rest_routes
+from remit.surfaces.http.openapi import REQUESTS
+from remit.surfaces.http.rest import _CONVERT, rest_routes
 from tests.patience import patient
 from tests.surfaces.http import CALLER, House, Silent, house
 
@@ -65,7 +65,10 @@ CONTRACT = {
     ("GET", "/openapi.json"): "openapi.json",
 }
 """Section 10 of the contract: everything that is at a path."""
-WITHOUT_WAITING: dict[str, dict[str, Any]] = {"task": {"wait": False}, "task_parallel": {"tasks": [{"objective": ""}]}}
+WITHOUT_WAITING: dict[str, dict[str, Any]] = {
+    "task": {"wait": False},
+    "task_parallel": {"tasks": [{"objective": ""}]},
+}
 BY_NAME = {name: place for place, name in CONTRACT.items() if name in FOR_EVERYONE}
 
 
@@ -80,20 +83,36 @@ def _routes(home: House) -> list[Route]:
 
 
 async def test_each_path_of_the_contract_is_served(home: House) -> None:
-    made = {(next(iter((route.methods or set()) - {"HEAD"})), route.path): route.name for route in _routes(home)}
+    made = {
+        (next(iter((route.methods or set()) - {"HEAD"})), route.path): route.name
+        for route in _routes(home)
+    }
     assert {place: made.get(place) for place in CONTRACT} == CONTRACT
 
 
 async def test_every_operation_has_one_route_and_an_alias_has_none(home: House) -> None:
     names = sorted(route.name for route in _routes(home))
-    originals = [name for name, operation in FOR_EVERYONE.items() if operation.path and not operation.alias_of]
-    assert names == sorted([*originals, "api/events", "healthz", "metrics", "readyz", "openapi.json"])
+    originals = [
+        name
+        for name, operation in FOR_EVERYONE.items()
+        if operation.path and not operation.alias_of
+    ]
+    assert names == sorted(
+        [*originals, "api/events", "healthz", "metrics", "readyz", "openapi.json"]
+    )
 
 
 async def _prepared(home: House, name: str) -> dict[str, Any]:
     """Path fields for an operation, in a store where its example makes sense."""
-    await home.call("create_guide", **REQUESTS["create_guide"] | {"id": "seen-before" if name == "create_guide" else "flaky-tests"})
-    fields = {**REQUESTS["create_task"], "resources": [{"type": "url", "value": "https://example.com"}]}
+    await home.call(
+        "create_guide",
+        **REQUESTS["create_guide"]
+        | {"id": "seen-before" if name == "create_guide" else "flaky-tests"},
+    )
+    fields = {
+        **REQUESTS["create_task"],
+        "resources": [{"type": "url", "value": "https://example.com"}],
+    }
     if "session" in BY_NAME[name][1]:
         fields |= {"session_id": "s1", "parent_session": "s1"}
     task_id = await home.create(**fields)
@@ -103,17 +122,30 @@ async def _prepared(home: House, name: str) -> dict[str, Any]:
         await home.call("fail_task", task_id=task_id, message="It rained.")
     if name == "respond":
         await _asked(home, task_id)
-    places = {"task_id": task_id, "criterion_id": "c1", "index": 0, "interaction_id": f"{task_id}-q1", "guide_id": "flaky-tests"}
+    places = {
+        "task_id": task_id,
+        "criterion_id": "c1",
+        "index": 0,
+        "interaction_id": f"{task_id}-q1",
+        "guide_id": "flaky-tests",
+    }
     return places | {"agent_id": "general", "session_id": "s1"}
 
 
 async def _asked(home: House, task_id: str) -> None:
-    from remit.domain import command as cmd
+    from remit.domain.task import commands as cmd
 
-    started = await home.core.service.do(cmd.StartRun, {"task_id": task_id, "worker": "w1"}, "system:engine")
+    started = await home.core.service.do(
+        cmd.StartRun, {"task_id": task_id, "worker": "w1"}, "system:engine"
+    )
     assert started.task is not None
     assert started.task.run is not None
-    await home.core.service.do(cmd.AskUser, {"task_id": task_id, "question": "Really?"}, "agent:general", started.task.run.id)
+    await home.core.service.do(
+        cmd.AskUser,
+        {"task_id": task_id, "question": "Really?"},
+        "agent:general",
+        started.task.run.id,
+    )
 
 
 @pytest.mark.parametrize("name", BY_NAME)
@@ -142,13 +174,20 @@ def _timeless(value: Any) -> Any:
 
 async def test_the_wait_for_a_result_has_a_shorter_name_too(home: House) -> None:
     task_id = await home.create()
-    results = [(await home.ask("GET", f"/api/tasks/{task_id}/result{query}")).json for query in ("?wait=0.01", "?wait_seconds=0.01")]
+    results = [
+        (await home.ask("GET", f"/api/tasks/{task_id}/result{query}")).json
+        for query in ("?wait=0.01", "?wait_seconds=0.01")
+    ]
     assert results[0] == results[1]
     assert results[0]["context"]["params_input"]["wait_seconds"] == 0.01
     await home.call("fail_task", task_id=task_id, message="It rained.")
-    assert (await home.ask("GET", f"/api/tasks/{task_id}/result?wait=60")).json["data"]["status"] == "failed"
+    assert (await home.ask("GET", f"/api/tasks/{task_id}/result?wait=60")).json["data"][
+        "status"
+    ] == "failed"
     for query in ("wait=long", "wait=1&wait_seconds=1", "wait=-1"):
-        assert (await home.ask("GET", f"/api/tasks/{task_id}/result?{query}")).code == "INVALID_PARAM"
+        assert (
+            await home.ask("GET", f"/api/tasks/{task_id}/result?{query}")
+        ).code == "INVALID_PARAM"
     assert (await home.ask("GET", f"/api/tasks/{task_id}?wait=1")).code == "INVALID_PARAM"
 
 
@@ -185,7 +224,9 @@ async def test_numbers_in_a_query_are_read_as_the_schema_says(home: House) -> No
         ("&".join(f"f{n}=1" for n in range(65)), "query"),
     ],
 )
-async def test_a_query_that_cannot_be_used_names_its_field(query: str, field: str, home: House) -> None:
+async def test_a_query_that_cannot_be_used_names_its_field(
+    query: str, field: str, home: House
+) -> None:
     answer = await home.ask("GET", f"/api/tasks?{query}")
     assert (answer.status, answer.code) == (422, "INVALID_PARAM")
     assert answer.json["error"]["details"]["fields"][0]["field"] == field
@@ -193,14 +234,28 @@ async def test_a_query_that_cannot_be_used_names_its_field(query: str, field: st
 
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
-    [("integer", "-7", -7), ("number", "1.5", 1.5), ("number", "-2", -2.0), ("boolean", "true", True), ("boolean", "false", False)],
+    [
+        ("integer", "-7", -7),
+        ("number", "1.5", 1.5),
+        ("number", "-2", -2.0),
+        ("boolean", "true", True),
+        ("boolean", "false", False),
+    ],
 )
 def test_text_is_read_as_its_type(kind: str, text: str, value: object) -> None:
     assert _CONVERT[kind]("field", text) == value
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"), [("number", "inf"), ("number", "1e9"), ("number", ""), ("boolean", "True"), ("boolean", "1"), ("integer", "1.0")]
+    ("kind", "text"),
+    [
+        ("number", "inf"),
+        ("number", "1e9"),
+        ("number", ""),
+        ("boolean", "True"),
+        ("boolean", "1"),
+        ("integer", "1.0"),
+    ],
 )
 def test_text_of_another_type_is_refused(kind: str, text: str) -> None:
     with pytest.raises(InvalidParam, match="field"):
@@ -210,25 +265,42 @@ def test_text_of_another_type_is_refused(kind: str, text: str) -> None:
 async def test_path_and_body_must_not_disagree(home: House) -> None:
     task_id = await home.create(steps=["One"])
     other = await home.create()
-    assert (await home.ask("POST", f"/api/tasks/{task_id}/pause", {"task_id": other})).code == "INVALID_PARAM"
-    assert (await home.ask("PATCH", f"/api/tasks/{task_id}/steps/0", {"index": 1, "done": True})).code == "INVALID_PARAM"
+    assert (
+        await home.ask("POST", f"/api/tasks/{task_id}/pause", {"task_id": other})
+    ).code == "INVALID_PARAM"
+    assert (
+        await home.ask("PATCH", f"/api/tasks/{task_id}/steps/0", {"index": 1, "done": True})
+    ).code == "INVALID_PARAM"
     assert (await home.ask("GET", f"/api/tasks/{task_id}?task_id={other}")).code == "INVALID_PARAM"
-    assert (await home.ask("PATCH", f"/api/tasks/{task_id}/steps/0", {"index": 0, "task_id": int(task_id), "done": True})).status == 200
+    assert (
+        await home.ask(
+            "PATCH",
+            f"/api/tasks/{task_id}/steps/0",
+            {"index": 0, "task_id": int(task_id), "done": True},
+        )
+    ).status == 200
     assert (await home.call("get_task", task_id=other))["state"] == "pending"
 
 
 async def test_a_field_of_the_body_in_the_query_is_refused(home: House) -> None:
     answer = await home.ask("POST", "/api/tasks?title=x", {"title": "x"})
-    assert (answer.code, answer.json["error"]["details"]["fields"][0]["field"]) == ("INVALID_PARAM", "title")
+    assert (answer.code, answer.json["error"]["details"]["fields"][0]["field"]) == (
+        "INVALID_PARAM",
+        "title",
+    )
 
 
 async def test_a_body_where_none_is_read_is_refused(home: House) -> None:
     task_id = await home.create()
-    assert (await home.ask("GET", f"/api/tasks/{task_id}", {"task_id": task_id})).code == "INVALID_PARAM"
+    assert (
+        await home.ask("GET", f"/api/tasks/{task_id}", {"task_id": task_id})
+    ).code == "INVALID_PARAM"
 
 
-async def test_an_index_that_is_no_number_is_refused(home: House) -> None:
-    answer = await home.ask("PATCH", f"/api/tasks/{await home.create()}/steps/first", {"done": True})
+async def test_an_index_that_is_not_a_number_is_refused(home: House) -> None:
+    answer = await home.ask(
+        "PATCH", f"/api/tasks/{await home.create()}/steps/first", {"done": True}
+    )
     assert (answer.status, answer.code) == (422, "INVALID_PARAM")
 
 
@@ -266,7 +338,11 @@ HOSTILE = {
 async def test_a_hostile_body_is_refused_and_stores_nothing(name: str, home: House) -> None:
     task_id = await home.create()
     before = await home.store.tail()
-    for method, path in (("POST", "/api/tasks"), ("PATCH", f"/api/tasks/{task_id}"), ("POST", f"/api/tasks/{task_id}/complete")):
+    for method, path in (
+        ("POST", "/api/tasks"),
+        ("PATCH", f"/api/tasks/{task_id}"),
+        ("POST", f"/api/tasks/{task_id}/complete"),
+    ):
         answer = await home.ask(method, path, raw=HOSTILE[name])
         assert (answer.status, answer.code) == (422, "INVALID_PARAM"), answer.body
     assert await home.store.tail() == before
@@ -295,7 +371,17 @@ async def test_errors_have_the_status_and_the_words_of_the_catalogue(home: House
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/api", "/api/nothing", "/api/tasks/", "/api/tasks/1/nothing", "/api/tasks/1%2F2", "//api/tasks", "/API/tasks"]
+    "path",
+    [
+        "/",
+        "/api",
+        "/api/nothing",
+        "/api/tasks/",
+        "/api/tasks/1/nothing",
+        "/api/tasks/1%2F2",
+        "//api/tasks",
+        "/API/tasks",
+    ],
 )
 async def test_an_unknown_path_is_not_found_in_our_shape(path: str, home: House) -> None:
     answer = await home.ask("GET", path)
@@ -312,7 +398,9 @@ async def test_an_unknown_path_is_not_found_in_our_shape(path: str, home: House)
         ("TRACE", "/healthz", "GET, HEAD"),
     ],
 )
-async def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: str, home: House) -> None:
+async def test_a_wrong_method_is_told_the_right_ones(
+    method: str, path: str, allowed: str, home: House
+) -> None:
     answer = await home.ask(method, path)
     assert (answer.status, answer.code, answer.headers["allow"]) == (405, "INVALID_PARAM", allowed)
 
@@ -324,7 +412,17 @@ async def test_health_and_readiness(home: House) -> None:
 
 async def test_readiness_and_metrics_show_who_works_and_what_waits(home: House) -> None:
     trouble = {"endpoint": "http://model/v1", "agent": None, "circuit": "open", "failures": 10}
-    row = WorkerRow("w1", "host", 7, "0.1", "general,plan", 8, "2026-01-01T06:00:00.000000Z", 2, models=json.dumps([trouble]))
+    row = WorkerRow(
+        "w1",
+        "host",
+        7,
+        "0.1",
+        "general,plan",
+        8,
+        "2026-01-01T06:00:00.000000Z",
+        2,
+        models=json.dumps([trouble]),
+    )
     home.core.lease_seconds = patient(60)
     await home.store.beat(row, [])
     await home.store.commit(Unit((), (), jobs=(Job("run/1", "agent/general"), Job("tell/2"))))
@@ -344,21 +442,35 @@ async def test_readiness_and_metrics_show_who_works_and_what_waits(home: House) 
         "scope": None,
         "models": [trouble],
     }
-    assert ready["queues"] == [{"queue": "agent/general", "queued": 1, "claimed": 0}, {"queue": "signals", "queued": 1, "claimed": 0}]
+    assert ready["queues"] == [
+        {"queue": "agent/general", "queued": 1, "claimed": 0},
+        {"queue": "signals", "queued": 1, "claimed": 0},
+    ]
     told = (await home.ask("GET", "/metrics")).body.decode()
     assert 'remit_jobs{queue="agent/general",state="queued"} 1' in told
     assert "remit_workers 1" in told
-    assert 'remit_model_trouble{worker="w1",endpoint="http://model/v1",agent="",circuit="open"} 1' in told
+    assert (
+        'remit_model_trouble{worker="w1",endpoint="http://model/v1",agent="",circuit="open"} 1'
+        in told
+    )
     home.core.lease_seconds = 0.0
-    assert [worker["alive"] for worker in (await home.ask("GET", "/readyz")).json["workers"]] == [False], "silent for longer than a lease"
+    assert [worker["alive"] for worker in (await home.ask("GET", "/readyz")).json["workers"]] == [
+        False
+    ], "silent for longer than a lease"
     assert "remit_workers 0" in (await home.ask("GET", "/metrics")).body.decode()
 
 
-async def test_a_store_that_is_gone_is_unavailable_and_says_when_to_come_back(home: House, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_that_is_gone_is_unavailable_and_says_when_to_come_back(
+    home: House, caplog: pytest.LogCaptureFixture
+) -> None:
     home.core.store = Silent(Unavailable("The database is gone."))
     for path in ("/readyz", "/api/tasks"):
         answer = await home.ask("GET", path)
-        assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "UNAVAILABLE", "1")
+        assert (answer.status, answer.code, answer.headers["retry-after"]) == (
+            503,
+            "UNAVAILABLE",
+            "1",
+        )
         assert "The database is gone." in answer.json["error"]["message"]
     assert (await home.ask("GET", "/healthz")).status == 200
     assert caplog.text.count("\n") == 2, "one line for each request that failed"
@@ -368,7 +480,9 @@ async def test_a_store_that_is_gone_is_unavailable_and_says_when_to_come_back(ho
     assert "Traceback" in caplog.text
 
 
-async def test_what_nobody_foresaw_tells_nothing_and_is_logged(home: House, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unexpected_error_reveals_nothing_and_is_logged(
+    home: House, caplog: pytest.LogCaptureFixture
+) -> None:
     home.core.store = Silent(RuntimeError("the secret is 12345"))
     answer = await home.ask("GET", "/api/tasks")
     assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
@@ -376,7 +490,9 @@ async def test_what_nobody_foresaw_tells_nothing_and_is_logged(home: House, capl
     assert "12345" in caplog.text
 
 
-async def test_a_store_that_does_not_hold_together_is_said_and_logged(home: House, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_that_does_not_hold_together_is_said_and_logged(
+    home: House, caplog: pytest.LogCaptureFixture
+) -> None:
     home.core.store = Silent(Corrupt("Event 7 of task 1 is broken."))
     answer = await home.ask("GET", "/api/tasks")
     assert (answer.status, answer.code) == (500, "INTERNAL_ERROR")
@@ -384,13 +500,20 @@ async def test_a_store_that_does_not_hold_together_is_said_and_logged(home: Hous
 
 
 async def test_many_at_once_each_get_their_own_answer(home: House) -> None:
-    answers = await asyncio.gather(*(home.ask("POST", "/api/tasks", {"title": f"Task {n}"}) for n in range(50)))
-    assert sorted(answer.json["task"]["title"] for answer in answers) == sorted(f"Task {n}" for n in range(50))
+    answers = await asyncio.gather(
+        *(home.ask("POST", "/api/tasks", {"title": f"Task {n}"}) for n in range(50))
+    )
+    assert sorted(answer.json["task"]["title"] for answer in answers) == sorted(
+        f"Task {n}" for n in range(50)
+    )
 
 
 async def test_a_prometheus_server_can_read_the_figures() -> None:
     async with house() as at:
         await at.create()
         answer = await at.ask("GET", "/metrics")
-        assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (200, "text/plain")
+        assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (
+            200,
+            "text/plain",
+        )
         assert 'remit_tasks{state="pending"} 1' in answer.body.decode().splitlines()

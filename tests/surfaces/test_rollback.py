@@ -1,9 +1,15 @@
-"""A store that went back in time, or whose file was replaced under a live process, as a user meets it."""
+"""A store that went back in time, or whose file was replaced under a live process, as a user
+meets it.
+"""
 
 import asyncio
 import json
 import shutil
 import signal
+import sqlite3
+import subprocess
+import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -16,9 +22,11 @@ import asyncpg
 import pytest
 
 from remit import Remit
-from remit.adapters.mark import marks_folder
-from remit.adapters.postgres import store as postgres_store
-from remit.adapters.sqlite import store as sqlite_store
+from remit.adapters.stores.high_water_mark import marks_folder
+from remit.adapters.stores.postgres import store as postgres_store
+from remit.adapters.stores.sqlite import store as sqlite_store
+from remit.adapters.stores.sqlite.reader import SqliteReader
+from remit.adapters.stores.sqlite.store import open_sqlite
 from remit.bootstrap import open_store
 from remit.errors import RolledBack
 from tests.crash.process import environment
@@ -26,18 +34,21 @@ from tests.patience import patient
 from tests.people import desk
 from tests.postgres import PostgresForTests
 from tests.surfaces.cli_host import Said
-from tests.surfaces.test_command import Served, Shell, served
-from tests.surfaces.test_gitignore import Repository, repository, titles
-
-__all__ = ["repository"]
+from tests.surfaces.repository import Repository, titles
+from tests.surfaces.shell import Served, Shell, interruptible, served
 
 
 class Place:
-    """A workspace whose store can be copied, and put back to an older copy behind the back of remit."""
+    """A workspace whose store can be copied, and put back to an older copy behind the back of
+    remit.
+    """
 
     def __init__(self, folder: Path, server: PostgresForTests | None) -> None:
         self.server = server
-        self.url = server.new_database() if server else f"sqlite:///{folder / '.remit' / 'remit.db'}"
+        folder.mkdir(exist_ok=True)
+        self.url = (
+            server.new_database() if server else f"sqlite:///{folder / '.remit' / 'remit.db'}"
+        )
         self.shell = Shell(folder, REMIT_DATABASE_URL=self.url)
         assert self.shell.remit("init").code == 0
         self.file, self.copy = folder / ".remit" / "remit.db", folder / "copy.db"
@@ -60,7 +71,7 @@ class Place:
             shutil.copyfile(self.copy, self.file.with_name("older"))
             self.file.with_name("older").replace(self.file)
         else:
-            self._sql(f"DROP DATABASE {self.name} WITH (FORCE)")
+            self._sql(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
             self._sql(f"CREATE DATABASE {self.name} TEMPLATE {self.name}_copy")
 
     def put_another_store(self) -> None:
@@ -72,6 +83,27 @@ class Place:
             self._sql(f"DROP DATABASE {self.name} WITH (FORCE)")
             self._sql(f"CREATE DATABASE {self.name}")
         self.create("Other")
+
+    def swap(self, other: "Place") -> None:
+        """Put each of two stores in the place of the other one; nobody must have them open."""
+        if self.server is None:
+            aside = self.file.with_name("aside")
+            self.file.rename(aside)
+            other.file.rename(self.file)
+            aside.rename(other.file)
+        else:
+            self._sql(f"ALTER DATABASE {self.name} RENAME TO {self.name}_aside")
+            self._sql(f"ALTER DATABASE {other.name} RENAME TO {self.name}")
+            self._sql(f"ALTER DATABASE {self.name}_aside RENAME TO {other.name}")
+
+    def drop(self) -> None:
+        """Remove the database from the server."""
+        self._sql(f"DROP DATABASE {self.name} WITH (FORCE)")
+
+    def empty(self) -> None:
+        """Put a database without tables in the place of the store."""
+        self.drop()
+        self._sql(f"CREATE DATABASE {self.name}")
 
     @property
     def name(self) -> str:
@@ -90,7 +122,9 @@ class Place:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Place(tmp_path, request.getfixturevalue("postgres") if request.param == "postgres" else None)
+    return Place(
+        tmp_path, request.getfixturevalue("postgres") if request.param == "postgres" else None
+    )
 
 
 def test_commands_refuse_a_store_that_went_back_until_it_is_accepted(place: Place) -> None:
@@ -98,7 +132,12 @@ def test_commands_refuse_a_store_that_went_back_until_it_is_accepted(place: Plac
     place.keep_copy()
     assert [place.create("Second"), place.create("Third")] == ["2", "3"]
     place.go_back()
-    for words in (["task", "list"], ["task", "create", "Fourth"], ["task", "show", "1"], ["doctor", "--fix"]):
+    for words in (
+        ["task", "list"],
+        ["task", "create", "Fourth"],
+        ["task", "show", "1"],
+        ["doctor", "--fix"],
+    ):
         said = place.shell.remit(*words)
         assert said.code == 4, words
         assert "went back in time" in said.err
@@ -115,7 +154,10 @@ def test_commands_refuse_a_store_that_went_back_until_it_is_accepted(place: Plac
     again = place.shell.remit("doctor", "--accept-rollback")
     assert (again.code, "nothing to accept" in again.err) == (4, True)
     place.go_back()
-    assert place.shell.remit("task", "list").code == 4, "the copy of the epoch before is older as well"
+    said = place.shell.remit("task", "list")
+    assert said.code == 4, "the copy of the epoch before is older as well"
+    assert "is a copy from before a rollback was accepted: its epoch is 1" in said.err
+    assert "put the copy of epoch 2 back" in said.err
     assert place.shell.remit("doctor", "--accept-rollback").code == 0
     assert place.create("Fifth") == "5"
 
@@ -133,7 +175,9 @@ def test_ids_and_positions_are_not_reused_after_several_rollbacks(place: Place) 
     assert as_numbers(after) > as_numbers(seen)
 
 
-def test_another_spelling_of_the_url_does_not_open_a_database_that_went_back(tmp_path: Path, postgres: PostgresForTests) -> None:
+def test_another_spelling_of_the_url_does_not_open_a_database_that_went_back(
+    tmp_path: Path, postgres: PostgresForTests
+) -> None:
     place = Place(tmp_path, postgres)
     place.create("First")
     place.keep_copy()
@@ -142,6 +186,26 @@ def test_another_spelling_of_the_url_does_not_open_a_database_that_went_back(tmp
     for spelled in (f"{place.url}/", f"{place.url}/.", f"{place.url}&port=5432"):
         said = Shell(tmp_path, REMIT_DATABASE_URL=spelled).remit("task", "list")
         assert (said.code, "went back in time" in said.err) == (4, True), spelled
+
+
+def test_an_interrupted_wait_says_that_its_task_may_be_lost(tmp_path: Path) -> None:
+    place = Place(tmp_path, None)
+    place.create("First")
+    place.keep_copy()
+    assert place.create("Lost") == "2"
+    with interruptible():
+        waiting = place.shell.started("task", "result", "2", "--wait", "600")
+    assert waiting.stderr is not None
+    try:
+        while "#2 Lost" not in (line := waiting.stderr.readline()):
+            assert line, "the command ended"
+        place.go_back()
+        waiting.send_signal(signal.SIGINT)
+        _, said = waiting.communicate(timeout=patient(30))
+    finally:
+        waiting.kill()
+    assert "#2 continues only if it is in the store that is used from now on" in said
+    assert "remit task show 2" not in said
 
 
 async def newest_position(place: Place) -> str:
@@ -160,7 +224,7 @@ def test_doctor_does_not_praise_a_store_that_went_back(place: Place) -> None:
     place.go_back()
     said = place.shell.remit("doctor", "--verify")
     assert said.code == 1
-    assert "Everything holds together" not in said.out
+    assert "Everything is consistent" not in said.out
     assert "consistent in itself, but it went back in time" in said.out
 
 
@@ -176,6 +240,12 @@ def test_an_event_that_differs_at_the_same_position_is_named(tmp_path: Path) -> 
     said = here.shell.remit("task", "list")
     assert said.code == 4
     assert "its newest event is not the one that was seen here" in said.err
+    assert elsewhere.remit("task", "create", "One more").code == 0
+    said = here.shell.remit("task", "list")
+    assert said.code == 4
+    assert "went back in time and diverged: it has events up to 3 and tasks up to 3" in said.err
+    assert "but not the event at 2 that was seen here" in said.err
+    assert "what was written here after that copy was made is not in it" in said.err
 
 
 def test_followers_neither_miss_nor_repeat_events_after_a_rollback(place: Place) -> None:
@@ -195,6 +265,22 @@ def test_followers_neither_miss_nor_repeat_events_after_a_rollback(place: Place)
     assert len(asyncio.run(positions(""))) == 2
 
 
+def test_a_database_that_the_environment_names_is_the_same_place(
+    postgres: PostgresForTests, tmp_path: Path
+) -> None:
+    place = Place(tmp_path, postgres)
+    place.create("First")
+    place.keep_copy()
+    place.create("Second")
+    place.go_back()
+    short = f"postgresql:///{place.name}"
+    shell = Shell(
+        tmp_path, REMIT_DATABASE_URL=short, PGHOST=str(postgres.folder), PGUSER="postgres"
+    )
+    said = shell.remit("task", "list")
+    assert (said.code, "went back" in said.err) == (4, True)
+
+
 async def test_the_library_refuses_a_store_that_went_back(place: Place) -> None:
     await asyncio.to_thread(place.create, "First")
     await asyncio.to_thread(place.keep_copy)
@@ -203,7 +289,11 @@ async def test_the_library_refuses_a_store_that_went_back(place: Place) -> None:
     with pytest.raises(RolledBack) as refused:
         async with Remit.open(database_url=place.url, worker=False):
             pass
-    assert (refused.value.code, refused.value.status, refused.value.exit_code) == ("CONFLICT", 409, 4)
+    assert (refused.value.code, refused.value.status, refused.value.exit_code) == (
+        "CONFLICT",
+        409,
+        4,
+    )
 
 
 def asked(server: Served, path: str, **body: Any) -> tuple[int, Any]:
@@ -211,10 +301,17 @@ def asked(server: Served, path: str, **body: Any) -> tuple[int, Any]:
     data = json.dumps(body).encode() if body else None
     headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
     try:
-        with urllib.request.urlopen(urllib.request.Request(server.url + path, data, headers), timeout=patient(20)) as answer:
+        with urllib.request.urlopen(
+            urllib.request.Request(server.url + path, data, headers), timeout=patient(20)
+        ) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())
+
+
+def refusal(server: Served) -> str:
+    """Why a server refuses a request."""
+    return str(asked(server, "/api/tasks")[1]["error"]["message"])
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -235,7 +332,10 @@ def test_a_live_server_refuses_to_work_on_and_goes_on_once_it_is_accepted(place:
         assert (status, answer["error"]["code"]) == (409, "CONFLICT")
         until(lambda: asked(server, "/api/tasks")[0] == 409)
         status, answer = asked(server, "/readyz")
-        assert (status, "--accept-rollback The" in answer["error"]["message"]) == (503, False), answer
+        assert (status, "--accept-rollback` The" in answer["error"]["message"]) == (
+            503,
+            False,
+        ), answer
         examined = place.shell.remit("doctor")
         assert "Start one with" not in examined.out + examined.err
         until(lambda: place.shell.remit("doctor", "--accept-rollback").code == 0)
@@ -258,8 +358,44 @@ def test_a_live_server_says_that_another_store_took_the_place_of_its_own(place: 
             assert "estart this process to use it" in answer["error"]["message"]
             assert "--accept-rollback" not in answer["error"]["message"]
         said = place.shell.remit("doctor", "--accept-rollback")
-        assert (said.code, "nothing to accept" in said.err, "restart it" in said.err) == (4, True, True)
+        assert (said.code, "nothing to accept" in said.err, "restart it" in said.err) == (
+            4,
+            True,
+            True,
+        )
     assert titles(place.shell) == ["Other"]
+
+
+@pytest.mark.parametrize("harm", [Place.drop, Place.empty])
+def test_a_live_server_says_plainly_that_its_database_was_removed(
+    harm: Callable[[Place], None],
+    tmp_path: Path,
+    postgres: PostgresForTests,
+) -> None:
+    place = Place(tmp_path, postgres)
+    place.create("First")
+    place.keep_copy()
+    with served(place.shell, "--no-worker") as server:
+        assert asked(server, "/api/tasks")[0] == 200
+        harm(place)
+        until(lambda: asked(server, "/api/tasks")[0] != 200)
+        told = [asked(server, "/api/tasks"), asked(server, "/api/tasks", title="Second")]
+        place.go_back()
+        until(lambda: asked(server, "/api/tasks", title="Third")[0] in (200, 201))
+        assert [task["title"] for task in asked(server, "/api/tasks")[1]["tasks"]] == [
+            "Third",
+            "First",
+        ]
+    for status, answer in told:
+        message = answer["error"]["message"]
+        assert (status, answer["error"]["code"]) == (409, "CONFLICT")
+        assert message.startswith("The store postgresql:")
+        assert (
+            f"/{place.name} was removed while it was in use; nothing more is written. " in message
+        )
+        assert "remit doctor --accept-rollback" in message
+        assert "restart them to begin with a new store" in message
+        assert "\n" not in message
 
 
 @pytest.mark.parametrize("how", ["into the file", "in its place"])
@@ -280,8 +416,16 @@ def test_another_store_is_not_mixed_with_the_log_of_a_live_server(tmp_path: Path
             shutil.copyfile(other.file, own.file.with_name("new")).replace(own.file)
         status, answer = asked(server, "/api/tasks", title="Lost")
         assert (status, "Another store was put " in answer["error"]["message"]) == (409, True)
+        assert (
+            "use the other store: run `remit doctor --accept-rollback`, which sets the log"
+            in answer["error"]["message"]
+        )
     said = own.shell.remit("task", "list")
-    assert (said.code, "was replaced by another store" in said.err, "Traceback" in said.err) == (4, True, False)
+    assert (said.code, "was replaced by another store" in said.err, "Traceback" in said.err) == (
+        4,
+        True,
+        False,
+    )
     assert own.shell.remit("doctor", "--accept-rollback").code == 0
     assert len(titles(own.shell)) == 30
     assert own.shell.remit("doctor", "--verify").code == 0
@@ -297,19 +441,21 @@ def test_a_worker_stops_claiming_and_says_so_once(place: Place) -> None:
         worker.stderr.readline()
         until(lambda: len(place.shell.remit("doctor", "--json").json["workers"]) == 1)
         place.go_back()
-        while "no more work is claimed" not in (line := worker.stderr.readline()):
+        while "Stopped claiming jobs" not in (line := worker.stderr.readline()):
             assert line, "the worker ended"
         assert "remit doctor --accept-rollback" in line
         time.sleep(3)
         worker.send_signal(signal.SIGTERM)
         _, rest = worker.communicate(timeout=patient(20))
-        assert "no more work is claimed" not in rest
+        assert "Stopped claiming jobs" not in rest
         assert len(rest.splitlines()) < 10, rest
     finally:
         worker.kill()
 
 
-async def test_an_open_store_goes_on_after_a_rollback_that_took_long(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_open_store_goes_on_after_a_rollback_that_took_long(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What runs in the background meanwhile must survive every refusal."""
     monkeypatch.setattr(postgres_store, "CLOCK_SECONDS", 0.02)
     await asyncio.to_thread(place.create, "First")
@@ -361,7 +507,9 @@ def delete(place: Place) -> None:
 
 
 @pytest.mark.parametrize("harm", [replace, overwrite, delete])
-async def test_no_write_is_acknowledged_by_a_file_that_is_gone(harm: Callable[[Place], None], lone: Place) -> None:
+async def test_no_write_is_acknowledged_by_a_file_that_is_gone(
+    harm: Callable[[Place], None], lone: Place
+) -> None:
     async with desk(lone.url) as at:
         await at.create("Third")
         await asyncio.to_thread(harm, lone)
@@ -403,31 +551,137 @@ def test_a_copy_beside_the_log_of_a_killed_process_is_refused(
     harm(lone)
     for words in (["task", "list"], ["task", "create", "Lost"], ["doctor"]):
         said = lone.shell.remit(*words)
-        assert (said.code, text in said.err, "write-ahead log" in said.err) == (4, True, True), words
+        assert (said.code, text in said.err, "write-ahead log" in said.err) == (
+            4,
+            True,
+            True,
+        ), words
     assert lone.shell.remit("doctor", "--accept-rollback").code == 0
     assert lone.create("Fourth") == "4"
     assert titles(lone.shell) == ["Fourth", *left]
     assert lone.shell.remit("doctor", "--verify").code == 0
 
 
+@pytest.mark.parametrize("is_newer", [False, True], ids=["older", "newer"])
 @pytest.mark.parametrize("overwrites", [False, True], ids=["replaced", "overwritten"])
-def test_a_live_server_goes_on_when_another_store_is_taken_away_again(overwrites: bool, lone: Place, tmp_path: Path) -> None:
+def test_a_live_server_goes_on_when_another_store_is_taken_away_again(
+    overwrites: bool,
+    is_newer: bool,
+    lone: Place,
+    tmp_path: Path,
+) -> None:
     (tmp_path / "second").mkdir()
     other = Place(tmp_path / "second", None)
-    other.create("Other")
+    asyncio.run(fill(other.url, "Other", 100 if is_newer else 1))
     kept = tmp_path / "kept.db"
     with served(lone.shell, "--no-worker") as server:
         assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
         shutil.copyfile(lone.file, kept) if overwrites else lone.file.rename(kept)
         shutil.copyfile(other.file, lone.file)
         until(lambda: asked(server, "/api/tasks")[0] == 409)
-        message = asked(server, "/api/tasks")[1]["error"]["message"]
-        assert "Another store was put " in message
-        assert "Put the file back" in message
+        # The server looks once a second, so it can still report that the file was missing.
+        until(lambda: "Another store was put " in refusal(server))
+        assert "Put the file back" in refusal(server)
         shutil.copyfile(kept, lone.file) if overwrites else kept.replace(lone.file)
         until(lambda: asked(server, "/api/tasks")[0] == 200)
     assert titles(lone.shell) == ["Third", "Second", "First"]
     assert lone.shell.remit("doctor", "--verify").code == 0
+
+
+def test_a_read_in_progress_ends_before_its_connection_is_closed(lone: Place) -> None:
+    reader = SqliteReader(lone.file)
+    closing = threading.Thread(target=reader.let_go)
+
+    def slow(connection: Any) -> int:
+        closing.start()
+        closing.join(0.5)  # the driver crashes the process if the connection is closed now
+        return int(connection.execute("SELECT count(*) FROM event").fetchone()[0])
+
+    assert reader.look(slow) > 0
+    closing.join(patient(10))
+    assert not closing.is_alive()
+    with pytest.raises(RolledBack, match="is being opened again"):
+        reader.tail()
+
+
+def test_a_live_server_goes_on_after_a_vacuum(lone: Place) -> None:
+    with served(lone.shell, "--no-worker") as server:
+        assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
+        vacuum = (
+            "c = sqlite3.connect(sys.argv[1]); c.execute('VACUUM'); c.execute('PRAGMA"
+            " wal_checkpoint')"
+        )
+        subprocess.run(
+            [sys.executable, "-c", f"import sqlite3, sys; {vacuum}", lone.file], check=True
+        )
+        assert asked(server, "/api/tasks", title="Fourth")[0] in (200, 201)
+        assert lone.create("Fifth") == "5"
+        assert asked(server, "/api/tasks")[0] == 200
+    assert titles(lone.shell) == ["Fifth", "Fourth", "Third", "Second", "First"]
+    assert lone.shell.remit("doctor", "--verify").code == 0
+
+
+async def fill(url: str, title: str, count: int) -> None:
+    """Create tasks in a store; each is a transaction of its own."""
+    async with desk(url) as at:
+        for number in range(count):
+            await at.create(f"{title} {number}", description="x" * 800)
+
+
+@pytest.mark.parametrize("is_large", [False, True], ids=["small", "large"])
+@pytest.mark.parametrize("how", ["into the file", "in its place"])
+def test_a_copy_that_was_changed_elsewhere_is_not_mixed_with_the_log(
+    how: str, is_large: bool, lone: Place, tmp_path: Path
+) -> None:
+    if is_large:
+        asyncio.run(fill(lone.url, "Common", 120))
+    twin, kept = tmp_path / "twin.db", tmp_path / "kept.db"
+    shutil.copyfile(lone.file, twin)
+    asyncio.run(fill(f"sqlite:///{twin}", "Twin", 100 if is_large else 4))
+    expected = stored_titles(twin)
+
+    def put(copy: Path) -> None:
+        if how == "into the file":
+            shutil.copyfile(copy, lone.file)
+        else:
+            shutil.copyfile(copy, lone.file.with_name("new")).replace(lone.file)
+
+    with served(lone.shell, "--no-worker") as server:
+        first = asked(server, "/api/tasks", title="Own")[1]["task_id"]
+        until(lambda: marked(lone) == int(first))
+        shutil.copyfile(lone.file, kept)
+        for _ in range(2):
+            put(twin)
+            for body in ({"title": "Lost"}, {}, {"title": "Lost"}, {}):
+                status, answer = asked(server, "/api/tasks", **body)
+                assert (status, "remit doctor --accept-rollback" in answer["error"]["message"]) == (
+                    409,
+                    True,
+                ), answer
+            for words in (["task", "list"], ["task", "create", "Lost"], ["doctor"]):
+                said = lone.shell.remit(*words)
+                assert (said.code, "was changed elsewhere" in said.err) == (4, True), said
+            put(kept)
+            until(lambda: asked(server, "/api/tasks", title="Own")[0] in (200, 201))
+        put(twin)
+        assert asked(server, "/api/tasks", title="Lost")[0] == 409
+    assert lone.shell.remit("task", "list").code == 4
+    accepted = lone.shell.remit("doctor", "--accept-rollback")
+    [aside] = lone.file.parent.glob("remit.db-wal.replaced-*")
+    assert (accepted.code, aside.name in accepted.out + accepted.err) == (0, True), accepted
+    assert stored_titles(lone.file) == expected
+    assert int(lone.create("After")) > int(first)
+    assert lone.shell.remit("doctor", "--verify").code == 0
+
+
+def stored_titles(file: Path) -> list[str]:
+    """The tasks in a database file that is sound."""
+    connection = sqlite3.connect(file)
+    try:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return [row[0] for row in connection.execute("SELECT title FROM task ORDER BY id")]
+    finally:
+        connection.close()
 
 
 def marked(place: Place) -> int:
@@ -445,7 +699,8 @@ def test_git_checkout_of_a_committed_database_is_recognized(repository: Reposito
     repository.remit("task", "create", "Second")
     repository.git("checkout", "--", ".remit/remit.db")
     assert repository.remit("task", "list").code == 4
-    assert repository.remit("doctor", "--accept-rollback").code == 0
+    accepted = repository.remit("doctor", "--accept-rollback")
+    assert (accepted.code, "A new epoch began" in accepted.err) == (1, True), "git shows the file"
     assert repository.remit("task", "create", "Third", "--json").json["task_id"] == "3"
     repository.git("stash")
     assert repository.remit("task", "list").code == 4, "the older epoch"
@@ -462,7 +717,32 @@ def test_a_deleted_database_is_a_new_store_and_that_is_said_once(lone: Place) ->
     assert titles(lone.shell) == ["Next", "New"]
 
 
-@pytest.mark.parametrize("command", [["run", "Work"], ["task", "run", "3"]], ids=["run", "task run"])
+@pytest.mark.parametrize("first", [["task", "list"], ["task", "create", "Next"], ["doctor"]])
+def test_a_store_that_was_swapped_while_nothing_ran_is_told_once(
+    place: Place, tmp_path: Path, first: list[str]
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    other = Place(tmp_path / "elsewhere", place.server)
+    place.create("Here")
+    for title in ("One", "Two"):
+        other.create(title)
+    place.swap(other)
+    said = place.shell.remit(*first)
+    assert said.code == 0, said.err
+    assert said.err.count("Another store is at ") == 1
+    assert " with 2 tasks. Until " in said.err
+    assert " with 1 task. If you did not replace it, put that one back." in said.err
+    assert "Another store" not in place.shell.remit("task", "list").err
+    assert "another store with tasks up to 1 was used until" in place.shell.remit("doctor").out
+    place.swap(other)
+    said = place.shell.remit("task", "list")
+    assert "Another store is at " in said.err, "it was swapped again"
+    assert titles(place.shell) == ["Here"]
+
+
+@pytest.mark.parametrize(
+    "command", [["run", "Work"], ["task", "run", "3"]], ids=["run", "task run"]
+)
 def test_a_command_that_waits_creates_no_new_store(command: list[str], lone: Place) -> None:
     lone.shell.env |= {
         "REMIT_RUNNER": "tests.surfaces.stubborn:Stubborn",
@@ -486,8 +766,12 @@ def test_a_command_that_waits_creates_no_new_store(command: list[str], lone: Pla
     assert not lone.file.exists()
 
 
-@pytest.mark.parametrize(("harm", "left"), [(delete, []), (overwrite, ["First"])], ids=["deleted", "overwritten"])
-def test_a_file_lost_beside_its_log_is_accepted_under_a_live_server(harm: Callable[[Place], None], left: list[str], lone: Place) -> None:
+@pytest.mark.parametrize(
+    ("harm", "left"), [(delete, []), (overwrite, ["First"])], ids=["deleted", "overwritten"]
+)
+def test_a_file_lost_beside_its_log_is_accepted_under_a_live_server(
+    harm: Callable[[Place], None], left: list[str], lone: Place
+) -> None:
     with served(lone.shell) as server:
         assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
         assert lone.file.with_name("remit.db-wal").stat().st_size
@@ -497,7 +781,7 @@ def test_a_file_lost_beside_its_log_is_accepted_under_a_live_server(harm: Callab
         until(lambda: asked(server, "/readyz")[0] == 200)
         status, answer = asked(server, "/api/tasks", title="Fourth")
         assert (status in (200, 201), answer["task_id"]) == (True, "4")
-    assert "go on above what was seen" in accepted.err
+    assert "continue above the old ones" in accepted.err
     assert "Ids begin again" not in accepted.err
     assert titles(lone.shell) == ["Fourth", *left]
     assert lone.shell.remit("doctor", "--verify").code == 0
@@ -516,7 +800,9 @@ def test_the_newer_file_can_be_put_back_under_a_live_server(lone: Place, tmp_pat
     assert lone.shell.remit("doctor", "--verify").code == 0
 
 
-async def test_reads_say_the_truth_until_a_file_that_was_put_back_is_opened(lone: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_say_the_truth_until_a_file_that_was_put_back_is_opened(
+    lone: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with desk(lone.url) as at:
         await at.create("Third")
         lone.file.rename(lone.copy)
@@ -538,21 +824,31 @@ async def test_reads_say_the_truth_until_a_file_that_was_put_back_is_opened(lone
                 await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("suffixes", [("-wal",), ("-shm",), ("-wal", "-shm")], ids=["log", "memory", "both"])
-def test_files_that_are_deleted_beside_a_live_database_cost_nothing(suffixes: tuple[str, ...], lone: Place) -> None:
+@pytest.mark.parametrize(
+    "suffixes", [("-wal",), ("-shm",), ("-wal", "-shm")], ids=["log", "memory", "both"]
+)
+def test_files_that_are_deleted_beside_a_live_database_cost_nothing(
+    suffixes: tuple[str, ...], lone: Place
+) -> None:
     with served(lone.shell) as server:
         assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
         for suffix in suffixes:
             lone.file.with_name(f"remit.db{suffix}").unlink()
         until(lambda: asked(server, "/api/tasks", title="Fourth")[0] in (200, 201))
-        made = [lone.create("Fifth"), asked(server, "/api/tasks", title="Sixth")[1]["task_id"], lone.create("Seventh")]
+        made = [
+            lone.create("Fifth"),
+            asked(server, "/api/tasks", title="Sixth")[1]["task_id"],
+            lone.create("Seventh"),
+        ]
         assert len(set(made)) == 3, "no id is given out twice"
     assert titles(lone.shell)[:3] == ["Seventh", "Sixth", "Fifth"]
     assert {"First", "Second", "Third", "Fourth"} <= set(titles(lone.shell))
     assert lone.shell.remit("doctor", "--verify").code == 0
 
 
-def test_a_log_that_is_deleted_before_the_first_checkpoint_leaves_a_store_that_is_refused(tmp_path: Path) -> None:
+def test_a_log_that_is_deleted_before_the_first_checkpoint_leaves_a_store_that_is_refused(
+    tmp_path: Path,
+) -> None:
     place = Place(tmp_path, None)
     with served(place.shell, "--no-worker") as server:
         assert asked(server, "/api/tasks", title="First")[0] in (200, 201)
@@ -567,7 +863,7 @@ def test_a_log_that_is_deleted_before_the_first_checkpoint_leaves_a_store_that_i
     assert place.create("Second") == "2", "no id is given out twice"
 
 
-def test_the_same_content_in_another_file_is_no_rollback(lone: Place) -> None:
+def test_the_same_content_in_another_file_is_not_a_rollback(lone: Place) -> None:
     with served(lone.shell, "--no-worker") as server:
         assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
         until(lambda: marked(lone) == 3)
@@ -602,7 +898,70 @@ def test_a_copy_of_a_workspace_is_just_another_store(lone: Place, tmp_path: Path
     assert lone.shell.remit("task", "list").code == 0
 
 
-def test_a_home_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
+@pytest.fixture
+def linked(lone: Place, tmp_path: Path) -> Place:
+    """Another workspace, whose database file is a hard link to that of the first."""
+    other = tmp_path / "other"
+    made = Place(other, None)
+    made.file.unlink(missing_ok=True)
+    made.file.hardlink_to(lone.file)
+    return made
+
+
+def test_a_database_in_use_cannot_be_opened_by_another_hard_link(
+    lone: Place, linked: Place
+) -> None:
+    with served(lone.shell, "--no-worker") as server:
+        for words in (
+            ["task", "list"],
+            ["task", "create", "Elsewhere"],
+            ["run", "Look"],
+            ["doctor"],
+        ):
+            said = linked.shell.remit(*words)
+            assert said.code == 4, (words, said)
+            assert f"{linked.file} and {lone.file} are the same file" in said.err
+            assert f"Open it by one name: {lone.file}" in said.err
+        assert asked(server, "/api/tasks", title="Third")[1]["task_id"] == "3"
+        until(lambda: marked(lone) == 3)
+        server.process.kill()
+        server.process.wait()
+    left = linked.shell.remit("task", "list")
+    assert (left.code, "write-ahead log" in left.err) == (4, True), left
+    assert f"Run remit doctor --database-url sqlite:///{lone.file}" in left.err
+    assert lone.shell.remit("doctor").code == 0
+    assert titles(lone.shell) == ["Third", "Second", "First"]
+    assert titles(linked.shell) == ["Third", "Second", "First"], "the log is in the file now"
+    assert linked.create("Fourth") == "4"
+    assert lone.create("Fifth") == "5"
+
+
+async def test_one_process_cannot_open_a_database_by_two_hard_links(
+    lone: Place, linked: Place
+) -> None:
+    async with desk(lone.url) as at:
+        await at.create("Third")
+        with pytest.raises(RolledBack, match="are the same file"):
+            await open_sqlite(linked.file)
+        assert await at.create("Fourth") == "4"
+        said = await asyncio.to_thread(linked.shell.remit, "task", "list")
+        assert said.code == 4, "the refused opening left the locks as they were"
+
+
+def test_a_hard_linked_backup_and_a_symbolic_link_do_not_stop_a_store(
+    lone: Place, tmp_path: Path
+) -> None:
+    (tmp_path / "backup.db").hardlink_to(lone.file)
+    linked = Place(tmp_path / "linked", None)
+    linked.file.unlink(missing_ok=True)
+    linked.file.symlink_to(lone.file)
+    with served(lone.shell, "--no-worker") as server:
+        assert linked.create("Third") == "3"
+        assert asked(server, "/api/tasks", title="Fourth")[1]["task_id"] == "4"
+    assert titles(lone.shell) == ["Fourth", "Third", "Second", "First"]
+
+
+def test_an_unwritable_home_does_not_stop_a_process(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     shell = Shell(tmp_path, XDG_STATE_HOME=str(tmp_path / "file"))
     shell.remit("init")
@@ -614,14 +973,18 @@ def test_a_home_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
 
 
 def test_marks_are_for_their_owner_alone(lone: Place) -> None:
-    found = [path for path in marks_folder().rglob("*.json") if json.loads(path.read_text())["place"] == str(lone.file)]
+    found = [
+        path
+        for path in marks_folder().rglob("*.json")
+        if json.loads(path.read_text())["place"] == str(lone.file)
+    ]
     assert len(found) == 1
     assert found[0].stat().st_mode & 0o777 == 0o600
     assert found[0].parent.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"store_id": 1}', "null"])
-def test_a_mark_that_cannot_be_read_is_no_alarm(content: str, lone: Place) -> None:
+def test_an_unreadable_mark_raises_no_alarm(content: str, lone: Place) -> None:
     for path in marks_folder().rglob("*.json"):
         if json.loads(path.read_text() or "{}").get("place") == str(lone.file):
             path.write_text(content)

@@ -1,52 +1,17 @@
 """The event stream: no gap, no duplicate, gone at once when it should be."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Any, NamedTuple
+from contextlib import aclosing, suppress
+from typing import Any
 
-import aiohttp
 import pytest
 
 from remit.ports import Store
-from remit.surfaces.sse import EventStream, followed
+from remit.surfaces.http.sse import EventStream, event_blocks
 from tests.patience import patient
 from tests.surfaces.http import BEARER, House, Site, house, site
-
-
-class Block(NamedTuple):
-    """What a server says between two empty lines."""
-
-    id: str = ""
-    event: str = ""
-    data: str = ""
-    comment: bool = False
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.data)
-
-
-@asynccontextmanager
-async def listening(served: Site, target: str, last: str | None = None, body: Any = None) -> AsyncIterator[AsyncGenerator[Block, None]]:
-    """A stream, once the server has begun to answer; with a body it is asked for with POST."""
-    headers = BEARER | {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
-    method = "GET" if body is None else "POST"
-    async with aiohttp.ClientSession() as session, session.request(method, served.url + target, headers=headers, json=body) as response:
-        assert response.status == 200, await response.text()
-        assert response.headers["Content-Type"] == "text/event-stream"
-        async with aclosing(_blocks(response)) as blocks:
-            yield blocks
-
-
-async def _blocks(response: aiohttp.ClientResponse) -> AsyncGenerator[Block, None]:
-    rest = b""
-    async for chunk in response.content.iter_any():
-        *blocks, rest = (rest + chunk).split(b"\n\n")
-        for block in blocks:
-            told = dict(line.split(": ", 1) for line in block.decode().split("\n"))
-            yield Block(told.get("id", ""), told.get("event", ""), told.get("data", ""), comment="" in told)
+from tests.surfaces.sse import Block, listening
 
 
 async def _events(blocks: AsyncGenerator[Block, None]) -> AsyncGenerator[Block, None]:
@@ -64,7 +29,11 @@ async def served(store: Store) -> AsyncIterator[Site]:
 @pytest.fixture
 async def quick() -> AsyncIterator[Site]:
     """On a store in memory, with a heartbeat that tests can wait for."""
-    async with asyncio.timeout(patient(30)), house() as home, site(home.store, heartbeat=0.05) as found:
+    async with (
+        asyncio.timeout(patient(30)),
+        house() as home,
+        site(home.store, heartbeat=0.05) as found,
+    ):
         yield found
 
 
@@ -112,7 +81,10 @@ async def test_no_gap_and_no_duplicate_over_reconnects_while_others_write(served
         for _ in range(3):
             group.create_task(write())
         while len(heard) < 3 * 20 * 2:
-            async with listening(served, "/api/events", last) as blocks, aclosing(_events(blocks)) as events:
+            async with (
+                listening(served, "/api/events", last) as blocks,
+                aclosing(_events(blocks)) as events,
+            ):
                 while len(heard) % 7 < 6 and len(heard) < 3 * 20 * 2 - 1:
                     block = await anext(events)
                     heard.append((block.json["task_id"], block.json["version"]))
@@ -126,11 +98,17 @@ async def test_no_gap_and_no_duplicate_over_reconnects_while_others_write(served
 
 async def test_the_stream_of_a_task_has_its_events_alone(served: Site) -> None:
     task_id, other = await served.create(), await served.create()
-    async with listening(served, f"/api/tasks/{task_id}/events?after=0") as blocks, aclosing(_events(blocks)) as events:
+    async with (
+        listening(served, f"/api/tasks/{task_id}/events?after=0") as blocks,
+        aclosing(_events(blocks)) as events,
+    ):
         await served.call("pause_task", task_id=other)
         await served.call("pause_task", task_id=task_id)
         seen = [await anext(events), await anext(events)]
-    assert [(block.json["task_id"], block.event) for block in seen] == [(task_id, "TaskCreated"), (task_id, "TaskPaused")]
+    assert [(block.json["task_id"], block.event) for block in seen] == [
+        (task_id, "TaskCreated"),
+        (task_id, "TaskPaused"),
+    ]
     async with listening(served, f"/api/tasks/{task_id}/events", seen[0].id) as blocks:
         assert (await anext(_events(blocks))).id == seen[1].id
 
@@ -151,7 +129,20 @@ async def test_on_a_task_after_is_a_version(served: Site) -> None:
 async def test_a_bad_position_is_refused_before_the_stream_begins(store: Store) -> None:
     home = House(store)
     task_id = await home.create()
-    bad = ["x", "-1", "1.", ".1", "1.2.3", "9" * 19, "1e3", "%00", "1%0A2", "%D9%A1", "0&after=0", "0&before=1"]
+    bad = [
+        "x",
+        "-1",
+        "1.",
+        ".1",
+        "1.2.3",
+        "9" * 19,
+        "1e3",
+        "%00",
+        "1%0A2",
+        "%D9%A1",
+        "0&after=0",
+        "0&before=1",
+    ]
     for target in ("/api/events", f"/api/tasks/{task_id}/events"):
         for after in bad:
             answer = await home.ask("GET", f"{target}?after={after}", Accept="text/event-stream")
@@ -173,10 +164,12 @@ async def test_a_task_that_is_not_there_has_no_stream() -> None:
 
 
 @pytest.mark.parametrize("accept", ["application/json", "*/*", ""])
-async def test_whoever_does_not_ask_for_a_stream_gets_the_operation(accept: str) -> None:
+async def test_a_request_without_a_stream_gets_the_plain_result(accept: str) -> None:
     async with house() as home:
         task_id = await home.create()
-        assert (await home.ask("GET", f"/api/tasks/{task_id}/events", Accept=accept)).json == await home.call("get_events", task_id=task_id)
+        assert (
+            await home.ask("GET", f"/api/tasks/{task_id}/events", Accept=accept)
+        ).json == await home.call("get_events", task_id=task_id)
 
 
 async def test_asking_for_the_head_alone_opens_no_stream() -> None:
@@ -191,7 +184,10 @@ async def test_an_idle_stream_has_a_heartbeat(quick: Site) -> None:
 
 
 async def test_an_idle_stream_does_not_hold_up_the_end_of_the_server(served: Site) -> None:
-    async with listening(served, "/api/events") as blocks, listening(served, "/api/events?after=0") as others:
+    async with (
+        listening(served, "/api/events") as blocks,
+        listening(served, "/api/events?after=0") as others,
+    ):
         await anext(blocks)
         await anext(others)
         await served.stop()
@@ -206,12 +202,15 @@ async def test_a_listener_who_leaves_leaves_nothing_behind(quick: Site) -> None:
     assert (await quick.ask("GET", "/healthz")).status == 200
 
 
-async def test_a_listener_who_does_not_read_holds_up_nobody(quick: Site) -> None:
+async def test_a_listener_that_does_not_read_blocks_no_other(quick: Site) -> None:
     name, _, port = quick.host.partition(":")
     _, writer = await asyncio.open_connection(name, int(port), limit=1024)
     for _ in range(40):
         await quick.create(instructions="x" * 500_000)
-    writer.write(f"GET /api/events?after=0 HTTP/1.1\r\nHost: {quick.host}\r\nAuthorization: {BEARER['Authorization']}\r\n\r\n".encode())
+    writer.write(
+        f"GET /api/events?after=0 HTTP/1.1\r\nHost: {quick.host}\r\nAuthorization:"
+        f" {BEARER['Authorization']}\r\n\r\n".encode()
+    )
     async with listening(quick, "/api/events") as blocks:
         created = await quick.create()
         assert (await anext(_events(blocks))).json["task_id"] == created
@@ -220,7 +219,9 @@ async def test_a_listener_who_does_not_read_holds_up_nobody(quick: Site) -> None
         await writer.wait_closed()
 
 
-async def test_a_store_that_fails_ends_the_stream_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_that_fails_ends_the_stream_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with house() as home, asyncio.timeout(patient(30)):
         home.core.store = None  # type: ignore[assignment]
         sent: list[Any] = []
@@ -231,6 +232,8 @@ async def test_a_store_that_fails_ends_the_stream_and_is_logged(caplog: pytest.L
         async def collect(message: Any) -> None:
             sent.append(message)
 
-        await EventStream(followed(home.core, "1", None), stopping=asyncio.Event())({"type": "http", "method": "GET"}, receive, collect)
+        await EventStream(event_blocks(home.core, "1", None), stopping=asyncio.Event())(
+            {"type": "http", "method": "GET"}, receive, collect
+        )
         assert not sent[-1].get("more_body", False)
         assert "ended early" in caplog.text

@@ -1,4 +1,6 @@
-"""The long form: `python -m tests.torture --tasks N --kills K --seed S --database sqlite|postgres [--minutes M]`."""
+"""The long form: `python -m tests.torture --tasks N --kills K --seed S --database
+sqlite|postgres [--minutes M]`.
+"""
 
 import argparse
 import sys
@@ -12,7 +14,9 @@ from tests.torture.ordeal import Report, Settings, on_postgres, on_sqlite
 
 
 def main() -> int:
-    """Rounds of the ordeal, each with the next seed, until the time is over or one has found something."""
+    """Rounds of the ordeal, each with the next seed, until the time is over or one has found
+    something.
+    """
     asked = arguments()
     deadline = time.monotonic() + asked.minutes * 60
     seed = asked.seed
@@ -28,7 +32,15 @@ def main() -> int:
 
 def one_round(asked: argparse.Namespace, seed: int) -> Report:
     """The ordeal once, in a folder that is kept only if something was found."""
-    settings = Settings(seed, asked.tasks, asked.kills, stops=asked.stops, restarts=asked.restarts, cuts=asked.restarts, workers=asked.workers)
+    settings = Settings(
+        seed,
+        asked.tasks,
+        asked.kills,
+        stops=asked.stops,
+        restarts=asked.restarts,
+        cuts=asked.restarts,
+        workers=asked.workers,
+    )
     folder = Path(tempfile.mkdtemp(prefix="remit-torture-"))
     if asked.database == "sqlite":
         report = on_sqlite(settings, folder)
@@ -54,10 +66,17 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tasks", type=int, default=3000)
     parser.add_argument("--kills", type=int, default=40)
     parser.add_argument("--stops", type=int, default=6)
-    parser.add_argument("--restarts", type=int, default=6, help="of the server, and cuts of its connections; PostgreSQL only")
+    parser.add_argument(
+        "--restarts",
+        type=int,
+        default=6,
+        help="of the server, and cuts of its connections; PostgreSQL only",
+    )
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
-    parser.add_argument("--minutes", type=float, default=0.0, help="go on with further seeds for so long")
+    parser.add_argument(
+        "--minutes", type=float, default=0.0, help="go on with further seeds for so long"
+    )
     return parser.parse_args()
 
 

@@ -1,12 +1,15 @@
 """A judge that knows nothing of remit's own code.
 
-It reads raw tables, what the clients wrote down, the files of the effects, and what was done to the processes.
+It reads raw tables, what the clients wrote down, the files of the effects, and what was done to the
+processes.
 
-Order. On SQLite the row number of an event is the order of commits. On PostgreSQL a transaction's number is taken before
-its commit, so two that overlap may commit in either order; but whatever happened because of a commit began after it and
-has a higher number. That is enough here: a run ends and gives up its slot in one commit, and who gets the slot, who is
-told and who depends on it begins after that. So counting by (tx, pos) never shows more runs at once than there were, and
-never shows an effect before its cause. The clocks of the events (`at`) are read before the commit and prove nothing.
+Order. On SQLite the row number of an event is the order of commits. On PostgreSQL a transaction's
+number is taken before its commit, so two that overlap may commit in either order; but whatever
+happened because of a commit began after it and has a higher number. That is enough here: a run ends
+and gives up its slot in one commit, and who gets the slot, who is told and who depends on it begins
+after that. So counting by (tx, pos) never shows more runs at once than there were, and never shows
+an effect before its cause. The clocks of the events (`at`) are read before the commit and prove
+nothing.
 """
 
 import asyncio
@@ -27,7 +30,14 @@ from tests.patience import patient
 TERMINAL = {"TaskCompleted": "done", "TaskFailed": "failed", "TaskCanceled": "canceled"}
 BAD_ENDS = ("RunLost", "RunFailed", "RunTimedOut")
 RUN_ENDS = ("RunYielded", "RunReleased", *BAD_ENDS, "CompletionClaimed", *TERMINAL)
-UPDATES = ("MessageSent", "InstructionsUpdated", "AcceptanceUpdated", "OutputsUpdated", "AcceptanceRejected", "SubtaskSettled")
+UPDATES = (
+    "MessageSent",
+    "InstructionsUpdated",
+    "AcceptanceUpdated",
+    "OutputsUpdated",
+    "AcceptanceRejected",
+    "SubtaskSettled",
+)
 SILENCE = "silence"
 DEFAULT_ATTEMPTS = 3
 DEADLY, FAILING = "kill", "raise"
@@ -65,7 +75,9 @@ class Raw(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """What was done to the processes: killed ones by number, and spans of time in which others could be late too."""
+    """What was done to the processes: killed ones by number, and spans of time in which others
+    could be late too.
+    """
 
     killed: tuple[int, ...] = ()
     stopped: tuple[int, ...] = ()
@@ -89,8 +101,21 @@ class Limits(NamedTuple):
 class History:
     """Everything that is known, in the shapes that the rules ask for."""
 
-    def __init__(self, raw: Raw, log: Sequence[dict[str, Any]], effects: Sequence[str], faults: Faults, limits: Limits) -> None:
-        self.raw, self.log, self.effects, self.faults, self.limits = raw, log, effects, faults, limits
+    def __init__(
+        self,
+        raw: Raw,
+        log: Sequence[dict[str, Any]],
+        effects: Sequence[str],
+        faults: Faults,
+        limits: Limits,
+    ) -> None:
+        self.raw, self.log, self.effects, self.faults, self.limits = (
+            raw,
+            log,
+            effects,
+            faults,
+            limits,
+        )
 
     @cached_property
     def streams(self) -> dict[str, list[Event]]:
@@ -98,7 +123,10 @@ class History:
         found: dict[str, list[Event]] = defaultdict(list)
         for event in self.raw.events:
             found[event.stream].append(event)
-        return {stream: sorted(events, key=lambda event: event.version) for stream, events in found.items()}
+        return {
+            stream: sorted(events, key=lambda event: event.version)
+            for stream, events in found.items()
+        }
 
     @cached_property
     def tasks(self) -> dict[str, list[Event]]:
@@ -108,7 +136,11 @@ class History:
     @cached_property
     def created(self) -> dict[str, dict[str, Any]]:
         """What each task was created with."""
-        return {stream: events[0].data for stream, events in self.tasks.items() if events[0].type == "TaskCreated"}
+        return {
+            stream: events[0].data
+            for stream, events in self.tasks.items()
+            if events[0].type == "TaskCreated"
+        }
 
     @cached_property
     def children(self) -> dict[str, list[str]]:
@@ -122,7 +154,12 @@ class History:
     @cached_property
     def end(self) -> dict[str, Event]:
         """The terminal event of each task that has one."""
-        return {stream: event for stream, events in self.tasks.items() for event in events if event.type in TERMINAL}
+        return {
+            stream: event
+            for stream, events in self.tasks.items()
+            for event in events
+            if event.type in TERMINAL
+        }
 
     @cached_property
     def most_at_once(self) -> Counter[str]:
@@ -192,23 +229,44 @@ def one_history(history: History) -> Iterator[str]:
             if event.version != expected:
                 yield f"stream {stream} has version {event.version} where {expected} should be"
                 break
-            fields = (event.id, event.stream, event.version, event.type, event.at, event.actor, event.text)
+            fields = (
+                event.id,
+                event.stream,
+                event.version,
+                event.type,
+                event.at,
+                event.actor,
+                event.text,
+            )
             if hashlib.sha256(head + "\n".join(map(str, fields)).encode()).digest() != event.hash:
                 yield f"the hash of {stream}/{event.version} is wrong"
             head = event.hash
-    twice = [name for name, count in Counter(event.id for event in history.raw.events).items() if count > 1]
+    twice = [
+        name
+        for name, count in Counter(event.id for event in history.raw.events).items()
+        if count > 1
+    ]
     yield from (f"event id {name} is there twice" for name in twice)
 
 
 def created_once(history: History) -> Iterator[str]:
-    """What was acknowledged as created is there, once; nothing is there twice, not even what nobody acknowledged."""
+    """What was acknowledged as created is there, once.
+
+    Nothing is there twice, not even what nobody acknowledged.
+    """
     for stream, events in history.tasks.items():
-        if [event.type for event in events].count("TaskCreated") != 1 or events[0].type != "TaskCreated":
+        if [event.type for event in events].count("TaskCreated") != 1 or events[
+            0
+        ].type != "TaskCreated":
             yield f"task {stream} was not created once, at its beginning"
     titles: dict[str, list[str]] = defaultdict(list)
     for stream, data in history.created.items():
         titles[data["title"]].append(stream)
-    yield from (f"{title} was created {len(streams)} times: {streams}" for title, streams in titles.items() if len(streams) > 1)
+    yield from (
+        f"{title} was created {len(streams)} times: {streams}"
+        for title, streams in titles.items()
+        if len(streams) > 1
+    )
     for line in history.answered("acked", "CreateTask"):
         title = line["acked"]["fields"]["title"]
         if titles.get(title) != [line["task"]]:
@@ -238,7 +296,10 @@ def ended_as_scripted(history: History) -> Iterator[str]:
         state, allowed = history.state(stream), _allowed(history, stream)
         if state not in allowed:
             wait = history.rows.get(stream, {}).get("wait")
-            yield f"task {stream} is {state}{f' (waits for {wait})' if wait else ''}, not {' or '.join(sorted(allowed))}"
+            yield (
+                f"task {stream} is {state}{f' (waits for {wait})' if wait else ''}, not"
+                f" {' or '.join(sorted(allowed))}"
+            )
         elif state == "waiting":
             yield from _waits_for_a_reason(history, stream)
 
@@ -249,7 +310,11 @@ def _allowed(history: History, stream: str) -> set[str]:
 
 def _by_script(history: History, stream: str) -> set[str]:
     for need in history.created[stream].get("depends_on") or ():
-        if need.get("on", "done") == "done" and history.end.get(need["task_id"]) and history.state(need["task_id"]) != "done":
+        if (
+            need.get("on", "done") == "done"
+            and history.end.get(need["task_id"])
+            and history.state(need["task_id"]) != "done"
+        ):
             return {"failed/dependency"}
     for step in history.script(stream):
         match step:
@@ -261,7 +326,9 @@ def _by_script(history: History, stream: str) -> set[str]:
                 return {"waiting"}
             case _:
                 pass
-    silent = any(_by_script(history, child) == {"waiting"} for child in history.children.get(stream, ()))
+    silent = any(
+        _by_script(history, child) == {"waiting"} for child in history.children.get(stream, ())
+    )
     return {"waiting"} if silent else {"done"}
 
 
@@ -276,7 +343,11 @@ def _waits_for_a_reason(history: History, stream: str) -> Iterator[str]:
     items = json.loads(history.rows[stream]["wait"] or "{}").get("on", [])
     if not items:
         yield f"task {stream} waits for nothing"
-    open_questions = {row["interaction_id"]: row["question"] for row in history.raw.interaction if row["status"] == "open"}
+    open_questions = {
+        row["interaction_id"]: row["question"]
+        for row in history.raw.interaction
+        if row["status"] == "open"
+    }
     for item in items:
         asked = item["kind"] == "user" and open_questions.get(item["ref"], "").startswith(SILENCE)
         child = item["kind"] == "subtask" and history.state(item["ref"]) == "waiting"
@@ -300,7 +371,11 @@ def one_live_run(history: History) -> Iterator[str]:
                 live = None
         if live is not None:
             yield f"run {live} of task {stream} never ended"
-    yield from (f"the row of run {row['run_id']} has no outcome" for row in history.raw.run if row["outcome"] is None)
+    yield from (
+        f"the row of run {row['run_id']} has no outcome"
+        for row in history.raw.run
+        if row["outcome"] is None
+    )
 
 
 def one_answer(history: History) -> Iterator[str]:
@@ -309,18 +384,32 @@ def one_answer(history: History) -> Iterator[str]:
     for event in history.raw.events:
         if event.type == "UserInteractionResponded":
             given[event.data["interaction_id"]].append((event.actor, event.data["answer"]))
-    yield from (f"question {question} was answered {len(answers)} times" for question, answers in given.items() if len(answers) > 1)
+    yield from (
+        f"question {question} was answered {len(answers)} times"
+        for question, answers in given.items()
+        if len(answers) > 1
+    )
     for line in history.answered("acked", "Respond"):
         asked, actor = line["acked"]["fields"], f"user:{line['acked']['call'].partition('/')[0]}"
         if given.get(asked["interaction_id"]) != [(actor, asked["answer"])]:
-            yield f"{actor} was told that {asked['interaction_id']} has its answer; it has {given.get(asked['interaction_id'])}"
+            yield (
+                f"{actor} was told that {asked['interaction_id']} has its answer; it has"
+                f" {given.get(asked['interaction_id'])}"
+            )
     for event in history.raw.events:
-        if event.type == "UserInteractionRequested" and ["ask", event.data["question"]] not in history.script(event.stream):
+        if event.type == "UserInteractionRequested" and [
+            "ask",
+            event.data["question"],
+        ] not in history.script(event.stream):
             yield f"task {event.stream} asked {event.data['question']!r}, which its script does not"
     for row in history.raw.interaction:
-        if row["status"] == "answered" and [(row["answered_by"], row["answer"])] != given.get(row["interaction_id"]):
+        if row["status"] == "answered" and [(row["answered_by"], row["answer"])] != given.get(
+            row["interaction_id"]
+        ):
             yield f"the row of question {row['interaction_id']} says {row['answer']}"
-        if row["status"] == "open" and (str(row["task_id"]) in history.end or not row["question"].startswith(SILENCE)):
+        if row["status"] == "open" and (
+            str(row["task_id"]) in history.end or not row["question"].startswith(SILENCE)
+        ):
             yield f"question {row['interaction_id']} ({row['question']}) is still open"
 
 
@@ -332,39 +421,76 @@ def updates_once(history: History) -> Iterator[str]:
         for event in events:
             if event.type in UPDATES and event.data.get("update_id"):
                 queued.append(event.data["update_id"])
-                sent[event.data["update_id"]] = event.data.get("message") or event.data.get("instructions") or ""
+                sent[event.data["update_id"]] = (
+                    event.data.get("message") or event.data.get("instructions") or ""
+                )
             if event.type == "UpdateDelivered":
                 told = list(event.data["update_ids"])
                 if told != queued[: len(told)]:
                     yield f"task {stream} was told {told} where {queued} waited"
                 queued = queued[len(told) :]
-        states = {row["update_id"]: row["status"] for row in history.raw.task_update if str(row["task_id"]) == stream} if queued else {}
+        states = (
+            {
+                row["update_id"]: row["status"]
+                for row in history.raw.task_update
+                if str(row["task_id"]) == stream
+            }
+            if queued
+            else {}
+        )
         for update in queued:
             if states.get(update) != ("undelivered" if stream in history.end else "queued"):
-                yield f"update {update} of task {stream} was never delivered and is recorded as {states.get(update)}"
+                yield (
+                    f"update {update} of task {stream} was never delivered and is recorded as"
+                    f" {states.get(update)}"
+                )
     texts = Counter(sent.values())
     for line in history.answered("acked", "SendMessage"):
         text = line["acked"]["fields"]["message"]
         if [sent.get(update) for update in line["updates"]] != [text] or texts[text] != 1:
-            yield f"message {text!r} was acknowledged as {line['updates']}, and is there {texts[text]} times"
+            yield (
+                f"message {text!r} was acknowledged as {line['updates']}, and is there"
+                f" {texts[text]} times"
+            )
 
 
 def told_once(history: History) -> Iterator[str]:
-    """A parent hears of each ended subtask once, and is done only after all of them; a timer fires once."""
+    """A parent hears of each ended subtask once, and is done only after all of them.
+
+    A timer fires once.
+    """
     for stream, events in history.tasks.items():
-        heard = Counter(event.data["child_id"] for event in events if event.type == "SubtaskSettled")
-        yield from (f"task {stream} was told {count} times of {child}" for child, count in heard.items() if count > 1)
-        fired = Counter(event.data["ref"] for event in events if event.type == "TimerFired" and event.data.get("cause", "timer") == "timer")
-        yield from (f"timer {ref} of task {stream} fired {count} times" for ref, count in fired.items() if count > 1)
+        heard = Counter(
+            event.data["child_id"] for event in events if event.type == "SubtaskSettled"
+        )
+        yield from (
+            f"task {stream} was told {count} times of {child}"
+            for child, count in heard.items()
+            if count > 1
+        )
+        fired = Counter(event.data["ref"] for event in events if event.type == "TimerFired")
+        yield from (
+            f"timer {ref} of task {stream} fired {count} times"
+            for ref, count in fired.items()
+            if count > 1
+        )
         for event in events:
-            child = history.end.get(event.data["child_id"]) if event.type == "SubtaskSettled" else None
+            child = (
+                history.end.get(event.data["child_id"]) if event.type == "SubtaskSettled" else None
+            )
             if event.type == "SubtaskSettled" and child is None:
                 yield f"task {stream} was told that {event.data['child_id']} ended, which did not"
-            if child is not None and (child.place > event.place or TERMINAL[child.type] != event.data["state"]):
+            if child is not None and (
+                child.place > event.place or TERMINAL[child.type] != event.data["state"]
+            ):
                 yield f"task {stream} was told of {child.stream} before its end, or wrongly"
         if history.state(stream) == "done":
             for name in history.children.get(stream, ()):
-                if heard[name] != 1 or name not in history.end or history.end[name].place > history.end[stream].place:
+                if (
+                    heard[name] != 1
+                    or name not in history.end
+                    or history.end[name].place > history.end[stream].place
+                ):
                     yield f"task {stream} is done without its subtask {name}"
 
 
@@ -382,9 +508,14 @@ def cancel_reaches_all(history: History) -> Iterator[str]:
 
 
 def effects_once(history: History) -> Iterator[str]:
-    """An effect happens at most once; one whose end nobody saw is recorded as unknown, and is not made again."""
+    """An effect happens at most once.
+
+    One whose end nobody saw is recorded as unknown, and is not made again.
+    """
     lines = Counter(line.split(" ")[0] for line in history.effects)
-    yield from (f"the effect {text} happened {count} times" for text, count in lines.items() if count > 1)
+    yield from (
+        f"the effect {text} happened {count} times" for text, count in lines.items() if count > 1
+    )
     recorded: dict[str, str] = {}
     for call in history.raw.call:
         if call["tool"] != "write":
@@ -392,56 +523,94 @@ def effects_once(history: History) -> Iterator[str]:
         text = json.loads(call["arguments"])[1]
         recorded[text] = call["status"]
         if call["status"] == "done" and f"{text} {call['run_id']}" not in history.effects:
-            yield f"the effect {text} is recorded as done by {call['run_id']}, but did not happen so"
+            yield (
+                f"the effect {text} is recorded as done by {call['run_id']}, but did not happen so"
+            )
         if call["status"] == "failed":
             yield f"the effect {text} failed: {call['result']}"
         if call["status"] == "started" and history.state(str(call["task_id"])) == "done":
             yield f"the effect {text} was begun and never ended, in a task that is done"
-    yield from (f"the effect {text} happened, but nothing is recorded of it" for text in lines if text not in recorded)
+    yield from (
+        f"the effect {text} happened, but nothing is recorded of it"
+        for text in lines
+        if text not in recorded
+    )
     for stream in history.created:
         if history.state(stream) == "done":
             steps = [step[2] for step in history.script(stream) if step[0] == "write"]
-            yield from (f"task {stream} is done without its effect {text}" for text in steps if recorded.get(text) not in ("done", "unknown"))
+            yield from (
+                f"task {stream} is done without its effect {text}"
+                for text in steps
+                if recorded.get(text) not in ("done", "unknown")
+            )
 
 
 def dependents_wait(history: History) -> Iterator[str]:
     """A task starts only after what it needs has ended, and ended well where that is asked for."""
     for stream, data in history.created.items():
-        started = next((event for event in history.tasks[stream] if event.type == "TaskStarted"), None)
+        started = next(
+            (event for event in history.tasks[stream] if event.type == "TaskStarted"), None
+        )
         for need in (data.get("depends_on") or ()) if started else ():
             end = history.end.get(need["task_id"])
-            if end is None or (started and end.place > started.place) or (need.get("on", "done") == "done" and end.type != "TaskCompleted"):
+            if (
+                end is None
+                or (started and end.place > started.place)
+                or (need.get("on", "done") == "done" and end.type != "TaskCompleted")
+            ):
                 yield f"task {stream} started before task {need['task_id']} was {need['on']}"
 
 
 def limits_hold(history: History) -> Iterator[str]:
-    """Never more live runs at once than configured, of an agent and in the fleet; and as many, or nothing was shown."""
+    """Never more live runs at once than configured, of an agent and in the fleet.
+
+    And as many, or nothing was shown.
+    """
     for name, limit in history.limits.named.items():
         if (most := history.most_at_once[name]) > limit:
             yield f"{most} runs of {name} were live at once; {limit} may be"
         elif most < limit:
-            yield f"only {most} runs of {name} were ever live at once; that they are never more than {limit} was not tried"
+            yield (
+                f"only {most} runs of {name} were ever live at once; that they are never more than"
+                f" {limit} was not tried"
+            )
 
 
 def queue_is_empty(history: History) -> Iterator[str]:
     """When all is over only the tick is left."""
-    yield from (f"job {row['key']} of {row['worker']} is left" for row in history.raw.job if not row["key"].startswith("tick"))
+    yield from (
+        f"job {row['key']} of {row['worker']} is left"
+        for row in history.raw.job
+        if not row["key"].startswith("tick")
+    )
 
 
 def bad_ends_are_counted(history: History) -> Iterator[str]:
-    """Who is given up had as many bad runs as allowed, no more and no less; runs fail only where the script says so."""
+    """Who is given up had as many bad runs as allowed, no more and no less.
+
+    Runs fail only where the script says so.
+    """
     for stream, events in history.tasks.items():
         bad = [event for event in events if event.type in BAD_ENDS]
-        most = (history.created.get(stream, {}).get("limits") or {}).get("max_attempts") or DEFAULT_ATTEMPTS
+        most = (history.created.get(stream, {}).get("limits") or {}).get(
+            "max_attempts"
+        ) or DEFAULT_ATTEMPTS
         given_up = history.state(stream) in ("failed/lost", "failed/error")
         if given_up and len(bad) != most:
             yield f"task {stream} was given up after {len(bad)} bad runs, not {most}"
-        unforeseen = [event.data["error"] for event in bad if event.type != "RunLost" and not history.has(stream, FAILING)]
+        unforeseen = [
+            event.data["error"]
+            for event in bad
+            if event.type != "RunLost" and not history.has(stream, FAILING)
+        ]
         yield from (f"a run of task {stream} failed: {error}" for error in unforeseen)
 
 
 def lost_with_their_worker(history: History) -> Iterator[str]:
-    """A run is taken away only from a worker that died or was late; and nothing had to be repaired."""
+    """A run is taken away only from a worker that died or was late.
+
+    And nothing had to be repaired.
+    """
     dead = {str(pid) for pid in (*history.faults.killed, *history.faults.stopped)}
     slack = timedelta(seconds=3 * history.limits.lease_seconds)
     workers = {row["run_id"]: row["worker"] for row in history.raw.run}
@@ -469,10 +638,17 @@ def not_vacuous(history: History) -> Iterator[str]:
     acked = sum("acked" in line for line in history.log)
     if acked < 0.8 * asked or not asked:
         yield f"only {acked} of {asked} operations succeeded"
-    worked = {event.data["worker"].split("-")[-2] for event in history.raw.events if event.type == "RunStarted"}
+    worked = {
+        event.data["worker"].split("-")[-2]
+        for event in history.raw.events
+        if event.type == "RunStarted"
+    }
     hits = sum(str(pid) in worked for pid in history.faults.killed)
     if hits < history.faults.wanted_kills:
-        yield f"only {hits} kills hit a worker that had work; {history.faults.wanted_kills} were wanted"
+        yield (
+            f"only {hits} kills hit a worker that had work; {history.faults.wanted_kills} were"
+            " wanted"
+        )
 
 
 RULES: tuple[Rule, ...] = (
@@ -511,7 +687,9 @@ _TABLES = Raw._fields[1:]
 
 
 def sqlite(path: str, mode: str = "ro") -> Any:
-    """A connection that only reads, from the newest SQLite there is: older ones can misread a log that several write."""
+    """A connection that only reads, from the newest SQLite there is: older ones can misread a
+    log that several write.
+    """
     try:
         driver = import_module("pysqlite3.dbapi2")
     except ImportError:
@@ -522,7 +700,12 @@ def sqlite(path: str, mode: str = "ro") -> Any:
 def _read_sqlite(path: str) -> Raw:
     connection = sqlite(path)
     try:
-        events = [Event(place, *row) for place, row in enumerate(connection.execute(f"SELECT {_COLUMNS} FROM event ORDER BY pos"))]
+        events = [
+            Event(place, *row)
+            for place, row in enumerate(
+                connection.execute(f"SELECT {_COLUMNS} FROM event ORDER BY pos")
+            )
+        ]
         tables: list[list[dict[str, Any]]] = []
         for name in _TABLES:
             cursor = connection.execute(f"SELECT * FROM {name}")
@@ -534,11 +717,19 @@ def _read_sqlite(path: str) -> Raw:
 
 
 async def _read_postgres(url: str) -> Raw:
-    connection = await asyncpg.connect(url, server_settings={"search_path": "remit", "application_name": "checker"})
+    connection = await asyncpg.connect(
+        url, server_settings={"search_path": "remit", "application_name": "checker"}
+    )
     try:
         rows = await connection.fetch(f"SELECT {_COLUMNS} FROM event ORDER BY tx, pos")
         events = [Event(place, *row) for place, row in enumerate(rows)]
-        return Raw(events, *[[dict(row) for row in await connection.fetch(f"SELECT * FROM {name}")] for name in _TABLES])
+        return Raw(
+            events,
+            *[
+                [dict(row) for row in await connection.fetch(f"SELECT * FROM {name}")]
+                for name in _TABLES
+            ],
+        )
     finally:
         await connection.close()
 

@@ -1,7 +1,7 @@
 """A real client process: `python -m tests.torture.client URL NAME LOG OPTIONS`.
 
-It creates a seeded mix of tasks, changes and cancels some of them in flight, answers questions, and writes down what it
-asked for and what it was told: one line each, at once, into a file of its own.
+It creates a seeded mix of tasks, changes and cancels some of them in flight, answers questions, and
+writes down what it asked for and what it was told: one line each, at once, into a file of its own.
 """
 
 import asyncio
@@ -13,19 +13,22 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 
-from remit.app.core import Core
+from remit.app.context import AppContext
 from remit.app.service import Outcome
-from remit.bootstrap.store import open_core
-from remit.domain import command as cmd
-from remit.domain.value import State, Task
+from remit.bootstrap.store_opening import open_core
+from remit.domain.task import commands as cmd
+from remit.domain.task.task import State, Task
 from remit.errors import RemitError, Unavailable
+from remit.store_queries.record_queries import INTERACTIONS, InteractionRow
 
 LANES = 32
 SILENCE = "silence"
 """A question that begins with this word is one that nobody answers."""
 AGENTS = ("general", "general", "build", "plan", "explore")
 STUBBORN = {"max_attempts": 50}
-"""For tasks that have done nothing wrong: however often their workers die, they are not given up."""
+"""For tasks that have done nothing wrong: however often their workers die, they are not given
+up.
+"""
 
 Fields = dict[str, Any]
 T = TypeVar("T")
@@ -39,7 +42,10 @@ class Mix:
         self.made = self._number = 0
 
     def recipes(self) -> Iterator[str]:
-        """Kinds of work until there is enough: some of each deadly kind, whatever the seed; the rest as it comes."""
+        """Kinds of work until there is enough: some of each deadly kind, whatever the seed.
+
+        The rest as it comes.
+        """
         few = max(1, self._tasks // 600)
         kinds = ["poison", "dies_once", "silent", "silent_child", "doomed", "cancel", "chain"] * few
         while self.made < self._tasks:
@@ -54,10 +60,17 @@ class Mix:
         self._number += 1
         name = f"{self._name}.{self._number}"
         script = [
-            ["write", str(self._folder / f"effects-{self._name}"), f"{name}:{index}"] if step[0] == "write" else step
+            (
+                ["write", str(self._folder / f"effects-{self._name}"), f"{name}:{index}"]
+                if step[0] == "write"
+                else step
+            )
             for index, step in enumerate(steps)
         ]
-        script = [["die", str(self._folder / f"died-{name}")] if step[0] == "die" else step for step in script]
+        script = [
+            ["die", str(self._folder / f"died-{name}")] if step[0] == "die" else step
+            for step in script
+        ]
         chosen = {
             "owner": self._random.choice(AGENTS),
             "priority": self._random.randrange(5),
@@ -71,7 +84,9 @@ class Mix:
         """A task without others."""
         match self._random.randrange(10):
             case 0:
-                return self.task(["write"], ["sleep", self._short()], ["write"], ["finish", "written"])
+                return self.task(
+                    ["write"], ["sleep", self._short()], ["write"], ["finish", "written"]
+                )
             case 1:
                 return self.task(["sleep", self._short()], ["finish", "slept"])
             case 2:
@@ -84,10 +99,17 @@ class Mix:
     def tree(self, depth: int) -> Fields:
         """A task with subtasks, some blocked on and some not, down to a depth."""
         steps: list[list[Any]] = []
-        for kind in self._random.sample(("children", "block", "write"), self._random.randrange(1, 4)):
+        for kind in self._random.sample(
+            ("children", "block", "write"), self._random.randrange(1, 4)
+        ):
             match kind:
                 case "children":
-                    steps.append(["children", [self._below(depth) for _ in range(self._random.randrange(1, 5))]])
+                    steps.append(
+                        [
+                            "children",
+                            [self._below(depth) for _ in range(self._random.randrange(1, 5))],
+                        ]
+                    )
                 case "block":
                     steps.append(["block", self._below(depth)])
                 case _:
@@ -96,7 +118,9 @@ class Mix:
 
     def slow(self) -> Fields:
         """A task that is worked on for a while."""
-        return self.task(*[["sleep", self._short()] for _ in range(4)], ["write"], ["finish", "slowly"])
+        return self.task(
+            *[["sleep", self._short()] for _ in range(4)], ["write"], ["finish", "slowly"]
+        )
 
     def _below(self, depth: int) -> Fields:
         return self.tree(depth - 1) if depth > 1 and self._random.random() < 0.4 else self.small()
@@ -106,9 +130,13 @@ class Mix:
 
 
 class Client:
-    """Somebody who does a bit of everything, retries what was not answered, and writes down all of it."""
+    """Somebody who does a bit of everything, retries what was not answered, and writes down all
+    of it.
+    """
 
-    def __init__(self, core: Core, name: str, log: Path, seed: int, folder: Path, tasks: int) -> None:
+    def __init__(
+        self, core: AppContext, name: str, log: Path, seed: int, folder: Path, tasks: int
+    ) -> None:
         self._core, self._name, self._actor = core, name, f"user:{name}"
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._random = Random(f"{seed} {name}")
@@ -139,10 +167,17 @@ class Client:
         await self._create(self._mix.tree(2))
 
     async def _fan_out(self) -> None:
-        await self._create(self._mix.task(["children", [self._mix.small() for _ in range(self._random.randrange(4, 12))]], ["finish", "all told"]))
+        await self._create(
+            self._mix.task(
+                ["children", [self._mix.small() for _ in range(self._random.randrange(4, 12))]],
+                ["finish", "all told"],
+            )
+        )
 
     async def _poison(self) -> None:
-        await self._create(self._mix.task(["kill"], limits={"max_attempts": self._random.choice((1, 2))}))
+        await self._create(
+            self._mix.task(["kill"], limits={"max_attempts": self._random.choice((1, 2))})
+        )
 
     async def _dies_once(self) -> None:
         await self._create(self._mix.task(["write"], ["die"], ["write"], ["finish", "survived"]))
@@ -161,8 +196,12 @@ class Client:
         first = await self._create(self._mix.slow())
         second = await self._create(self._mix.small())
         third = await self._create(self._mix.small() | {"depends_on": [first, second]})
-        await self._create(self._mix.small() | {"depends_on": [{"task_id": first, "on": "settled"}, second]})
-        await self._create(self._mix.small() | {"depends_on": [{"task_id": third, "on": "settled"}]})
+        await self._create(
+            self._mix.small() | {"depends_on": [{"task_id": first, "on": "settled"}, second]}
+        )
+        await self._create(
+            self._mix.small() | {"depends_on": [{"task_id": third, "on": "settled"}]}
+        )
         await self._do("UpdateTask", {"task_id": third, "priority": self._random.randrange(5)})
         if self._random.random() < 0.3:
             await self._cancel(first)
@@ -187,11 +226,18 @@ class Client:
                 await self._do("SendMessage", {"task_id": task, "message": text})
 
     async def _drowsy(self) -> None:
-        """A task that waits for its turn; a message wakes it, and one that it heard of before is followed by a word to run."""
-        task = await self._create(self._mix.task(["sleep", 0.05], ["wait"], ["finish", "woken"], completion="explicit"))
+        """A task that waits for its turn.
+
+        A message wakes it, and one that it heard of before is followed by a word to run.
+        """
+        task = await self._create(
+            self._mix.task(["sleep", 0.05], ["wait"], ["finish", "woken"], completion="explicit")
+        )
         await asyncio.sleep(self._random.uniform(0, 0.3))
         await self._do("SendMessage", {"task_id": task, "message": f"{self._name} {task} wake"})
-        seen = await self._until(task, lambda now: now.state.terminal or (now.state is State.WAITING and not now.queued))
+        seen = await self._until(
+            task, lambda now: now.state.terminal or (now.state is State.WAITING and not now.queued)
+        )
         if not seen.state.terminal:
             await self._do("RunTask", {"task_id": task})
 
@@ -206,13 +252,19 @@ class Client:
             while True:
                 await bell.wait()
                 for row in await self._open_questions():
-                    if not row[2].startswith(SILENCE):
-                        await self._do("Respond", {"interaction_id": row[0], "answer": f"{self._name} says so"})
+                    if not row.question.startswith(SILENCE):
+                        await self._do(
+                            "Respond",
+                            {
+                                "interaction_id": row.interaction_id,
+                                "answer": f"{self._name} says so",
+                            },
+                        )
                 await asyncio.sleep(0.1)
 
-    async def _open_questions(self) -> list[tuple[Any, ...]]:
+    async def _open_questions(self) -> list[InteractionRow]:
         asked = {"statuses": ["open"], "task": None, "after": 0, "number": 0, "limit": 200}
-        return await self._patiently(lambda: self._core.store.select("interactions", asked))
+        return await self._patiently(lambda: self._core.store.select(INTERACTIONS, asked))
 
     # How it does it.
 
@@ -241,7 +293,14 @@ class Client:
                 self._say({"refused": line, "error": str(error), "details": error.details})
                 return None
             else:
-                self._say({"acked": line, "task": outcome.task_id, "updates": outcome.update_ids, "canceled": outcome.canceled})
+                self._say(
+                    {
+                        "acked": line,
+                        "task": outcome.task_id,
+                        "updates": outcome.update_ids,
+                        "canceled": outcome.canceled,
+                    }
+                )
                 return outcome
 
     async def _until(self, task: str, what: Callable[[Task], bool]) -> Task:
@@ -276,7 +335,17 @@ KINDS: dict[str, Callable[[Client], Awaitable[None]]] = {
     "drowsy": Client._drowsy,
     "twice": Client._twice,
 }
-WEIGHTS = {"one": 30, "tree": 12, "fan_out": 6, "chain": 6, "cancel": 5, "told": 12, "drowsy": 6, "twice": 3, "doomed": 1}
+WEIGHTS = {
+    "one": 30,
+    "tree": 12,
+    "fan_out": 6,
+    "chain": 6,
+    "cancel": 5,
+    "told": 12,
+    "drowsy": 6,
+    "twice": 3,
+    "doomed": 1,
+}
 
 
 async def run(url: str, name: str, log: str, seed: int, folder: str, tasks: int) -> None:

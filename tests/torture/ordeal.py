@@ -1,4 +1,6 @@
-"""The whole ordeal: workers and clients as real processes, somebody who kills and stops them, and the judge at the end."""
+"""The complete torture test: workers and clients as real processes, a process that kills and stops
+them, and the checker at the end.
+"""
 
 import asyncio
 import json
@@ -26,7 +28,10 @@ from tests.torture.checker import Faults, History, Limits
 ROOT = Path(__file__).resolve().parents[2]
 LOOK_SECONDS = 0.1
 LEFT_IN_ORDER = (0, -signal.SIGTERM)
-"""How a worker ends that is asked to leave; one that has only just been started knows no better than to die of it."""
+"""How a worker ends that is asked to leave.
+
+One that has only just been started knows no better than to die of it.
+"""
 STUCK_SECONDS = 60
 """After this long without a change, what is left counts as stuck."""
 NOTHING: Mapping[str, str] = {}
@@ -68,10 +73,23 @@ class Report(NamedTuple):
 
     def __str__(self) -> str:
         figures = ", ".join(
-            f"{getattr(self, name)} {name}" for name in ("tasks", "events", "kills", "suicides", "stops", "restarts", "cuts", "lost_runs")
+            f"{getattr(self, name)} {name}"
+            for name in (
+                "tasks",
+                "events",
+                "kills",
+                "suicides",
+                "stops",
+                "restarts",
+                "cuts",
+                "lost_runs",
+            )
         )
         shown = "".join(f"\n  {line}" for line in self.violations[:40])
-        return f"seed {self.settings.seed}: {figures} in {self.seconds:.1f} s; {len(self.violations)} violations{shown}"
+        return (
+            f"seed {self.settings.seed}: {figures} in {self.seconds:.1f} s; {len(self.violations)}"
+            f" violations{shown}"
+        )
 
 
 class Place:
@@ -85,7 +103,9 @@ class Place:
     def ask(self, statement: str) -> list[tuple[Any, ...]] | None:
         """The rows of a statement; nothing while the server is away."""
         if self.server is None:
-            self._connection = self._connection or checker.sqlite(self.url.removeprefix("sqlite:///"))
+            self._connection = self._connection or checker.sqlite(
+                self.url.removeprefix("sqlite:///")
+            )
             return self._connection.execute(statement).fetchall()  # type: ignore[no-any-return]
         self._runner = self._runner or asyncio.Runner()
         try:
@@ -106,7 +126,9 @@ class Place:
     async def _fetch(self, statement: str) -> list[tuple[Any, ...]]:
         if self._connection is None:
             self._connection = await asyncpg.connect(
-                self.url, server_settings={"search_path": "remit", "application_name": "ordeal"}, timeout=patient(5)
+                self.url,
+                server_settings={"search_path": "remit", "application_name": "ordeal"},
+                timeout=patient(5),
             )
         return [tuple(row) for row in await self._connection.fetch(statement)]
 
@@ -114,11 +136,24 @@ class Place:
 class Worker:
     """A worker process."""
 
-    def __init__(self, url: str, folder: Path, name: str, options: dict[str, Any], more: Mapping[str, str] = NOTHING) -> None:
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        name: str,
+        options: dict[str, Any],
+        more: Mapping[str, str] = NOTHING,
+    ) -> None:
         self.errors = folder / f"{name}.errors"
         command = [sys.executable, "-m", "tests.torture.worker", url, name, json.dumps(options)]
         with self.errors.open("wb") as errors:
-            self.process = subprocess.Popen(command, cwd=ROOT, env=environment() | dict(more), stdout=subprocess.DEVNULL, stderr=errors)
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment() | dict(more),
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
         self.until: float | None = None
         """Stopped until then."""
 
@@ -156,14 +191,35 @@ class Ordeal:
             for client in clients:
                 client.stdin.close()  # type: ignore[union-attr]
             codes = [client.wait(patient(60)) for client in clients]
-            said = [(self._folder / f"c{number}.errors").read_text()[-600:] for number in range(len(codes))]
-            trouble = [f"client {number} ended with {code}: {said[number]}" for number, code in enumerate(codes) if code]
+            said = [
+                (self._folder / f"c{number}.errors").read_text()[-600:]
+                for number in range(len(codes))
+            ]
+            trouble = [
+                f"client {number} ended with {code}: {said[number]}"
+                for number, code in enumerate(codes)
+                if code
+            ]
             trouble += self._dismiss()
         raw = checker.read(self._place.url)
         history = History(raw, self._log(), self._effects(), self._faults(), self._limits())
         lost = sum(event.type == "RunLost" for event in raw.events)
-        figures = (len(raw.task), len(raw.events), len(self._killed), self.suicides, len(self._stopped), self.restarts, self.cuts, lost)
-        return Report(self._settings, time.monotonic() - began, *figures, [*trouble, *checker.violations(history)])
+        figures = (
+            len(raw.task),
+            len(raw.events),
+            len(self._killed),
+            self.suicides,
+            len(self._stopped),
+            self.restarts,
+            self.cuts,
+            lost,
+        )
+        return Report(
+            self._settings,
+            time.monotonic() - began,
+            *figures,
+            [*trouble, *checker.violations(history)],
+        )
 
     # The processes.
 
@@ -187,19 +243,38 @@ class Ordeal:
             "agent_limits": {"explore": settings.explore},
         }
         self._started += 1
-        self._workers.append(Worker(self._place.url, self._folder, f"worker-{self._started}", options))
+        self._workers.append(
+            Worker(self._place.url, self._folder, f"worker-{self._started}", options)
+        )
 
     @contextmanager
     def _clients(self) -> Iterator[list["subprocess.Popen[bytes]"]]:
         with ExitStack() as stack:
-            yield [stack.enter_context(self._client(f"c{number}")) for number in range(self._settings.clients)]
+            yield [
+                stack.enter_context(self._client(f"c{number}"))
+                for number in range(self._settings.clients)
+            ]
 
     @contextmanager
     def _client(self, name: str) -> Iterator["subprocess.Popen[bytes]"]:
-        options = {"seed": self._settings.seed, "folder": str(self._folder), "tasks": self._settings.tasks // self._settings.clients}
-        command = [sys.executable, "-m", "tests.torture.client", self._place.url, name, str(self._folder / f"{name}.log"), json.dumps(options)]
+        options = {
+            "seed": self._settings.seed,
+            "folder": str(self._folder),
+            "tasks": self._settings.tasks // self._settings.clients,
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "tests.torture.client",
+            self._place.url,
+            name,
+            str(self._folder / f"{name}.log"),
+            json.dumps(options),
+        ]
         with (self._folder / f"{name}.errors").open("wb") as errors:
-            process = subprocess.Popen(command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stderr=errors)
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stderr=errors
+            )
         try:
             yield process
         finally:
@@ -214,14 +289,24 @@ class Ordeal:
         for worker in self._workers:
             worker.process.send_signal(signal.SIGCONT)
         codes = {worker.errors.name: worker.end(signal.SIGTERM) for worker in self._workers}
-        bad = [f"{name} left with {code}: {(self._folder / name).read_text()[-600:]}" for name, code in codes.items() if code not in LEFT_IN_ORDER]
-        unforeseen = [path.name for path in self._folder.glob("worker-*.errors") if "nobody foresaw" in path.read_text()]
+        bad = [
+            f"{name} left with {code}: {(self._folder / name).read_text()[-600:]}"
+            for name, code in codes.items()
+            if code not in LEFT_IN_ORDER
+        ]
+        unforeseen = [
+            path.name
+            for path in self._folder.glob("worker-*.errors")
+            if "nobody foresaw" in path.read_text()
+        ]
         return bad + [f"{name} has something that nobody foresaw" for name in unforeseen]
 
     # What is done to them.
 
     def _torment(self, clients: list["subprocess.Popen[bytes]"]) -> None:
-        """Do one cruel thing after the other, spread over the work that is done, until all is done and quiet."""
+        """Do one cruel thing after the other, spread over the work that is done, until all is
+        done and quiet.
+        """
         deeds = self._deeds()
         quiet, seen, patience = 0, (-1, -1), time.monotonic() + patient(STUCK_SECONDS)
         while quiet < QUIET_LOOKS:
@@ -238,13 +323,22 @@ class Ordeal:
                 seen, patience = (ended, events), time.monotonic() + patient(STUCK_SECONDS)
             if time.monotonic() > patience or any(client.poll() is not None for client in clients):
                 return
-            done = not (jobs or questions or deeds) and not any(worker.until for worker in self._workers) and self._all_created()
+            done = (
+                not (jobs or questions or deeds)
+                and not any(worker.until for worker in self._workers)
+                and self._all_created()
+            )
             quiet = quiet + 1 if done else 0
 
     def _deeds(self) -> list[tuple[int, str]]:
         """What to do, each once so many tasks have ended."""
         settings = self._settings
-        deeds = ["kill"] * settings.kills + ["stop"] * settings.stops + ["restart"] * settings.restarts + ["cut"] * settings.cuts
+        deeds = (
+            ["kill"] * settings.kills
+            + ["stop"] * settings.stops
+            + ["restart"] * settings.restarts
+            + ["cut"] * settings.cuts
+        )
         self._random.shuffle(deeds)
         when = sorted(self._random.randrange(settings.tasks * 7 // 10) for _ in deeds)
         return list(zip(when, deeds, strict=True))
@@ -264,7 +358,11 @@ class Ordeal:
         """The workers that have a live run, by their process."""
         rows = self._place.ask("SELECT DISTINCT worker FROM run WHERE outcome IS NULL") or []
         busy = {int(name.split("-")[-2]) for (name,) in rows}
-        return [worker for worker in self._workers if worker.alive and worker.until is None and worker.process.pid in busy]
+        return [
+            worker
+            for worker in self._workers
+            if worker.alive and worker.until is None and worker.process.pid in busy
+        ]
 
     def _kill(self) -> bool:
         if not (victims := self._at_work()):
@@ -284,7 +382,8 @@ class Ordeal:
         seconds = self._settings.lease_seconds * self._random.uniform(1.2, 2.0)
         victim.until = time.monotonic() + seconds
         self._stopped.append(victim.process.pid)
-        # One that is stopped while it writes holds the lock of a SQLite file, and makes all others late.
+        # One that is stopped while it writes holds the lock of a SQLite file, and makes all others
+        # late.
         now = datetime.now(UTC)
         self._spans.append((now, datetime.fromtimestamp(now.timestamp() + seconds + 1, UTC)))
         return True
@@ -330,26 +429,44 @@ class Ordeal:
         return [self._folder / f"c{number}.log" for number in range(self._settings.clients)]
 
     def _log(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for path in self._logs() for line in path.read_bytes().splitlines()]
+        return [
+            json.loads(line) for path in self._logs() for line in path.read_bytes().splitlines()
+        ]
 
     def _effects(self) -> list[str]:
-        return [line for path in self._folder.glob("effects-*") for line in path.read_text().splitlines()]
+        return [
+            line
+            for path in self._folder.glob("effects-*")
+            for line in path.read_text().splitlines()
+        ]
 
     def _faults(self) -> Faults:
-        return Faults(tuple(self._killed), tuple(self._stopped), tuple(self._spans), self._settings.kills)
+        return Faults(
+            tuple(self._killed), tuple(self._stopped), tuple(self._spans), self._settings.kills
+        )
 
     def _limits(self) -> Limits:
-        return Limits({"explore": self._settings.explore}, self._settings.fleet, self._settings.lease_seconds)
+        return Limits(
+            {"explore": self._settings.explore}, self._settings.fleet, self._settings.lease_seconds
+        )
 
 
-PROGRESS = f"""SELECT (SELECT COUNT(*) FROM task WHERE archived_at IS NOT NULL), (SELECT COUNT(*) FROM event),
+PROGRESS = f"""SELECT (SELECT COUNT(*) FROM task WHERE archived_at IS NOT NULL),
+    (SELECT COUNT(*) FROM event),
     (SELECT COUNT(*) FROM job WHERE key NOT LIKE 'tick%'),
-    (SELECT COUNT(*) FROM interaction WHERE status = 'open' AND question NOT LIKE '{checker.SILENCE}%')"""
-CONNECTIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'remit' AND datname = current_database() ORDER BY pid"
+    (SELECT COUNT(*) FROM interaction WHERE status = 'open'
+        AND question NOT LIKE '{checker.SILENCE}%')"""
+CONNECTIONS = (
+    "SELECT pid FROM pg_stat_activity WHERE application_name = 'remit' AND datname ="
+    " current_database() ORDER BY pid"
+)
 
 
 def environment() -> dict[str, str]:
-    """Where a child finds remit and the tests; it may keep what it compiled, since many like it follow."""
+    """Where a child finds remit and the tests.
+
+    It may keep what it compiled, since many like it follow.
+    """
     source = Path(remit.__file__).parents[1]
     known = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return known | {"PYTHONPATH": os.pathsep.join([str(source), str(ROOT)])}
@@ -363,7 +480,9 @@ async def made(url: str) -> None:
 
 def on_sqlite(settings: Settings, folder: Path) -> Report:
     """The ordeal on a file."""
-    return Ordeal(settings._replace(restarts=0, cuts=0), Place(f"sqlite:///{folder / 'remit.db'}"), folder).run()
+    return Ordeal(
+        settings._replace(restarts=0, cuts=0), Place(f"sqlite:///{folder / 'remit.db'}"), folder
+    ).run()
 
 
 def on_postgres(settings: Settings, folder: Path, server: PostgresForTests) -> Report:

@@ -1,4 +1,6 @@
-"""Commits whose answer is lost while a fleet works: whatever is sent again, no run, effect, wake or job is doubled."""
+"""Commits whose answer is lost while a fleet works: whatever is sent again, no run, effect, wake
+or job is doubled.
+"""
 
 import asyncio
 import os
@@ -10,13 +12,15 @@ from random import Random, SystemRandom
 from typing import Any
 
 from remit.adapters.clock import SystemClock
-from remit.app.agents import AgentRegistry
-from remit.app.core import Core
+from remit.app.agents.registry import AgentRegistry
+from remit.app.context import AppContext
 from remit.bootstrap import open_store
-from remit.bootstrap.worker import WorkerOptions, working
-from remit.domain import command as cmd
+from remit.bootstrap.embedded_worker import WorkerOptions, working
+from remit.domain.task import commands as cmd
 from remit.errors import Conflict, Unacknowledged
-from remit.ports import Claim, Claimed, Lease, Store, Topic, Watch, WorkerRow
+from remit.ports import Claim, ClaimResult, Lease, Store, Topic, Watch, WorkerRow
+from remit.store_queries.queue_queries import JOBS
+from remit.store_queries.record_queries import INTERACTIONS
 from remit.testing import Scripted
 from tests.crash.around import LosesAnswers
 from tests.patience import patient
@@ -29,7 +33,10 @@ TASKS = 200
 
 
 class Unreliable(LosesAnswers):
-    """A whole store of which many commits are not heard of again, before or after they happened; the queue answers."""
+    """A whole store of which many commits are not heard of again, before or after they happened.
+
+    The queue answers.
+    """
 
     def __init__(self, store: Store, random: Random) -> None:
         super().__init__(store, random, before=0.05, after=0.15)
@@ -38,7 +45,7 @@ class Unreliable(LosesAnswers):
     def now(self) -> datetime:
         return self._queue.now()
 
-    async def claim(self, claim: Claim) -> Claimed:
+    async def claim(self, claim: Claim) -> ClaimResult:
         return await self._queue.claim(claim)
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
@@ -65,12 +72,14 @@ def written(folder: Path) -> list[str]:
 class Caller:
     """Somebody who asks again until there is an answer, and writes down what it was."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: AppContext) -> None:
         self._core = core
         self.log: list[dict[str, Any]] = []
 
     async def do(self, command: str, fields: dict[str, Any]) -> None:
-        """Carry out a command; one that was carried out before its answer was lost is refused the second time."""
+        """Carry out a command; one that was carried out before its answer was lost is refused
+        the second time.
+        """
         line = {"call": "ann/1", "command": command, "fields": fields}
         while True:
             self.log.append({"asked": line})
@@ -80,7 +89,14 @@ class Caller:
                 continue
             except Conflict:
                 return
-            self.log.append({"acked": line, "task": outcome.task_id, "updates": outcome.update_ids, "canceled": outcome.canceled})
+            self.log.append(
+                {
+                    "acked": line,
+                    "task": outcome.task_id,
+                    "updates": outcome.update_ids,
+                    "canceled": outcome.canceled,
+                }
+            )
             return
 
     async def answer_until_quiet(self) -> None:
@@ -88,34 +104,48 @@ class Caller:
         asked = {"statuses": ["open"], "task": None, "after": 0, "number": 0, "limit": 1000}
         async with asyncio.timeout(patient(60)), self._core.store.watch() as bell:
             while True:
-                questions = await self._core.store.select("interactions", asked)
+                questions = await self._core.store.select(INTERACTIONS, asked)
                 for row in questions:
-                    await self.do("Respond", {"interaction_id": row[0], "answer": "So be it"})
-                jobs = [row[1] for row in await self._core.store.select("jobs", {"limit": 1000}) if not row[1].startswith("tick")]
+                    await self.do(
+                        "Respond", {"interaction_id": row.interaction_id, "answer": "So be it"}
+                    )
+                jobs = [
+                    row.key
+                    for row in await self._core.store.select(JOBS, {"limit": 1000})
+                    if not row.key.startswith("tick")
+                ]
                 if not jobs and not questions:
                     return
                 await bell.wait()
 
 
-async def test_answers_that_are_lost_under_load_double_nothing(durable_url: str, tmp_path: Path) -> None:
+async def test_answers_that_are_lost_under_load_double_nothing(
+    durable_url: str, tmp_path: Path
+) -> None:
     seed = int(os.environ.get("REMIT_TORTURE_SEED") or SystemRandom().randrange(10**6))
     print(f"seed {seed}")
     began = datetime.now(UTC)
     random = Random(seed)
     async with open_store(durable_url) as store, AsyncExitStack() as stack:
         stores = [Unreliable(store, random) for _ in range(3)]
-        cores = [Core(each, SystemClock("UTC", each.now), AgentRegistry()) for each in stores]
+        cores = [AppContext(each, SystemClock("UTC", each.now), AgentRegistry()) for each in stores]
         for core in cores[1:]:
-            await stack.enter_async_context(working(core, Scripted(), WorkerOptions(heartbeat_seconds=patient(20), cron=NEVER)))
+            await stack.enter_async_context(
+                working(core, Scripted(), WorkerOptions(heartbeat_seconds=patient(20), cron=NEVER))
+            )
         caller, mix = Caller(cores[0]), Mix(random, tmp_path, "ann", TASKS)
         async with asyncio.TaskGroup() as group:
             while mix.made < TASKS:
                 fields = mix.tree(2) if random.random() < 0.3 else mix.small()
-                group.create_task(caller.do("CreateTask", {"idempotency_key": fields["title"], **fields}))
+                group.create_task(
+                    caller.do("CreateTask", {"idempotency_key": fields["title"], **fields})
+                )
         await caller.answer_until_quiet()
         assert sum(each.lost_after for each in stores) > 100, f"seed {seed}"
     raw = await asyncio.to_thread(checker.read, durable_url)
     effects = written(tmp_path)
     # A worker that hears of nothing six times in a row gives its run up, and says so.
-    history = History(raw, caller.log, effects, Faults(spans=((began, datetime.now(UTC)),)), Limits())
+    history = History(
+        raw, caller.log, effects, Faults(spans=((began, datetime.now(UTC)),)), Limits()
+    )
     assert checker.violations(history) == [], f"seed {seed}"

@@ -1,4 +1,6 @@
-"""A series with a slot every fifth of a second, two workers and kills: one task for each slot, and one that is still to be done."""
+"""A series with a slot every fifth of a second, two workers and kills: one task for each slot,
+and one that is still to be done.
+"""
 
 import asyncio
 import os
@@ -6,15 +8,13 @@ import time
 from pathlib import Path
 from random import Random, SystemRandom
 
-from remit.app.verify import verify
-from remit.bootstrap.store import open_service, open_store
-from remit.domain import command as cmd
+from remit.app.maintenance.verify import verify
+from remit.bootstrap.store_opening import open_service, open_store
+from remit.domain.task import commands as cmd
 from tests.patience import patient
 from tests.torture import checker
 from tests.torture.ordeal import Place, Worker
-from tests.torture.test_ticks import place, two_workers
-
-__all__ = ["place"]
+from tests.torture.places import two_workers
 
 SLOT_MS = 200
 TASKS = 8
@@ -24,21 +24,31 @@ HOLDERS = "SELECT worker FROM job WHERE key LIKE 'run/%' AND worker IS NOT NULL"
 CHAIN = "SELECT id, rerun_of, not_before, state FROM task ORDER BY id"
 
 
-def test_a_series_makes_one_task_for_each_slot_although_workers_are_killed(place: Place, tmp_path: Path) -> None:
+def test_a_series_makes_one_task_for_each_slot_although_workers_are_killed(
+    place: Place, tmp_path: Path
+) -> None:
     seed = int(os.environ.get("REMIT_TORTURE_SEED") or SystemRandom().randrange(10**6))
     asyncio.run(prepare(place.url))
     kills = torment(place, tmp_path, Random(seed))
     assert kills == KILLS, f"seed {seed}"
     rows = place.ask(CHAIN) or []
-    assert [row[1] for row in rows] == [None, *[row[0] for row in rows[:-1]]], f"seed {seed}: each has one successor"
-    assert checker.ascending([slot for _, _, slot, _ in rows[1:]]), f"seed {seed}: each has a slot of its own"
+    assert [row[1] for row in rows] == [
+        None,
+        *[row[0] for row in rows[:-1]],
+    ], f"seed {seed}: each has one successor"
+    assert checker.ascending([slot for _, _, slot, _ in rows[1:]]), (
+        f"seed {seed}: each has a slot of its own"
+    )
     assert [state for *_, state in rows[:-1]] == ["done"] * (len(rows) - 1), f"seed {seed}"
     assert rows[-1][3] not in ("done", "failed", "canceled"), f"seed {seed}: the series continues"
     assert asyncio.run(faults(place.url)) == (), f"seed {seed}"
 
 
 def torment(place: Place, folder: Path, random: Random) -> int:
-    """Kill a worker that runs a task, now and then, until enough tasks of the series are done; how many kills there were."""
+    """Kill a worker that runs a task, now and then, until enough tasks of the series are done.
+
+    How many kills there were.
+    """
     kills, deadline, lease_seconds = 0, time.monotonic() + patient(120), patient(1)
     options = {"slot_ms": SLOT_MS, "concurrency": 2, "heartbeat_seconds": lease_seconds}
     when = sorted(random.sample(range(TASKS - 1), KILLS))

@@ -1,6 +1,8 @@
-"""A scheduler with a slot every tenth of a second, two workers, kills and stops: every tick fires once, in the order of the slots.
+"""A scheduler with a slot every tenth of a second, two workers, kills and stops: every tick fires
+once, in the order of the slots.
 
-The databases themselves write down which ticks were acknowledged, and after which events: a trigger of the test does.
+The databases themselves write down which ticks were acknowledged, and after which events: a trigger
+of the test does.
 """
 
 import asyncio
@@ -8,29 +10,29 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
 
 import asyncpg
-import pytest
 
-from remit.bootstrap.store import open_service
-from remit.domain import command as cmd
+from remit.bootstrap.store_opening import open_service
+from remit.domain.task import commands as cmd
 from tests.patience import patient
-from tests.postgres import PostgresForTests
 from tests.torture import checker
 from tests.torture.ordeal import LEFT_IN_ORDER, Place, Worker
+from tests.torture.places import two_workers
 
 SLOT_MS = 100
 TASKS = 4
 TURNS = 10
 KILLS = 6
 OPTIONS = {"slot_ms": SLOT_MS, "concurrency": 4, "cron": "* * * * *"}
-DONE = f"SELECT (SELECT COUNT(*) FROM task WHERE state = 'done') = {TASKS}, (SELECT COUNT(*) FROM fired)"
+DONE = (
+    f"SELECT (SELECT COUNT(*) FROM task WHERE state = 'done') = {TASKS}, (SELECT COUNT(*) FROM"
+    " fired)"
+)
 HOLDERS = "SELECT worker FROM job WHERE key = 'tick' AND worker IS NOT NULL"
 
 ON_SQLITE = (
@@ -39,30 +41,28 @@ ON_SQLITE = (
        BEGIN INSERT INTO fired (slot, after) VALUES (OLD.at, (SELECT MAX(pos) FROM event)); END""",
 )
 ON_POSTGRES = (
-    "CREATE TABLE fired (number bigint GENERATED ALWAYS AS IDENTITY, slot text, after xid8 DEFAULT pg_current_xact_id())",
+    (
+        "CREATE TABLE fired (number bigint GENERATED ALWAYS AS IDENTITY, slot text, after xid8"
+        " DEFAULT pg_current_xact_id())"
+    ),
     """CREATE FUNCTION tick_is_over() RETURNS trigger LANGUAGE plpgsql AS $$
        BEGIN INSERT INTO fired (slot) VALUES (OLD.at); RETURN NULL; END $$""",
-    "CREATE TRIGGER tick_is_over AFTER DELETE ON job FOR EACH ROW WHEN (OLD.key = 'tick') EXECUTE FUNCTION tick_is_over()",
+    (
+        "CREATE TRIGGER tick_is_over AFTER DELETE ON job FOR EACH ROW WHEN (OLD.key = 'tick')"
+        " EXECUTE FUNCTION tick_is_over()"
+    ),
 )
 TURNS_ON_SQLITE = """SELECT stream, (SELECT MIN(number) FROM fired WHERE after >= pos) FROM event
-    WHERE type = 'TimerFired' AND data LIKE '%"tick"%' AND actor = 'system:scheduler' ORDER BY pos"""
+    WHERE type = 'TaskWoken' AND data LIKE '%"tick"%' AND actor = 'system:scheduler'
+    ORDER BY pos"""
 TURNS_ON_POSTGRES = """SELECT stream, (SELECT MIN(number) FROM fired WHERE after > tx) FROM event
-    WHERE type = 'TimerFired' AND data LIKE '%"tick"%' AND actor = 'system:scheduler' ORDER BY tx, pos"""
+    WHERE type = 'TaskWoken' AND data LIKE '%"tick"%' AND actor = 'system:scheduler'
+    ORDER BY tx, pos"""
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """A database of each kind."""
-    if request.param == "sqlite":
-        where = Place(f"sqlite:///{tmp_path / 'remit.db'}")
-    else:
-        server: PostgresForTests = request.getfixturevalue("postgres")
-        where = Place(server.new_database(), server)
-    yield where
-    where.close()
-
-
-def test_every_tick_fires_once_and_in_order_whoever_is_killed(place: Place, tmp_path: Path) -> None:
+def test_every_tick_fires_once_and_in_order_while_workers_are_killed(
+    place: Place, tmp_path: Path
+) -> None:
     seed = int(os.environ.get("REMIT_TORTURE_SEED") or SystemRandom().randrange(10**6))
     print(f"seed {seed}")
     asyncio.run(prepare(place.url))
@@ -71,15 +71,24 @@ def test_every_tick_fires_once_and_in_order_whoever_is_killed(place: Place, tmp_
     slots = [slot for (slot,) in place.ask("SELECT slot FROM fired ORDER BY number") or []]
     assert len(slots) >= TURNS, f"seed {seed}: {slots}"
     assert None not in slots, f"seed {seed}: {slots}"
-    assert checker.ascending(slots), f"seed {seed}: {[pair for pair in pairwise(slots) if pair[0] >= pair[1]]}"
+    assert checker.ascending(slots), (
+        f"seed {seed}: {[pair for pair in pairwise(slots) if pair[0] >= pair[1]]}"
+    )
     assert all(slot.endswith("00000Z") for slot in slots), "each is a slot"
     turns = Counter(place.ask(TURNS_ON_POSTGRES if place.server else TURNS_ON_SQLITE) or [])
-    assert [turn for turn, count in turns.items() if count > 1] == [], f"seed {seed}: one turn for each task in each slot"
-    assert Counter(stream for stream, _ in turns) == {str(number): TURNS for number in range(1, TASKS + 1)}, f"seed {seed}"
+    assert [turn for turn, count in turns.items() if count > 1] == [], (
+        f"seed {seed}: one turn for each task in each slot"
+    )
+    assert Counter(stream for stream, _ in turns) == {
+        str(number): TURNS for number in range(1, TASKS + 1)
+    }, f"seed {seed}"
 
 
 def torment(place: Place, folder: Path, random: Random) -> int:
-    """Kill or stop whoever holds the tick, now and then, until every task has had its turns; how many kills there were."""
+    """Kill or stop whoever holds the tick, now and then, until every task has had its turns.
+
+    How many kills there were.
+    """
     kills, deadline, lease_seconds = 0, time.monotonic() + patient(120), patient(1)
     options = {**OPTIONS, "heartbeat_seconds": lease_seconds}
     when = sorted(random.sample(range(1, TURNS - 1), KILLS))
@@ -107,22 +116,15 @@ def torment(place: Place, folder: Path, random: Random) -> int:
     return kills
 
 
-@contextmanager
-def two_workers(place: Place, folder: Path, options: dict[str, Any]) -> Iterator[list[Worker]]:
-    workers = [Worker(place.url, folder, f"first-{number}", options) for number in range(2)]
-    try:
-        yield workers
-    finally:
-        for worker in workers:
-            if worker.alive:
-                worker.end()
-
-
 async def prepare(url: str) -> None:
     """Tasks that wait for many ticks, and a trigger that writes down each tick that is over."""
     async with open_service(url) as service:
         await watch_ticks(url)
-        script: list[list[Any]] = [[word, "Here"] if word == "say" else [word] for _ in range(TURNS) for word in ("say", "wait")]
+        script: list[list[Any]] = [
+            [word, "Here"] if word == "say" else [word]
+            for _ in range(TURNS)
+            for word in ("say", "wait")
+        ]
         for number in range(TASKS):
             fields = {
                 "title": f"Task {number}",

@@ -1,4 +1,5 @@
-"""The short form of the ordeal: thousands of tasks while workers are killed and stopped and the server crashes. Nothing lost, doubled or stuck.
+"""The short form of the ordeal: thousands of tasks while workers are killed and stopped and the
+server crashes. Nothing lost, doubled or stuck.
 
 The seed is printed; `REMIT_TORTURE_SEED` sets it.
 """
@@ -41,12 +42,22 @@ def test_nothing_is_lost_doubled_or_stuck_on_sqlite(seed: int, tmp_path: Path) -
     report = on_sqlite(SQLITE._replace(seed=seed), tmp_path)
     print(report)
     assert report.violations == [], str(report)
-    assert (report.tasks >= SQLITE.tasks, report.kills, report.stops) == (True, SQLITE.kills, SQLITE.stops), str(report)
+    assert (report.tasks >= SQLITE.tasks, report.kills, report.stops) == (
+        True,
+        SQLITE.kills,
+        SQLITE.stops,
+    ), str(report)
 
 
-def test_nothing_is_lost_doubled_or_stuck_on_postgres(seed: int, tmp_path: Path, server: PostgresForTests) -> None:
+def test_nothing_is_lost_doubled_or_stuck_on_postgres(
+    seed: int, tmp_path: Path, server: PostgresForTests
+) -> None:
     report = on_postgres(POSTGRES._replace(seed=seed), tmp_path, server)
     print(report)
     assert report.violations == [], str(report)
-    assert (report.tasks >= POSTGRES.tasks, report.kills, report.stops) == (True, POSTGRES.kills, POSTGRES.stops), str(report)
+    assert (report.tasks >= POSTGRES.tasks, report.kills, report.stops) == (
+        True,
+        POSTGRES.kills,
+        POSTGRES.stops,
+    ), str(report)
     assert (report.restarts, report.cuts > 0) == (POSTGRES.restarts, True), str(report)

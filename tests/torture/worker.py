@@ -1,4 +1,6 @@
-"""A real worker process: `python -m tests.torture.worker URL NAME [OPTIONS]`, where the options are a JSON object."""
+"""A real worker process: `python -m tests.torture.worker URL NAME [OPTIONS]`, where the options
+are a JSON object.
+"""
 
 import asyncio
 import json
@@ -13,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from remit.adapters.clock import SystemClock
-from remit.app.activation import Activation
-from remit.app.agents import AgentRegistry
-from remit.app.core import Core
+from remit.app.agents.registry import AgentRegistry
+from remit.app.context import AppContext
+from remit.app.runs.run_handle import RunHandle
 from remit.bootstrap import open_store
-from remit.bootstrap.worker import WorkerOptions, work
+from remit.bootstrap.embedded_worker import WorkerOptions, work
 from remit.ports import Clock
 from remit.testing import Scripted
 
@@ -28,21 +30,29 @@ NEVER = "0 0 1 1 *"
 class Mortal(Scripted):
     """Knows more steps.
 
-    `["die", path]` kills this process, but only if it did not do so before; `["time", path]` writes down what time it is here;
-    `["gate", path]` works until a file is there.
+    `["die", path]` kills this process, but only if it did not do so before; `["time", path]` writes
+    down what time it is here; `["gate", path]` works until a file is there.
     """
 
-    async def _do(self, activation: Activation, number: int, step: list[Any]) -> None:
+    async def _do(self, handle: RunHandle, number: int, step: list[Any]) -> None:
         match step:
             case ["die", str(path)]:
                 _die_once(Path(path))
-                await activation.call(f"step-{number}", "die", path, _survive, repeatable=True)
+                await handle.call(f"step-{number}", "die", path, _survive, repeatable=True)
             case ["time", str(path)]:
-                await activation.call(f"step-{number}", "time", path, lambda: asyncio.to_thread(_tell_time, path, activation.run_id), repeatable=True)
+                await handle.call(
+                    f"step-{number}",
+                    "time",
+                    path,
+                    lambda: asyncio.to_thread(_tell_time, path, handle.run_id),
+                    repeatable=True,
+                )
             case ["gate", str(path)]:
-                await activation.call(f"step-{number}", "gate", path, lambda: _opened(Path(path)), repeatable=True)
+                await handle.call(
+                    f"step-{number}", "gate", path, lambda: _opened(Path(path)), repeatable=True
+                )
             case _:
-                await super()._do(activation, number, step)
+                await super()._do(handle, number, step)
 
 
 class FastClock(SystemClock):
@@ -62,7 +72,11 @@ async def run(url: str, *, slot_ms: int = 0, **options: Any) -> None:
     """Work until a signal comes."""
     async with open_store(url) as store:
         clock: Clock = FastClock(slot_ms, store.now) if slot_ms else SystemClock("UTC", store.now)
-        await work(Core(store, clock, AgentRegistry()), Mortal(), WorkerOptions(**{"cron": NEVER, **options}))
+        await work(
+            AppContext(store, clock, AgentRegistry()),
+            Mortal(),
+            WorkerOptions(**{"cron": NEVER, **options}),
+        )
 
 
 def _die_once(mark: Path) -> None:

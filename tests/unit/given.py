@@ -5,17 +5,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar, assert_never, cast
 
-from remit.app.agents import AgentRegistry
-from remit.domain import command as cmd
-from remit.domain import event as ev
-from remit.domain import need as ask
-from remit.domain.check import sought
-from remit.domain.create import NewIds
-from remit.domain.decide import Context, TaskCommand, decide
-from remit.domain.evolve import evolve, foreseen
-from remit.domain.output import Seen
-from remit.domain.plan import plan
-from remit.domain.value import Child, Criterion, State, Step, Task
+from remit.app.agents.registry import AgentRegistry
+from remit.domain.decisions.context import Context
+from remit.domain.decisions.creation import NewIds
+from remit.domain.decisions.decide import TaskCommand, decide
+from remit.domain.decisions.evolve import apply_events, evolve
+from remit.domain.outputs.criteria import files_to_check
+from remit.domain.outputs.required_outputs import FileFinding
+from remit.domain.planning import lookups as ask
+from remit.domain.planning.plan import plan
+from remit.domain.projection.stored_usage import StoredUsage
+from remit.domain.task import commands as cmd
+from remit.domain.task import events as ev
+from remit.domain.task.task import Child, Criterion, State, Step, Task
 
 NOW = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 ANN, BOB = "user:ann", "user:bob"
@@ -52,7 +54,9 @@ STARTED_RUN = (STARTED, RUN)
 RUNNING = (CREATED, *STARTED_RUN)
 YIELDED = ev.RunYielded(run_id="1-r000001")
 IDLE = ev.RunYielded(run_id="1-r000001", tick=True)
-QUESTION = ev.UserInteractionRequested(interaction_id="1-q1", question="Which one?", call_id="call-1")
+QUESTION = ev.UserInteractionRequested(
+    interaction_id="1-q1", question="Which one?", call_id="call-1"
+)
 CHILD = ev.SubtaskLinked(child_id="2")
 AWAITED = ev.SubtaskAwaited(child_id="2", call_id="call-2")
 TIMER = ev.TimerSet(timer_id="1-t1", due_at=NOW + timedelta(hours=1))
@@ -69,7 +73,11 @@ WAITING_TICK = (*RUNNING, IDLE)
 WAITING_TIMER = (*RUNNING, TIMER, YIELDED)
 WAITING_WAKE = (*RUNNING, CHILD, IDLE)
 PAUSED = (CREATED, ev.TaskPaused())
-VERIFYING = (created(acceptance=(CHECKED,)), *STARTED_RUN, ev.CompletionClaimed(run_id="1-r000001", summary="Green again"))
+VERIFYING = (
+    created(acceptance=(CHECKED,)),
+    *STARTED_RUN,
+    ev.CompletionClaimed(run_id="1-r000001", summary="Green again"),
+)
 DONE = (*RUNNING, ev.CompletionClaimed(run_id="1-r000001"), ev.TaskCompleted(verification="none"))
 FAILED = (*RUNNING, ev.TaskFailed(reason="error", message="No way"))
 CANCELED = (*RUNNING, ev.TaskCanceled(reason="user"))
@@ -100,33 +108,63 @@ class Later(NamedTuple):
 def given(*events: ev.Event | Later, actor: str = ANN) -> Task:
     """The task that these events add up to."""
     task: Task | None = None
-    for version, (seconds, event) in enumerate((item if isinstance(item, Later) else Later(0, item) for item in events), 1):
+    for version, (seconds, event) in enumerate(
+        (item if isinstance(item, Later) else Later(0, item) for item in events), 1
+    ):
         at = NOW + timedelta(seconds=seconds)
         stream = task.id if task else cast("ev.TaskCreated", event).id
-        task = evolve(task, ev.Entry(id="", stream=stream, version=version, at=at, actor=actor, event=event))
+        task = evolve(
+            task, ev.Entry(id="", stream=stream, version=version, at=at, actor=actor, event=event)
+        )
     assert task is not None
     return task
 
 
-def events(task: Task, command: TaskCommand, actor: str = ANN, run_id: str | None = None, seconds: float = 0) -> list[ev.Event]:
+def events(
+    task: Task,
+    command: TaskCommand,
+    actor: str = ANN,
+    run_id: str | None = None,
+    seconds: float = 0,
+) -> list[ev.Event]:
     """What a command does to one task."""
-    return decide(task, command, Context(actor=actor, now=NOW + timedelta(seconds=seconds), run_id=run_id))
+    return decide(
+        task, command, Context(actor=actor, now=NOW + timedelta(seconds=seconds), run_id=run_id)
+    )
 
 
-def then(task: Task, *commands: TaskCommand, actor: str = ANN, run_id: str | None = None, seconds: float = 0) -> Task:
+def then(
+    task: Task,
+    *commands: TaskCommand,
+    actor: str = ANN,
+    run_id: str | None = None,
+    seconds: float = 0,
+) -> Task:
     """The task after some commands."""
     for command in commands:
         for event in events(task, command, actor, run_id, seconds):
             at = NOW + timedelta(seconds=seconds)
-            task = evolve(task, ev.Entry(id="", stream=task.id, version=task.version + 1, at=at, actor=actor, event=event))
+            task = evolve(
+                task,
+                ev.Entry(
+                    id="", stream=task.id, version=task.version + 1, at=at, actor=actor, event=event
+                ),
+            )
     return task
 
 
 def judged(task: Task, *found: bool | None, why: str = "2 failed") -> Task:
-    """The task after its criteria were checked: the files that are looked for are there, or not, or nobody can tell."""
-    files = {wanted: Seen(there, "" if there else why) for wanted, there in zip(sought(task), found, strict=True)}
-    checked = decide(task, cmd.CheckCriteria(task_id=task.id), Context(actor=SCHEDULER, now=NOW, files=files))
-    return foreseen(task, checked, SCHEDULER, NOW)
+    """The task after its criteria were checked: the files that are looked for are there, or not,
+    or nobody can tell.
+    """
+    files = {
+        wanted: FileFinding(there, "" if there else why)
+        for wanted, there in zip(files_to_check(task), found, strict=True)
+    }
+    checked = decide(
+        task, cmd.CheckCriteria(task_id=task.id), Context(actor=SCHEDULER, now=NOW, files=files)
+    )
+    return apply_events(task, checked, SCHEDULER, NOW)
 
 
 def by_run(task: Task, *commands: TaskCommand, seconds: float = 0) -> Task:
@@ -191,7 +229,11 @@ class World:
 
     def tell(self, decided: ask.Plan) -> None:
         """What the queue does soon after a task has ended: its parent learns of it."""
-        ended = [stream for stream in decided.events if stream in self.tasks and self.tasks[stream].state.terminal]
+        ended = [
+            stream
+            for stream in decided.events
+            if stream in self.tasks and self.tasks[stream].state.terminal
+        ]
         for parent in sorted({self.tasks[task_id].parent_id or "" for task_id in ended} - {""}):
             self.do(cmd.SettleSubtasks(task_id=parent), SCHEDULER)
 
@@ -205,10 +247,19 @@ class World:
         """Let a worker begin."""
         return self.do(cmd.StartRun(task_id=task_id, worker="w1"), SCHEDULER)
 
-    def add(self, title: str = "Fix the build", *, under: str | None = None, actor: str = ANN, **fields: Any) -> str:
+    def add(
+        self,
+        title: str = "Fix the build",
+        *,
+        under: str | None = None,
+        actor: str = ANN,
+        **fields: Any,
+    ) -> str:
         """A new task, below another if one is named; its id."""
         whole = {"title": title, "owner": "build", **fields}
-        return self.do(cmd.CreateSubtask(task_id=under, **whole) if under else cmd.CreateTask(**whole), actor).id
+        return self.do(
+            cmd.CreateSubtask(task_id=under, **whole) if under else cmd.CreateTask(**whole), actor
+        ).id
 
     def has(self, *happened: ev.Event) -> Task:
         """Put a task there as it came to be elsewhere."""
@@ -221,7 +272,14 @@ class World:
         """One more event in a stream."""
         before = self.tasks.get(stream)
         version = before.version + 1 if before else 1
-        entry = ev.Entry(id=f"e{len(self.entries) + 1}", stream=stream, version=version, at=self.now, actor=actor, event=event)
+        entry = ev.Entry(
+            id=f"e{len(self.entries) + 1}",
+            stream=stream,
+            version=version,
+            at=self.now,
+            actor=actor,
+            event=event,
+        )
         self.entries.append(entry)
         if isinstance(event, ev.KeyClaimed):
             self.keys[stream] = event
@@ -233,11 +291,26 @@ class World:
 
     def _remember(self, before: Task | None, event: Any, actor: str) -> None:
         if isinstance(event, ev.UserInteractionRequested):
-            self.answers[event.interaction_id] = {"status": "open", "answer": None, "answered_by": None, "answered_at": None}
+            self.answers[event.interaction_id] = {
+                "status": "open",
+                "answer": None,
+                "answered_by": None,
+                "answered_at": None,
+            }
         if isinstance(event, ev.UserInteractionResponded):
-            self.answers[event.interaction_id] |= {"status": "answered", "answer": event.answer, "answered_by": actor}
-        if isinstance(event, ev.TaskCompleted | ev.TaskFailed | ev.TaskCanceled) and before is not None:
-            self.answers |= {question.id: {"status": "closed", "answer": None, "answered_by": None} for question in before.questions}
+            self.answers[event.interaction_id] |= {
+                "status": "answered",
+                "answer": event.answer,
+                "answered_by": actor,
+            }
+        if (
+            isinstance(event, ev.TaskCompleted | ev.TaskFailed | ev.TaskCanceled)
+            and before is not None
+        ):
+            self.answers |= {
+                question.id: {"status": "closed", "answer": None, "answered_by": None}
+                for question in before.questions
+            }
 
 
 def asked(command: cmd.Command, context: Context, world: World) -> ask.Plan:
@@ -252,17 +325,25 @@ def asked(command: cmd.Command, context: Context, world: World) -> ask.Plan:
         answer = _answer(need, world)
 
 
-def _answer(need: ask.Need, world: World) -> Any:
+def _answer(need: ask.Lookup, world: World) -> Any:
     tasks = world.tasks
     match need:
         case ask.Load(refs=refs):
             by_uid = {task.uid: task for task in tasks.values()}
             return {ref: tasks.get(ref) or by_uid.get(ref) for ref in refs}
         case ask.Dependents(task_id=task_id):
-            return tuple(task for task in tasks.values() if any(item.task_id == task_id for item in task.depends_on))
+            return tuple(
+                task
+                for task in tasks.values()
+                if any(item.task_id == task_id for item in task.depends_on)
+            )
         case ask.EndedChildren(task_id=task_id):
-            return frozenset(task.id for task in tasks.values() if task.parent_id == task_id and task.state.terminal)
-        case ask.Ends(ids=ended_ids):
+            return frozenset(
+                task.id
+                for task in tasks.values()
+                if task.parent_id == task_id and task.state.terminal
+            )
+        case ask.TaskEnds(ids=ended_ids):
             return {task_id: ask.End.of(tasks[task_id]) for task_id in ended_ids}
         case ask.KnownGuides(ids=guide_ids):
             return frozenset(guide_ids) & world.guides
@@ -275,19 +356,28 @@ def _answer(need: ask.Need, world: World) -> Any:
         case ask.Answer(interaction_id=interaction_id):
             return world.answers.get(interaction_id)
         case ask.SeenFiles(files=files):
-            return {wanted: Seen(wanted.path not in world.lost, world.lost.get(wanted.path, "")) for wanted in files}
+            return {
+                wanted: FileFinding(wanted.path not in world.lost, world.lost.get(wanted.path, ""))
+                for wanted in files
+            }
         case ask.NextSlot(after=after):
             return after.replace(minute=0) + timedelta(hours=1)
-        case ask.AtStart(task_id=task_id):
+        case ask.TaskAtStart(task_id=task_id):
             return _at_start(world, task_id)
         case ask.LiveOfSeries(series_id=series_id):
-            alive = [task for task in tasks.values() if series_id in (task.id, task.series_id) and not task.state.terminal]
+            alive = [
+                task
+                for task in tasks.values()
+                if series_id in (task.id, task.series_id) and not task.state.terminal
+            ]
             return alive[-1] if alive else None
         case ask.UnattendedSince():
             return {}
-        case ask.Fresh():
+        case ask.UsageInStore(task_ids=ids):
+            return {task_id: StoredUsage() for task_id in ids}
+        case ask.NewTaskIds():
             return _fresh(world)
-        case ask.FreshMany(count=count):
+        case ask.ManyTaskIds(count=count):
             return [_fresh(world) for _ in range(count)]
         case _:
             assert_never(need)
@@ -305,7 +395,9 @@ def _at_start(world: World, task_id: str) -> Task | None:
 
 def _fresh(world: World) -> NewIds:
     world.last_id += 1
-    return NewIds(id=str(world.last_id), uid=uid(str(world.last_id)), thread_id=f"thread-{world.last_id}")
+    return NewIds(
+        id=str(world.last_id), uid=uid(str(world.last_id)), thread_id=f"thread-{world.last_id}"
+    )
 
 
 def child_of(world: World, parent_id: str, child_id: str) -> Child:

@@ -1,4 +1,4 @@
-"""What remit makes of agent files as people have them, and that no file can do harm."""
+"""Agent files as people write them are parsed, and no file can do harm."""
 
 import json
 from typing import Any
@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.app.agentfile import Reading, read_agent, tier
-from remit.domain.agent import CHANGING, READING, TOOLS, Agent, AgentFile, Origin
+from remit.app.agents.agent_file import Reading, read_agent, tier
+from remit.domain.agents.agent import CHANGING, READING, TOOLS, Agent, AgentFile, Origin
 
 
-def reading(text: str, origin: Origin = "claude", path: str = ".claude/agents/file-name.md") -> Reading:
+def reading(
+    text: str, origin: Origin = "claude", path: str = ".claude/agents/file-name.md"
+) -> Reading:
     return read_agent(AgentFile(origin, path, text))
 
 
@@ -23,23 +25,36 @@ def agent(head: str, origin: Origin = "claude", body: str = "You help.") -> Agen
 
 def notes(head: str, origin: Origin = "claude") -> dict[str, tuple[str, str]]:
     found = reading(f"---\ndescription: Helps.\n{head}\n---\nYou help.\n", origin)
-    return {note.field: (note.verdict, note.text) for note in found.notes if note.field != "description"}
+    return {
+        note.field: (note.verdict, note.text) for note in found.notes if note.field != "description"
+    }
 
 
 def test_a_plain_file_gives_an_agent_with_the_default_tools() -> None:
-    found = reading("---\nname: reviewer\ndescription: Reviews changes.\n---\n\nYou review.\n\nWell.\n")
-    assert found.agent == Agent(id="reviewer", description="Reviews changes.", source=".claude/agents/file-name.md", prompt="You review.\n\nWell.")
-    assert [(note.field, note.verdict) for note in found.notes] == [("name", "honoured"), ("description", "honoured"), ("tools", "mapped")]
+    found = reading(
+        "---\nname: reviewer\ndescription: Reviews changes.\n---\n\nYou review.\n\nWell.\n"
+    )
+    assert found.agent == Agent(
+        id="reviewer",
+        description="Reviews changes.",
+        source=".claude/agents/file-name.md",
+        prompt="You review.\n\nWell.",
+    )
+    assert [(note.field, note.verdict) for note in found.notes] == [
+        ("name", "honored"),
+        ("description", "honored"),
+        ("tools", "mapped"),
+    ]
     assert found.agent.tools == READING
 
 
 def test_a_file_without_tools_is_said_to_read_only_and_how_to_change_that() -> None:
     told = (
-        "to LS, Glob, Grep, Read, TodoWrite, since the file has no tools: it only reads here. "
+        "to LS, Glob, Grep, Read, TodoWrite, since the file has no tools: it can only read. "
         "To let it change files or run commands, add a line such as `tools: Read, Grep, Edit, Bash`"
     )
     assert notes("name: a")["tools"] == ("mapped", told)
-    assert notes("name: a\ntools: Read, Edit")["tools"] == ("honoured", "Read, Edit")
+    assert notes("name: a\ntools: Read, Edit")["tools"] == ("honored", "Read, Edit")
     assert "tools" not in notes("name: a\nreadonly: true"), "the author has said so"
 
 
@@ -59,11 +74,26 @@ def test_a_name_becomes_an_id(head: str, expected: str) -> None:
     assert agent(head).id == expected
 
 
-@pytest.mark.parametrize("name", ["../../etc/passwd", "a/b", "'-a'", "''", "ünïcode", "a..b", ".a", "x" * 65, "[a]", "1", "'a\\0'"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../etc/passwd",
+        "a/b",
+        "'-a'",
+        "''",
+        "ünïcode",
+        "a..b",
+        ".a",
+        "x" * 65,
+        "[a]",
+        "1",
+        "'a\\0'",
+    ],
+)
 def test_what_gives_no_id_is_refused(name: str) -> None:
     found = reading(f"---\nname: {name}\ndescription: Helps.\n---\n")
     assert (found.agent, found.notes[-1].verdict) == (None, "problem")
-    assert "gives no id" in found.notes[-1].text
+    assert "is not a valid id" in found.notes[-1].text
 
 
 @pytest.mark.parametrize(
@@ -111,29 +141,46 @@ def test_what_gives_no_id_is_refused(name: str) -> None:
         ("permissionMode: bypassPermissions", READING),
     ],
 )
-def test_tools_are_granted_by_name_and_never_by_accident(tools: str, expected: tuple[str, ...]) -> None:
+def test_tools_are_granted_by_name_and_never_by_accident(
+    tools: str, expected: tuple[str, ...]
+) -> None:
     assert agent(tools).tools == expected
 
 
 @pytest.mark.parametrize(
-    "tools", ["tools: []", "tools: ''", "tools: WebFetch, mcp__x", "tools: Bash(git:*)", "tools: Read\ndisallowedTools: '*'", "permission: deny"]
+    "tools",
+    [
+        "tools: []",
+        "tools: ''",
+        "tools: WebFetch, mcp__x",
+        "tools: Bash(git:*)",
+        "tools: Read\ndisallowedTools: '*'",
+        "permission: deny",
+    ],
 )
 def test_tools_that_come_to_nothing_are_an_error_of_this_agent(tools: str) -> None:
     found = reading(f"---\nname: a\ndescription: Helps.\n{tools}\n---\n")
     assert (found.agent, found.agent_id, found.notes[-1].verdict) == (None, "a", "problem")
-    assert "come to nothing" in found.notes[-1].text
+    assert "grant nothing" in found.notes[-1].text
 
 
 @pytest.mark.parametrize("name", ["explore", "Plan", "EXPLORE"])
 def test_explore_and_plan_stay_read_only_whatever_a_file_says(name: str) -> None:
-    found = agent(f"name: {name}\ntools: Read, Write, Edit, Bash, Task, TodoWrite\nreadonly: false\npermission: {{bash: allow}}")
+    found = agent(
+        f"name: {name}\ntools: Read, Write, Edit, Bash, Task, TodoWrite\nreadonly:"
+        " false\npermission: {bash: allow}"
+    )
     assert (found.read_only, found.tools) == (True, ("Read", "TodoWrite"))
     assert "read-only" in notes(f"name: {name}\ntools: Read, Write")["tools"][1]
 
 
 def test_who_may_be_spawned_is_kept() -> None:
     assert agent("tools: Read, Task").spawnable is None
-    assert agent("tools: Read, Agent(Code Reviewer, explore), Task(plan)").spawnable == ("code-reviewer", "explore", "plan")
+    assert agent("tools: Read, Agent(Code Reviewer, explore), Task(plan)").spawnable == (
+        "code-reviewer",
+        "explore",
+        "plan",
+    )
     assert agent("tools: Read, Task()").spawnable == ()
 
 
@@ -158,18 +205,28 @@ def test_who_may_be_spawned_is_kept() -> None:
 def test_a_model_is_a_tier_or_named_in_full(written: str, expected: str, meant: bool) -> None:
     assert tier(written) == (expected, meant)
     assert agent(f"model: {written}").model == expected
-    assert notes(f"model: {written}")["model"][0] == ("honoured" if written == expected else "mapped")
-
-
-def test_limits_and_the_rest_are_honoured() -> None:
-    found = agent(
-        "maxTurns: '20'\ntimeout_mins: 1.5\neffort: med\nmode: primary\nhidden: true\ncapabilities: [tasks, mail]\ncolor: blue\n"
-        "mcpServers: {a: {b: c}}"
+    assert notes(f"model: {written}")["model"][0] == (
+        "honored" if written == expected else "mapped"
     )
-    assert (found.max_turns, found.timeout_seconds, found.effort, found.mode, found.hidden) == (20, 90.0, "medium", "primary", True)
+
+
+def test_limits_and_the_rest_are_honored() -> None:
+    found = agent(
+        "maxTurns: '20'\ntimeout_mins: 1.5\neffort: med\nmode: primary\nhidden: true\ncapabilities:"
+        " [tasks, mail]\ncolor: blue\nmcpServers: {a: {b: c}}"
+    )
+    assert (found.max_turns, found.timeout_seconds, found.effort, found.mode, found.hidden) == (
+        20,
+        90.0,
+        "medium",
+        "primary",
+        True,
+    )
     assert found.capabilities == ("tasks",)
     assert found.extra == {"color": "blue", "mcpServers": {"a": {"b": "c"}}}
-    assert [agent(f"{key}: 7").max_turns for key in ("steps", "maxSteps", "max_turns", "max-turns")] == [7, 7, 7, 7]
+    assert [
+        agent(f"{key}: 7").max_turns for key in ("steps", "maxSteps", "max_turns", "max-turns")
+    ] == [7, 7, 7, 7]
     assert agent("timeout_seconds: 30\ntimeout_mins: 9").timeout_seconds == 30
     assert (agent("").mode, agent("", "opencode").mode) == ("subagent", "all")
     assert reading("---\nname: a\ndescription: b\ndisable: true\n---\n").disabled
@@ -178,34 +235,69 @@ def test_limits_and_the_rest_are_honoured() -> None:
 @pytest.mark.parametrize(
     "head",
     [
-        *("maxTurns: 0", "maxTurns: many", "maxTurns: true", "timeout_mins: -1", "timeout_seconds: x", "effort: 3", "effort: huge", "mode: boss"),
-        *("hidden: perhaps", "disable: 3", "capabilities: 7", "model: 7", "maxTurns: 1\nsteps: 2", "description2: x\nmodel: [a]"),
+        *(
+            "maxTurns: 0",
+            "maxTurns: many",
+            "maxTurns: true",
+            "timeout_mins: -1",
+            "timeout_seconds: x",
+            "effort: 3",
+            "effort: huge",
+            "mode: boss",
+        ),
+        *(
+            "hidden: perhaps",
+            "disable: 3",
+            "capabilities: 7",
+            "model: 7",
+            "maxTurns: 1\nsteps: 2",
+            "description2: x\nmodel: [a]",
+        ),
     ],
 )
 def test_a_wrong_value_is_dropped_with_a_word_and_nothing_else_is(head: str) -> None:
     found = agent(f"{head}\ntools: Read")
-    assert (found.tools, found.model, found.mode, found.effort, found.hidden) == (("Read",), "main", "subagent", None, False)
+    assert (found.tools, found.model, found.mode, found.effort, found.hidden) == (
+        ("Read",),
+        "main",
+        "subagent",
+        None,
+        False,
+    )
     assert "problem" in {verdict for verdict, _ in notes(head).values()}
 
 
 def test_a_missing_description_is_a_problem_but_no_end() -> None:
     found = reading("---\nname: a\n---\nYou help.")
     assert found.agent is not None
-    assert [note.verdict for note in found.notes] == ["honoured", "problem", "mapped"]
+    assert [note.verdict for note in found.notes] == ["honored", "problem", "mapped"]
 
 
-def test_a_file_that_is_no_yaml_is_read_and_said_to_be_none() -> None:
+def test_a_file_with_invalid_yaml_is_read_and_reported() -> None:
     found = reading("---\nname: a\ndescription: Use it. user: 'x'\ntools: Read\n---\nYou help.")
     assert found.agent is not None
     assert (found.agent.description, found.agent.tools) == ("Use it. user: 'x'", ("Read",))
-    assert "no strict YAML" in found.notes[0].text
+    assert "is not strict YAML" in found.notes[0].text
 
 
 def test_a_folder_with_agent_json_is_named_after_itself() -> None:
-    text = json.dumps({"name": "The Mailer", "description": "Mails.", "capabilities": ["tasks"], "systemPrompt": "You mail.", "tools": ["Read"]})
+    text = json.dumps(
+        {
+            "name": "The Mailer",
+            "description": "Mails.",
+            "capabilities": ["tasks"],
+            "systemPrompt": "You mail.",
+            "tools": ["Read"],
+        }
+    )
     found = reading(text, "folder", "agents/mailer/agent.json").agent
     assert found is not None
-    assert (found.id, found.prompt, found.capabilities, found.tools) == ("mailer", "You mail.", ("tasks",), ("Read",))
+    assert (found.id, found.prompt, found.capabilities, found.tools) == (
+        "mailer",
+        "You mail.",
+        ("tasks",),
+        ("Read",),
+    )
     assert found.extra == {"name": "The Mailer"}
 
 
@@ -217,22 +309,47 @@ def test_a_broken_agent_json_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800", 10**30, [[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]])
 def test_what_cannot_be_kept_everywhere_is_not_kept(value: Any) -> None:
-    found = reading(json.dumps({"description": "Mails.", "other": value}), "folder", "agents/mailer/agent.json")
+    found = reading(
+        json.dumps({"description": "Mails.", "other": value}), "folder", "agents/mailer/agent.json"
+    )
     assert found.agent is not None
     assert (found.agent.extra, found.notes[0].verdict) == ({}, "problem")
 
 
 def test_tools_that_a_program_adds_can_be_granted_by_name() -> None:
-    file = AgentFile("remit", ".remit/agents/a.md", "---\ndescription: b\ntools: Read, look_up\n---\n")
+    file = AgentFile(
+        "remit", ".remit/agents/a.md", "---\ndescription: b\ntools: Read, look_up\n---\n"
+    )
     found = read_agent(file, frozenset({*TOOLS, "look_up"})).agent
     assert found is not None
     assert found.tools == ("Read", "look_up")
 
 
-KEYS = ["name", "description", "tools", "disallowedTools", "permission", "model", "maxTurns", "timeout_mins", "effort", "mode", "capabilities", "x"]
+KEYS = [
+    "name",
+    "description",
+    "tools",
+    "disallowedTools",
+    "permission",
+    "model",
+    "maxTurns",
+    "timeout_mins",
+    "effort",
+    "mode",
+    "capabilities",
+    "x",
+]
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from([*TOOLS, "allow", "deny", "*", "Task(a,b)"]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4) | st.sampled_from([*TOOLS, "*"]), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from([*TOOLS, "allow", "deny", "*", "Task(a,b)"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=4) | st.sampled_from([*TOOLS, "*"]), inner, max_size=4)
+    ),
     max_leaves=8,
 )
 
@@ -240,7 +357,9 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8))
 def test_no_fields_break_the_reading_or_widen_a_read_only_agent(fields: dict[str, Any]) -> None:
     for name in ("explore", "helper"):
-        found = reading(json.dumps(fields | {"id": name}), "folder", f"agents/{name}/agent.json").agent
+        found = reading(
+            json.dumps(fields | {"id": name}), "folder", f"agents/{name}/agent.json"
+        ).agent
         if found is not None:
             assert found.tools
             assert not (set(found.tools) & set(CHANGING) if name == "explore" else set())

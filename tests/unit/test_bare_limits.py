@@ -13,13 +13,24 @@ NEVER_SECONDS = 600
 """Longer ones are limits that a test never reaches."""
 WAITS = {"timeout": 0, "timeout_at": 0, "wait": 0, "wait_for": 1, "join": 0}
 """Functions that wait, and the position of their limit."""
-NAMES = {"timeout", "heartbeat_seconds", "lease_seconds", "first_byte_seconds", "idle_seconds", "connect_seconds"}
+NAMES = {
+    "timeout",
+    "heartbeat_seconds",
+    "lease_seconds",
+    "first_byte_seconds",
+    "idle_seconds",
+    "connect_seconds",
+}
 """Keywords that hold a limit, whichever function they are given to."""
 OTHER_UNITS = {"call"}
 """Functions whose keyword `timeout` is not in seconds: tools of remit."""
 
 
-@pytest.mark.parametrize("path", sorted(set(TESTS.rglob("*.py")) - set(TESTS.glob("unit/*"))), ids=lambda path: str(path.relative_to(TESTS)))
+@pytest.mark.parametrize(
+    "path",
+    sorted(set(TESTS.rglob("*.py")) - set(TESTS.glob("unit/*"))),
+    ids=lambda path: str(path.relative_to(TESTS)),
+)
 def test_no_limit_is_a_bare_number(path: Path) -> None:
     found = list(bare_limits(path.read_text()))
     assert found == [], "use patient(seconds) of tests/patience.py"
@@ -41,7 +52,15 @@ def test_a_bare_limit_is_found(source: str) -> None:
     assert list(bare_limits(source)) == [f"line 1: {source.partition(' = ')[2] or source}"]
 
 
-@pytest.mark.parametrize("source", ["asyncio.timeout(patient(20))", "flag.wait(0.01)", "hire(heartbeat_seconds=3600)", "call('Bash', timeout=1500)"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "asyncio.timeout(patient(20))",
+        "flag.wait(0.01)",
+        "hire(heartbeat_seconds=3600)",
+        "call('Bash', timeout=1500)",
+    ],
+)
 def test_other_numbers_are_not_found(source: str) -> None:
     assert list(bare_limits(source)) == []
 
@@ -49,7 +68,9 @@ def test_other_numbers_are_not_found(source: str) -> None:
 def bare_limits(source: str) -> Iterator[str]:
     """Yield the expressions of a module that wait for a fixed number of seconds."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call | ast.BinOp) and any(_is_bare(limit) for limit in _limits(node)):
+        if isinstance(node, ast.Call | ast.BinOp) and any(
+            _is_bare(limit) for limit in _limits(node)
+        ):
             yield f"line {node.lineno}: {ast.get_source_segment(source, node)}"
 
 
@@ -58,14 +79,28 @@ def _limits(node: ast.Call | ast.BinOp) -> list[ast.expr]:
         return [node.right] if _name(node.left) in ("monotonic", "perf_counter") else []
     name = _name(node)
     place = WAITS.get(name, len(node.args))
-    given = [keyword.value for keyword in node.keywords if keyword.arg in NAMES and name not in OTHER_UNITS]
+    given = [
+        keyword.value
+        for keyword in node.keywords
+        if keyword.arg in NAMES and name not in OTHER_UNITS
+    ]
     return [*node.args[place : place + 1], *given]
 
 
 def _name(node: ast.expr) -> str:
     called = node.func if isinstance(node, ast.Call) else node
-    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+    return (
+        called.attr
+        if isinstance(called, ast.Attribute)
+        else called.id
+        if isinstance(called, ast.Name)
+        else ""
+    )
 
 
 def _is_bare(limit: ast.expr) -> bool:
-    return isinstance(limit, ast.Constant) and isinstance(limit.value, int | float) and LEAST_SECONDS <= limit.value < NEVER_SECONDS
+    return (
+        isinstance(limit, ast.Constant)
+        and isinstance(limit.value, int | float)
+        and LEAST_SECONDS <= limit.value < NEVER_SECONDS
+    )

@@ -21,7 +21,14 @@ SLEEP = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 def start(code: str) -> "subprocess.Popen[str]":
     """Start the script with a Python program as its command, in a process group of its own."""
     command = [sys.executable, "-m", "scripts.busy", sys.executable, "-c", code]
-    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def loops_of(process: "subprocess.Popen[str]") -> list[int]:
@@ -39,9 +46,17 @@ async def test_the_command_runs_beside_the_loops_and_its_exit_code_is_kept() -> 
         assert loops_of(process) == []
 
 
-@pytest.mark.parametrize(("stop", "number"), [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM), (os.kill, signal.SIGKILL)])
-async def test_no_loop_is_left_when_it_is_stopped(stop: Callable[[int, int], None], number: int) -> None:
-    """Ctrl-C reaches the whole group; SIGKILL only the script, so that the loops must notice that it is gone."""
+@pytest.mark.parametrize(
+    ("stop", "number"),
+    [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM), (os.kill, signal.SIGKILL)],
+)
+async def test_no_loop_is_left_when_it_is_stopped(
+    stop: Callable[[int, int], None], number: int
+) -> None:
+    """Ctrl-C reaches the whole group.
+
+    SIGKILL only the script, so that the loops must notice that it is gone.
+    """
     with start(SLEEP) as process:
         assert process.stdout is not None
         assert "busy loops run beside" in await asyncio.to_thread(process.stdout.readline)

@@ -1,12 +1,12 @@
-"""When a task counts as done: outputs, claims, criteria, rounds, waivers."""
+"""Completion of a task: outputs, claims, criteria, rounds, waivers."""
 
 from typing import Any
 
 import pytest
 
-from remit.domain import command as cmd
-from remit.domain import event as ev
-from remit.domain.value import Criterion, Output, State, Step, Task
+from remit.domain.task import commands as cmd
+from remit.domain.task import events as ev
+from remit.domain.task.task import Criterion, Output, State, Step, Task
 from remit.errors import Conflict, Forbidden, InvalidParam, NotFound, StaleRun
 from tests.unit.given import (
     ANN,
@@ -36,7 +36,11 @@ from tests.unit.given import (
 )
 
 COMPLETE = cmd.CompleteTask(task_id="1")
-REPORT = (Output(name="report"), Output(name="data", kind="json"), Output(name="extra", required=False))
+REPORT = (
+    Output(name="report"),
+    Output(name="data", kind="json"),
+    Output(name="extra", required=False),
+)
 
 
 def running(**fields: Any) -> Task:
@@ -48,7 +52,9 @@ def running(**fields: Any) -> Task:
 
 def test_missing_outputs_are_listed_before_any_other_objection() -> None:
     task = running(outputs=REPORT)
-    with pytest.raises(InvalidParam, match="outputs: missing required outputs: report, data") as refused:
+    with pytest.raises(
+        InvalidParam, match="outputs: missing required outputs: report, data"
+    ) as refused:
         events(task, COMPLETE, PLAN)
     assert refused.value.details["missing"] == ["report", "data"]
     with pytest.raises(Forbidden):
@@ -59,19 +65,39 @@ def test_an_output_of_null_is_missing_and_an_empty_one_is_there() -> None:
     task = running(outputs=REPORT)
     with pytest.raises(InvalidParam, match=r"missing required outputs?: report"):
         events(task, cmd.CompleteTask(task_id="1", outputs={"report": None, "data": []}))
-    assert then(task, cmd.CompleteTask(task_id="1", outputs={"report": "", "data": []})).state is State.DONE
+    assert (
+        then(task, cmd.CompleteTask(task_id="1", outputs={"report": "", "data": []})).state
+        is State.DONE
+    )
 
 
 def test_the_outputs_are_kept() -> None:
-    done = then(running(outputs=REPORT), cmd.CompleteTask(task_id="1", outputs={"report": "x", "data": [1], "more": True}, summary="Did it"))
-    assert (done.completion_outputs, done.summary) == ({"report": "x", "data": [1], "more": True}, "Did it")
+    done = then(
+        running(outputs=REPORT),
+        cmd.CompleteTask(
+            task_id="1", outputs={"report": "x", "data": [1], "more": True}, summary="Did it"
+        ),
+    )
+    assert (done.completion_outputs, done.summary) == (
+        {"report": "x", "data": [1], "more": True},
+        "Did it",
+    )
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"), [("text", 7), ("file", ["/tmp/a"]), ("url", 7), ("url", "example.org"), ("url", "http://[::1"), ("url", "")]
+    ("kind", "value"),
+    [
+        ("text", 7),
+        ("file", ["/tmp/a"]),
+        ("url", 7),
+        ("url", "example.org"),
+        ("url", "http://[::1"),
+        ("url", ""),
+    ],
 )
 def test_an_output_of_the_wrong_kind_is_refused_by_name(kind: str, value: object) -> None:
-    task = given(created(outputs=(Output(name="a", kind=kind),)))  # type: ignore[arg-type]  # a literal
+    # A literal.
+    task = given(created(outputs=(Output(name="a", kind=kind),)))  # type: ignore[arg-type]
     with pytest.raises(InvalidParam, match=r"outputs\.a"):
         events(task, cmd.CompleteTask(task_id="1", outputs={"a": value}))
 
@@ -89,24 +115,31 @@ ROWS = Output(name="rows", kind="json", schema={"type": "array", "items": {"type
         ({"type": "string"}, "[1, 2]", "[1, 2]"),
     ],
 )
-def test_json_may_be_handed_over_as_text_and_is_kept_as_what_it_says(schema: Any, given: Any, kept: Any) -> None:
-    done = then(running(outputs=(Output(name="a", kind="json", schema=schema),)), cmd.CompleteTask(task_id="1", outputs={"a": given}))
+def test_json_may_be_handed_over_as_text_and_is_kept_as_what_it_says(
+    schema: Any, given: Any, kept: Any
+) -> None:
+    done = then(
+        running(outputs=(Output(name="a", kind="json", schema=schema),)),
+        cmd.CompleteTask(task_id="1", outputs={"a": given}),
+    )
     assert (done.state, done.completion_outputs) == (State.DONE, {"a": kept})
 
 
 @pytest.mark.parametrize(
     ("schema", "given", "said"),
     [
-        (None, "{", r"outputs\.a: is text that is no JSON: '{'; expected a JSON value"),
-        (None, "[NaN]", "is text that is no JSON"),
-        (None, "[" * 5000, "is text that is no JSON"),
-        (None, "[" * 40 + "]" * 40, "is text that is no JSON"),
+        (None, "{", r"outputs\.a: is not valid JSON text: '{'; expected a JSON value"),
+        (None, "[NaN]", "is not valid JSON text"),
+        (None, "[" * 5000, "is not valid JSON text"),
+        (None, "[" * 40 + "]" * 40, "is not valid JSON text"),
         ({"type": "array"}, "{}", r"outputs\.a: is an object; expected array"),
         ({"type": "array"}, "nonsense", r"outputs\.a: is text; expected array"),
         ({"required": ["n"], "type": "object"}, {}, r"outputs\.a\.n: is missing; expected a value"),
     ],
 )
-def test_json_that_is_not_as_required_is_refused_by_its_place(schema: Any, given: Any, said: str) -> None:
+def test_json_that_is_not_as_required_is_refused_by_its_place(
+    schema: Any, given: Any, said: str
+) -> None:
     task = given_outputs(Output(name="a", kind="json", schema=schema))
     with pytest.raises(InvalidParam, match=said):
         events(task, cmd.CompleteTask(task_id="1", outputs={"a": given}))
@@ -117,22 +150,41 @@ def given_outputs(*outputs: Output) -> Task:
 
 
 def test_everything_missing_or_wrong_is_said_at_once() -> None:
-    task = given_outputs(Output(name="report"), ROWS, Output(name="page", kind="url"), Output(name="more", required=False))
-    with pytest.raises(InvalidParam) as refused:
-        events(task, cmd.CompleteTask(task_id="1", outputs={"rows": [1, "x"], "page": "here", "more": 7}))
-    assert str(refused.value) == (
-        "outputs: missing required output: report. Add report to outputs. outputs.rows[1]: is text; expected integer. "
-        "outputs.page: is 'here'; expected an absolute URL. outputs.more: is not text; expected text, since its kind is text."
+    task = given_outputs(
+        Output(name="report"),
+        ROWS,
+        Output(name="page", kind="url"),
+        Output(name="more", required=False),
     )
-    assert (refused.value.details["missing"], refused.value.details["wrong"]) == (["report"], ["rows", "page", "more"])
+    with pytest.raises(InvalidParam) as refused:
+        events(
+            task,
+            cmd.CompleteTask(task_id="1", outputs={"rows": [1, "x"], "page": "here", "more": 7}),
+        )
+    assert (
+        str(refused.value)
+        == "outputs: missing required output: report. Add report to outputs. outputs.rows[1]: is"
+        " text; expected integer. outputs.page: is 'here'; expected an absolute URL."
+        " outputs.more: is not text; expected text, since its kind is text."
+    )
+    assert (refused.value.details["missing"], refused.value.details["wrong"]) == (
+        ["report"],
+        ["rows", "page", "more"],
+    )
 
 
-def test_a_file_that_somebody_looked_for_in_vain_is_wrong() -> None:
+def test_a_file_that_was_not_found_is_a_problem() -> None:
     world = World()
     task_id = world.add(outputs=(Output(name="report", kind="file"),))
     claimed = cmd.CompleteTask(task_id=task_id, outputs={"report": "out/report.md"})
     world.lost["out/report.md"] = "does not exist"
-    with pytest.raises(InvalidParam, match=r"outputs\.report: is 'out/report.md': does not exist; expected the path of a file in the workspace"):
+    with pytest.raises(
+        InvalidParam,
+        match=(
+            r"outputs\.report: is 'out/report.md': does not exist; expected the path of a file in"
+            r" the workspace"
+        ),
+    ):
         world.do(claimed)
     del world.lost["out/report.md"]
     assert world.do(claimed).state is State.DONE
@@ -141,7 +193,10 @@ def test_a_file_that_somebody_looked_for_in_vain_is_wrong() -> None:
 @pytest.mark.parametrize("how", ["claims", "ends", "says done"])
 def test_a_file_that_was_there_is_looked_for_again(how: str) -> None:
     world = World()
-    task_id = world.add(outputs=(Output(name="report", kind="file"),), acceptance=(cmd.NewCriterion(text="The tests pass", check={"file": "green"}),))
+    task_id = world.add(
+        outputs=(Output(name="report", kind="file"),),
+        acceptance=(cmd.NewCriterion(text="The tests pass", check={"file": "green"}),),
+    )
     world.start(task_id)
     world.by_run(cmd.CompleteTask(task_id=task_id, outputs={"report": "report.md"}))
     world.lost |= {"green": "does not exist", "report.md": "does not exist"}
@@ -152,12 +207,19 @@ def test_a_file_that_was_there_is_looked_for_again(how: str) -> None:
         return
     world.start(task_id)
     world.by_run(cmd.DeliverUpdates(task_id=task_id))
-    told = world.by_run(cmd.CompleteTask(task_id=task_id) if how == "claims" else cmd.FinishRun(task_id=task_id, final_message="Done."))
+    told = world.by_run(
+        cmd.CompleteTask(task_id=task_id)
+        if how == "claims"
+        else cmd.FinishRun(task_id=task_id, final_message="Done.")
+    )
     assert (told.state, told.output_asks) == (State.RUNNING, 1)
-    assert "does not exist" in only(ev.AcceptanceRejected, (entry.event for entry in world.entries[-1:])).gaps[0]
+    assert (
+        "does not exist"
+        in only(ev.AcceptanceRejected, (entry.event for entry in world.entries[-1:])).gaps[0]
+    )
 
 
-def test_an_agent_is_refused_in_the_words_that_everybody_hears() -> None:
+def test_an_agent_gets_the_same_refusal_as_other_callers() -> None:
     world = World()
     task_id = world.add(outputs=REPORT)
     run = world.start(task_id).run
@@ -170,22 +232,46 @@ def test_an_agent_is_refused_in_the_words_that_everybody_hears() -> None:
 
 def test_a_schema_that_cannot_be_checked_is_refused_when_it_is_given() -> None:
     world = World()
-    with pytest.raises(InvalidParam, match=r"outputs\[1\]\.schema\.items\.type: is 'int'; expected one or several of"):
-        world.add(outputs=(Output(name="a"), Output(name="b", kind="json", schema={"items": {"type": "int"}})))
-    with pytest.raises(InvalidParam, match=r"outputs\[0\]\.schema: is given for an output of kind text; expected kind json"):
+    with pytest.raises(
+        InvalidParam,
+        match=r"outputs\[1\]\.schema\.items\.type: is 'int'; expected one or several of",
+    ):
+        world.add(
+            outputs=(
+                Output(name="a"),
+                Output(name="b", kind="json", schema={"items": {"type": "int"}}),
+            )
+        )
+    with pytest.raises(
+        InvalidParam,
+        match=r"outputs\[0\]\.schema: is given for an output of kind text; expected kind json",
+    ):
         world.add(outputs=(Output(name="a", schema={}),))
     task_id = world.add()
     with pytest.raises(InvalidParam, match=r"outputs\[0\]\.schema\.\$ref: .* nothing is fetched"):
-        world.do(cmd.UpdateTask(task_id=task_id, outputs=(Output(name="b", kind="json", schema={"$ref": "https://example.org/s.json"}),)))
+        world.do(
+            cmd.UpdateTask(
+                task_id=task_id,
+                outputs=(
+                    Output(name="b", kind="json", schema={"$ref": "https://example.org/s.json"}),
+                ),
+            )
+        )
 
 
-def test_a_schema_from_before_they_were_checked_stands_in_nobodys_way() -> None:
+def test_an_invalid_schema_of_an_older_version_does_not_block_completion() -> None:
     task = given_outputs(Output(name="a", kind="json", schema={"type": "whatever", "required": 7}))
     assert then(task, cmd.CompleteTask(task_id="1", outputs={"a": 1})).state is State.DONE
 
 
 def test_outputs_given_with_a_rejected_claim_need_not_be_given_again() -> None:
-    task = judged(then(running(outputs=REPORT[:1], acceptance=(CHECKED,)), cmd.CompleteTask(task_id="1", outputs={"report": "x"})), False)
+    task = judged(
+        then(
+            running(outputs=REPORT[:1], acceptance=(CHECKED,)),
+            cmd.CompleteTask(task_id="1", outputs={"report": "x"}),
+        ),
+        False,
+    )
     assert judged(then(task, COMPLETE), True).completion_outputs == {"report": "x"}
 
 
@@ -207,12 +293,17 @@ def test_a_person_completes_from_every_live_state(state: str) -> None:
 @pytest.mark.parametrize("state", list(LIVE))
 def test_a_person_fails_from_every_live_state(state: str) -> None:
     task = then(given(*LIVE[state]), cmd.FailTask(task_id="1", message="No way"))
-    assert (task.state, task.reason, task.failure_reason, task.archived_at) == (State.FAILED, "error", "No way", task.updated_at)
+    assert (task.state, task.reason, task.failure_reason, task.archived_at) == (
+        State.FAILED,
+        "error",
+        "No way",
+        task.updated_at,
+    )
 
 
 @pytest.mark.parametrize("state", list(ENDED))
 def test_an_ended_task_never_changes(state: str) -> None:
-    with pytest.raises(Conflict, match=f"is {state}; an ended task never changes.*rerun_task"):
+    with pytest.raises(Conflict, match=f"is {state}; an ended task cannot change.*rerun_task"):
         events(given(*ENDED[state]), COMPLETE)
 
 
@@ -223,7 +314,9 @@ def test_a_run_is_fenced_out_by_a_completion_from_outside() -> None:
         events(task, finish(), BUILD, "1-r000001")
 
 
-@pytest.mark.parametrize(("actor", "allowed"), [(ANN, True), (BUILD, True), ("agent:general", True), (PLAN, False)])
+@pytest.mark.parametrize(
+    ("actor", "allowed"), [(ANN, True), (BUILD, True), ("agent:general", True), (PLAN, False)]
+)
 def test_people_the_owner_and_the_creator_complete(actor: str, allowed: bool) -> None:
     task = given(*RUNNING, actor="agent:general")
     if allowed:
@@ -236,7 +329,9 @@ def test_people_the_owner_and_the_creator_complete(actor: str, allowed: bool) ->
 
 
 def test_open_steps_and_live_subtasks_do_not_refuse_an_explicit_completion() -> None:
-    task = given(created(steps=plan_of("Look")), *STARTED_RUN, ev.SubtaskLinked(child_id="2", wait="block"))
+    task = given(
+        created(steps=plan_of("Look")), *STARTED_RUN, ev.SubtaskLinked(child_id="2", wait="block")
+    )
     assert by_run(task, COMPLETE).state is State.DONE
 
 
@@ -245,8 +340,17 @@ def test_open_steps_and_live_subtasks_do_not_refuse_an_explicit_completion() -> 
 
 def test_a_final_message_claims_completion_with_itself_as_summary() -> None:
     done = by_run(given(*RUNNING), finish("All green"))
-    assert (done.state, done.summary, done.final_message, done.verification) == (State.DONE, "All green", "All green", "none")
-    assert (done.completed_at, done.archived_at, done.wait) == (done.updated_at, done.updated_at, None)
+    assert (done.state, done.summary, done.final_message, done.verification) == (
+        State.DONE,
+        "All green",
+        "All green",
+        "none",
+    )
+    assert (done.completed_at, done.archived_at, done.wait) == (
+        done.updated_at,
+        done.updated_at,
+        None,
+    )
 
 
 def test_under_explicit_completion_a_final_message_only_ends_the_run() -> None:
@@ -257,26 +361,40 @@ def test_under_explicit_completion_a_final_message_only_ends_the_run() -> None:
 
 
 def test_open_steps_hold_automatic_completion() -> None:
-    task = by_run(running(steps=(Step(title="Look", done=True), Step(title="Build"))), *finish_twice())
+    task = by_run(
+        running(steps=(Step(title="Look", done=True), Step(title="Build"))), *finish_twice()
+    )
     assert (task.state, task.wait and task.wait.on[0].kind) == (State.WAITING, "tick")
     task = then(task, cmd.UpdateStep(task_id="1", index=1, done=True), cmd.Tick(task_id="1"))
     assert run_once(task, finish()).state is State.DONE
 
 
-@pytest.mark.parametrize(("wait", "expected"), [("wake", State.WAITING), ("block", State.WAITING), ("none", State.DONE)])
-def test_live_children_hold_automatic_completion_unless_nobody_waits_for_them(wait: str, expected: State) -> None:
-    task = given(*RUNNING, ev.SubtaskLinked(child_id="2", wait=wait))  # type: ignore[arg-type]  # a literal
+@pytest.mark.parametrize(
+    ("wait", "expected"), [("wake", State.WAITING), ("block", State.WAITING), ("none", State.DONE)]
+)
+def test_live_children_hold_automatic_completion_unless_they_are_not_awaited(
+    wait: str, expected: State
+) -> None:
+    # A literal.
+    task = given(*RUNNING, ev.SubtaskLinked(child_id="2", wait=wait))  # type: ignore[arg-type]
     assert by_run(task, finish()).state is expected
 
 
 def test_a_task_with_live_children_waits_for_them() -> None:
-    task = by_run(given(*RUNNING, ev.SubtaskLinked(child_id="2"), ev.SubtaskLinked(child_id="3", wait="none")), finish())
+    task = by_run(
+        given(
+            *RUNNING, ev.SubtaskLinked(child_id="2"), ev.SubtaskLinked(child_id="3", wait="none")
+        ),
+        finish(),
+    )
     assert task.wait is not None
     assert [(item.kind, item.ref) for item in task.wait.on] == [("subtask", "2")]
 
 
 def test_a_settled_child_holds_nothing() -> None:
-    task = given(*RUNNING, ev.SubtaskLinked(child_id="2"), ev.SubtaskSettled(child_id="2", state="failed"))
+    task = given(
+        *RUNNING, ev.SubtaskLinked(child_id="2"), ev.SubtaskSettled(child_id="2", state="failed")
+    )
     assert by_run(task, finish()).state is State.DONE
 
 
@@ -315,7 +433,11 @@ def test_outputs_that_come_after_being_asked_for_complete_the_task() -> None:
 def test_a_criterion_that_code_cannot_decide_is_attested_and_does_not_block() -> None:
     done = by_run(running(acceptance=(STATED,)), finish("I read it twice"))
     assert (done.state, done.verification) == (State.DONE, "unverified")
-    assert done.acceptance == (Criterion(id="c2", text="It reads well", status="attested", evidence="I read it twice", by=BUILD),)
+    assert done.acceptance == (
+        Criterion(
+            id="c2", text="It reads well", status="attested", evidence="I read it twice", by=BUILD
+        ),
+    )
 
 
 def test_without_a_word_it_is_unverified() -> None:
@@ -326,22 +448,39 @@ def test_without_a_word_it_is_unverified() -> None:
 def test_a_claim_with_checks_waits_for_them() -> None:
     task = by_run(running(acceptance=(CHECKED, STATED)), finish())
     assert (task.state, task.run, task.verification) == (State.VERIFYING, None, "none")
-    assert [(item.status, item.by) for item in task.acceptance] == [("unchecked", None), ("attested", BUILD)]
+    assert [(item.status, item.by) for item in task.acceptance] == [
+        ("unchecked", None),
+        ("attested", BUILD),
+    ]
 
 
 @pytest.mark.parametrize(
     ("acceptance", "found", "verification"),
-    [((CHECKED,), True, "verified"), ((CHECKED,), None, "unverified"), ((CHECKED, STATED), True, "unverified")],
+    [
+        ((CHECKED,), True, "verified"),
+        ((CHECKED,), None, "unverified"),
+        ((CHECKED, STATED), True, "unverified"),
+    ],
 )
-def test_verification_says_what_stands_behind_done(acceptance: tuple[Criterion, ...], found: bool | None, verification: str) -> None:
+def test_verification_says_what_stands_behind_done(
+    acceptance: tuple[Criterion, ...], found: bool | None, verification: str
+) -> None:
     done = judged(by_run(running(acceptance=acceptance), finish()), found)
-    assert (done.state, done.verification, done.acceptance[0].by) == (State.DONE, verification, SCHEDULER)
+    assert (done.state, done.verification, done.acceptance[0].by) == (
+        State.DONE,
+        verification,
+        SCHEDULER,
+    )
 
 
 def test_one_failing_check_among_others_rejects_the_claim() -> None:
     other = Criterion(id="c3", text="It is fast", check={"file": "fast"})
     task = judged(by_run(running(acceptance=(CHECKED, other)), finish()), False, True)
-    assert (task.state, "c1: The tests pass" in task.queued[-1].content, "c3" in task.queued[-1].content) == (State.PENDING, True, False)
+    assert (
+        task.state,
+        "c1: The tests pass" in task.queued[-1].content,
+        "c3" in task.queued[-1].content,
+    ) == (State.PENDING, True, False)
     assert [item.status for item in task.acceptance] == ["fail", "pass"]
 
 
@@ -349,7 +488,10 @@ def test_a_rejected_claim_reaches_the_agent_as_an_update() -> None:
     claimed = by_run(running(acceptance=(CHECKED,)), finish())
     task = judged(claimed, False)
     assert (task.state, task.rounds, task.queued[0].type) == (State.PENDING, 1, "rejection")
-    assert (task.queued[0].update_id, "\n  Found: green: 2 failed.\n" in task.queued[0].content) == ("1-u1", True)
+    assert (
+        task.queued[0].update_id,
+        "\n  Found: green: 2 failed.\n" in task.queued[0].content,
+    ) == ("1-u1", True)
 
 
 def test_after_two_rejected_rounds_the_task_fails() -> None:
@@ -377,12 +519,10 @@ def test_only_a_claimed_task_is_checked(state: str) -> None:
 
 def test_an_unknown_criterion_is_not_found_with_the_known_ones() -> None:
     with pytest.raises(NotFound, match=r"no criterion 'c9'.*c1, c2"):
-        events(running(acceptance=(CHECKED, STATED)), cmd.WaiveCriterion(task_id="1", criterion_id="c9", reason="Not needed"))
-
-
-def test_a_claim_whose_last_check_is_taken_away_concludes() -> None:
-    task = by_run(running(acceptance=(CHECKED,)), finish())
-    assert then(task, cmd.UpdateTask(task_id="1", acceptance=())).state is State.DONE
+        events(
+            running(acceptance=(CHECKED, STATED)),
+            cmd.WaiveCriterion(task_id="1", criterion_id="c9", reason="Not needed"),
+        )
 
 
 # Waivers.
@@ -397,9 +537,19 @@ def test_only_a_person_waives() -> None:
 
 def test_a_waiver_says_who_and_why_and_outlives_the_claim() -> None:
     task = then(running(acceptance=(CHECKED, STATED)), WAIVE)
-    assert task.acceptance[0] == Criterion(id="c1", text="The tests pass", check={"file": "green"}, status="waived", evidence="Not needed", by=ANN)
+    assert task.acceptance[0] == Criterion(
+        id="c1",
+        text="The tests pass",
+        check={"file": "green"},
+        status="waived",
+        evidence="Not needed",
+        by=ANN,
+    )
     done = by_run(task, finish())
-    assert (done.state, [item.status for item in done.acceptance]) == (State.DONE, ["waived", "attested"])
+    assert (done.state, [item.status for item in done.acceptance]) == (
+        State.DONE,
+        ["waived", "attested"],
+    )
 
 
 def test_waiving_the_last_open_check_concludes_the_claim() -> None:
@@ -418,3 +568,53 @@ def test_a_run_that_ends_without_a_claim_is_not_picked_up_at_once() -> None:
     with pytest.raises(Conflict, match="only a pending task can start"):
         events(task, cmd.StartRun(task_id="1", worker="w1"))
     assert then(given(CREATED), cmd.StartRun(task_id="1", worker="w1")).state is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    "change", [{"instructions": "New"}, {"acceptance": ()}, {"outputs": REPORT}]
+)
+@pytest.mark.parametrize("held", [(), (ev.TaskPaused(),)])
+def test_terms_that_change_take_back_a_claim(
+    change: dict[str, Any], held: tuple[ev.Event, ...]
+) -> None:
+    claimed = given(
+        created(acceptance=(CHECKED,)),
+        *STARTED_RUN,
+        ev.CompletionClaimed(run_id="1-r000001", summary="Green"),
+        *held,
+    )
+    task = then(claimed, cmd.UpdateTask(task_id="1", **change))
+    assert (task.paused_from if held else task.state, task.rounds, len(task.queued)) == (
+        State.PENDING,
+        0,
+        1,
+    )
+    assert task.counts.updates == 1
+
+
+def test_a_claim_with_the_new_terms_is_judged_by_them() -> None:
+    claimed = given(
+        created(acceptance=(CHECKED,)),
+        *STARTED_RUN,
+        ev.CompletionClaimed(run_id="1-r000001", summary="Green"),
+    )
+    task = then(claimed, cmd.UpdateTask(task_id="1", acceptance=(), status="done"))
+    assert task.state is State.DONE
+    with pytest.raises(InvalidParam, match="missing required outputs"):
+        then(claimed, cmd.UpdateTask(task_id="1", outputs=REPORT, status="done"))
+
+
+@pytest.mark.parametrize("live", ["waiting for a person", "waiting for a call"])
+def test_a_claim_that_is_withdrawn_leaves_the_open_call_of_the_agent_open(live: str) -> None:
+    before = given(*LIVE[live])
+    claimed = then(
+        before,
+        cmd.UpdateTask(
+            task_id="1", acceptance=(cmd.NewCriterion(text="Good", check={"file": "a"}),)
+        ),
+        COMPLETE,
+        actor=ANN,
+    )
+    assert claimed.state is State.VERIFYING
+    after = then(claimed, cmd.UpdateTask(task_id="1", instructions="Do it well."), actor=ANN)
+    assert (after.state, after.wait) == (State.WAITING, before.wait)

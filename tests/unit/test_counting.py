@@ -2,10 +2,13 @@
 
 import pytest
 
-from remit.domain.counting import counted, dollars, in_seconds, plain_number
+from remit.domain.text.counting import counted, dollars, in_seconds, plain_number
 
 
-@pytest.mark.parametrize(("number", "text"), [(0, "0 tool calls"), (1, "1 tool call"), (2, "2 tool calls"), (1234, "1,234 tool calls")])
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 tool calls"), (1, "1 tool call"), (2, "2 tool calls"), (1234, "1,234 tool calls")],
+)
 def test_a_noun_agrees_with_its_number(number: int, text: str) -> None:
     assert counted(number, "tool call") == text
 
@@ -24,15 +27,22 @@ def test_a_noun_agrees_with_its_number(number: int, text: str) -> None:
         (1234567.0, "$1,234,567.00"),
     ],
 )
-def test_money_has_sensible_digits_and_is_never_rounded_to_nothing(amount: float, text: str) -> None:
+def test_money_has_sensible_digits_and_is_never_rounded_to_nothing(
+    amount: float, text: str
+) -> None:
     assert dollars(amount) == text
 
 
-@pytest.mark.parametrize(("amount", "text"), [(600, "600"), (1_500_000, "1,500,000"), (0.5, "0.5"), (0.00001, "0.00001")])
+@pytest.mark.parametrize(
+    ("amount", "text"), [(600, "600"), (1_500_000, "1,500,000"), (0.5, "0.5"), (0.00001, "0.00001")]
+)
 def test_a_number_has_no_exponent(amount: float, text: str) -> None:
     assert plain_number(amount) == text
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(1, "1 second"), (1.0, "1 second"), (0.5, "0.5 seconds"), (2_000_000, "2,000,000 seconds")])
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(1, "1 second"), (1.0, "1 second"), (0.5, "0.5 seconds"), (2_000_000, "2,000,000 seconds")],
+)
 def test_a_time_agrees_with_its_noun(seconds: float, told: str) -> None:
     assert in_seconds(seconds) == told

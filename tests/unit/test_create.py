@@ -1,13 +1,13 @@
-"""How a task comes to be: defaults, owner, guides, resources, idempotency keys."""
+"""Creation of a task: defaults, owner, guides, resources, idempotency keys."""
 
 import pytest
 
-from remit.domain import command as cmd
-from remit.domain import event as ev
-from remit.domain.grow import key_stream
-from remit.domain.record import replace
-from remit.domain.shape import parse
-from remit.domain.value import Criterion, Limits, Output, Resource, State, Step, Tools
+from remit.domain.planning.new_tasks import key_stream
+from remit.domain.records.record import replace
+from remit.domain.records.validate import parse
+from remit.domain.task import commands as cmd
+from remit.domain.task import events as ev
+from remit.domain.task.task import Criterion, Limits, Output, Resource, State, Step, Tools
 from remit.errors import Conflict, InvalidParam, NotFound
 from tests.unit.given import AGENTS, ANN, BOB, BUILD, World
 
@@ -21,15 +21,30 @@ from tests.unit.given import AGENTS, ANN, BOB, BUILD, World
         (None, None, ("Fix it", "Fix it")),
     ],
 )
-def test_instructions_and_description_stand_in_for_each_other(instructions: str | None, description: str | None, expected: tuple[str, str]) -> None:
-    task = World().do(cmd.CreateTask(title="Fix it", instructions=instructions, description=description))
+def test_instructions_and_description_stand_in_for_each_other(
+    instructions: str | None, description: str | None, expected: tuple[str, str]
+) -> None:
+    task = World().do(
+        cmd.CreateTask(title="Fix it", instructions=instructions, description=description)
+    )
     assert (task.instructions, task.description) == expected
 
 
 def test_a_task_starts_with_the_defaults_of_the_contract() -> None:
     task = World().do(cmd.CreateTask(title="Fix it", owner="build"))
-    assert (task.state, task.state.status, task.completion, task.verification) == (State.PENDING, "active", "auto", "none")
-    assert (task.priority, task.channel, task.depth, task.root_id, task.version) == (2, "local", 0, task.id, 1)
+    assert (task.state, task.state.status, task.completion, task.verification) == (
+        State.PENDING,
+        "active",
+        "auto",
+        "none",
+    )
+    assert (task.priority, task.channel, task.depth, task.root_id, task.version) == (
+        2,
+        "local",
+        0,
+        task.id,
+        1,
+    )
     assert (task.tools, task.limits, task.instructions_version) == (Tools(), Limits(), 1)
     assert (task.created_by, task.thread_id, task.created_at) == (ANN, "thread-1", task.updated_at)
 
@@ -55,7 +70,14 @@ def test_ids_ascend_and_a_refused_request_uses_none_up() -> None:
 
 def test_plain_strings_become_criteria_outputs_and_steps() -> None:
     command = parse(
-        cmd.CreateTask, {"title": "Fix it", "acceptance": ["It is green"], "outputs": ["report"], "steps": ["Look"], "priority": "urgent"}
+        cmd.CreateTask,
+        {
+            "title": "Fix it",
+            "acceptance": ["It is green"],
+            "outputs": ["report"],
+            "steps": ["Look"],
+            "priority": "urgent",
+        },
     )
     task = World().do(command)
     assert task.acceptance == (Criterion(id="c1", text="It is green", status="unchecked"),)
@@ -66,7 +88,9 @@ def test_plain_strings_become_criteria_outputs_and_steps() -> None:
 
 def test_labels_and_guides_count_once() -> None:
     world = World(guides={"disk-full"})
-    task = world.do(cmd.CreateTask(title="Fix it", labels=("a", "b", "a"), tsgs=("disk-full", "disk-full")))
+    task = world.do(
+        cmd.CreateTask(title="Fix it", labels=("a", "b", "a"), tsgs=("disk-full", "disk-full"))
+    )
     assert (task.labels, task.guides) == (("a", "b"), ("disk-full",))
 
 
@@ -93,7 +117,7 @@ def test_a_task_of_a_person_without_owner_is_pending_but_not_ready() -> None:
     assert world.start(task.id).state is State.RUNNING
 
 
-def test_the_creator_is_kept_whoever_acts_later() -> None:
+def test_the_creator_stays_the_same_for_later_actors() -> None:
     world = World()
     task_id = world.add(actor=BOB)
     assert world.do(cmd.UpdateTask(task_id=task_id, labels=("seen",)), BUILD).created_by == BOB
@@ -110,7 +134,11 @@ def test_an_unknown_guide_is_not_found() -> None:
 def test_a_guide_gets_its_id_from_its_title() -> None:
     plan = World().plan(cmd.CreateGuide(title="Était-ce plein? Disk  full!", body="Delete."))
     assert plan.events == {
-        "guide/etait-ce-plein-disk-full": (ev.GuideCreated(id="etait-ce-plein-disk-full", title="Était-ce plein? Disk  full!", body="Delete."),)
+        "guide/etait-ce-plein-disk-full": (
+            ev.GuideCreated(
+                id="etait-ce-plein-disk-full", title="Était-ce plein? Disk  full!", body="Delete."
+            ),
+        )
     }
 
 
@@ -129,7 +157,12 @@ def test_a_guide_cannot_be_made_twice() -> None:
 @pytest.mark.parametrize("value", ["notes.md", "./notes.md", "~/notes.md", "C:notes.md"])
 def test_a_file_resource_needs_an_absolute_path(value: str) -> None:
     with pytest.raises(InvalidParam, match=r"resources\[1\].value.*absolute file path"):
-        World().add(resources=(Resource(type="file", value="/etc/hosts"), Resource(type="file", value=value)))
+        World().add(
+            resources=(
+                Resource(type="file", value="/etc/hosts"),
+                Resource(type="file", value=value),
+            )
+        )
 
 
 @pytest.mark.parametrize("value", ["example.org", "https:", "http://[::1", "//example.org/x"])
@@ -169,16 +202,36 @@ def test_a_key_stands_for_its_task_for_ever() -> None:
 
 def test_bodies_are_compared_as_validated() -> None:
     world = World()
-    first = world.do(parse(cmd.CreateTask, {"title": "Fix it", "priority": "normal", "acceptance": ["Green"], "idempotency_key": "k"}))
-    same = parse(cmd.CreateTask, {"idempotency_key": "k", "acceptance": [{"text": "Green"}], "title": "Fix it", "status": "active"})
+    first = world.do(
+        parse(
+            cmd.CreateTask,
+            {
+                "title": "Fix it",
+                "priority": "normal",
+                "acceptance": ["Green"],
+                "idempotency_key": "k",
+            },
+        )
+    )
+    same = parse(
+        cmd.CreateTask,
+        {
+            "idempotency_key": "k",
+            "acceptance": [{"text": "Green"}],
+            "title": "Fix it",
+            "status": "active",
+        },
+    )
     assert world.plan(same).task_id == first.id
 
 
-@pytest.mark.parametrize("changed", [{"title": "Other"}, {"labels": ("b",)}, {"metadata": {"a": 1}}, {"owner": "plan"}])
+@pytest.mark.parametrize(
+    "changed", [{"title": "Other"}, {"labels": ("b",)}, {"metadata": {"a": 1}}, {"owner": "plan"}]
+)
 def test_the_same_key_with_another_body_is_a_conflict(changed: dict[str, object]) -> None:
     world = World()
     first = world.do(KEYED)
-    with pytest.raises(Conflict, match=f"stands for task {first.id}"):
+    with pytest.raises(Conflict, match=f"belongs to task {first.id}"):
         world.do(replace(KEYED, **changed))  # type: ignore[arg-type]  # fields by name
 
 

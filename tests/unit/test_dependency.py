@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from remit.domain import command as cmd
-from remit.domain.depend import met
-from remit.domain.shape import parse
-from remit.domain.value import Dependency, DependencyRule, Schedule, State
+from remit.domain.planning.dependencies import is_met
+from remit.domain.records.validate import parse
+from remit.domain.task import commands as cmd
+from remit.domain.task.task import Dependency, DependencyRule, Schedule, State
 from remit.errors import Conflict, InvalidParam
 from tests.unit.given import CANCELED, DONE, FAILED, NOW, RUNNING, World, given
 
@@ -20,18 +20,23 @@ def on(*ids: str, rule: DependencyRule = "done") -> tuple[Dependency, ...]:
 def test_ids_uids_and_hashes_name_the_same_task_once() -> None:
     world = World()
     uid = world.tasks[world.add()].uid
-    command = parse(cmd.CreateTask, {"title": "Next", "depends_on": ["#1", 1, uid, {"task_id": "1", "on": "settled"}]})
+    command = parse(
+        cmd.CreateTask,
+        {"title": "Next", "depends_on": ["#1", 1, uid, {"task_id": "1", "on": "settled"}]},
+    )
     assert world.do(command).depends_on == on("1", rule="settled")
 
 
 def test_an_unknown_dependency_is_refused_by_its_place() -> None:
     world = World()
     world.add()
-    with pytest.raises(InvalidParam, match=r"depends_on\[1\]: is 7, which is no task"):
+    with pytest.raises(InvalidParam, match=r"depends_on\[1\]: is 7, which does not exist"):
         world.add(depends_on=on("1", "7"))
 
 
-@pytest.mark.parametrize("end", [cmd.FailTask(task_id="1", message="No"), cmd.CancelTask(task_id="1")])
+@pytest.mark.parametrize(
+    "end", [cmd.FailTask(task_id="1", message="No"), cmd.CancelTask(task_id="1")]
+)
 def test_what_can_never_be_done_cannot_be_waited_for(end: cmd.Operation) -> None:
     world = World()
     world.add()
@@ -65,11 +70,13 @@ def test_a_circle_is_refused_however_long() -> None:
         world.do(cmd.UpdateTask(task_id="1", depends_on=on("2", rule="settled")))
 
 
-def test_a_diamond_is_no_circle() -> None:
+def test_a_diamond_is_not_a_cycle() -> None:
     world = World()
     for needs in ((), ("1",), ("1",), ("2", "3")):
         world.add(depends_on=on(*needs))
-    assert world.do(cmd.UpdateTask(task_id="4", depends_on=on("1", "2", "3"))).depends_on == on("1", "2", "3")
+    assert world.do(cmd.UpdateTask(task_id="4", depends_on=on("1", "2", "3"))).depends_on == on(
+        "1", "2", "3"
+    )
 
 
 def test_what_was_looked_at_must_be_unchanged_at_the_commit() -> None:
@@ -83,10 +90,10 @@ def test_what_was_looked_at_must_be_unchanged_at_the_commit() -> None:
 def test_a_subtask_does_not_wait_for_what_it_is_a_part_of() -> None:
     world = World()
     parent = world.add(under=world.add())
-    with pytest.raises(InvalidParam, match="depends_on: names task 1, which this task is a part of"):
+    with pytest.raises(InvalidParam, match="depends_on: names task 1, an ancestor of this task"):
         world.add(under=parent, depends_on=on("1"))
     child = world.add(under=parent)
-    with pytest.raises(InvalidParam, match="depends_on: names task 2, which this task is a part of"):
+    with pytest.raises(InvalidParam, match="depends_on: names task 2, an ancestor of this task"):
         world.do(cmd.UpdateTask(task_id=child, depends_on=on("2")))
 
 
@@ -96,7 +103,7 @@ def test_dependencies_may_change_until_the_first_start() -> None:
     world.add(depends_on=on("1"))
     assert world.do(cmd.UpdateTask(task_id="2", depends_on=())).depends_on == ()
     world.start("2")
-    with pytest.raises(Conflict, match="has started; its dependencies are fixed"):
+    with pytest.raises(Conflict, match="has started; its dependencies can no longer change"):
         world.do(cmd.UpdateTask(task_id="2", depends_on=on("1")))
     assert world.plan(cmd.UpdateTask(task_id="2", depends_on=())).events == {}
 
@@ -117,15 +124,20 @@ def test_dependencies_may_change_until_the_first_start() -> None:
         ("settled", CANCELED, True),
     ],
 )
-def test_a_dependency_is_met_by_the_right_end(rule: DependencyRule, events: tuple[object, ...], expected: bool) -> None:
-    assert met(Dependency(task_id="1", on=rule), given(*events)) is expected  # type: ignore[arg-type]  # the samples are events
+def test_a_dependency_is_met_by_the_right_end(
+    rule: DependencyRule, events: tuple[object, ...], expected: bool
+) -> None:
+    # The samples are events.
+    assert is_met(Dependency(task_id="1", on=rule), given(*events)) is expected  # type: ignore[arg-type]
 
 
 def test_a_dependency_that_is_gone_is_not_met() -> None:
-    assert not met(Dependency(task_id="1", on="settled"), None)
+    assert not is_met(Dependency(task_id="1", on="settled"), None)
 
 
-@pytest.mark.parametrize("command", [cmd.StartRun(task_id="3", worker="w1"), cmd.RunTask(task_id="3")])
+@pytest.mark.parametrize(
+    "command", [cmd.StartRun(task_id="3", worker="w1"), cmd.RunTask(task_id="3")]
+)
 def test_a_blocked_task_does_not_start_and_says_what_blocks_it(command: cmd.Command) -> None:
     world = World()
     world.add()
@@ -151,7 +163,7 @@ def test_a_blocked_task_is_not_begun_by_its_session_either() -> None:
 def test_a_task_does_not_start_before_its_time() -> None:
     world = World()
     world.add(schedule=Schedule(not_before=NOW + timedelta(hours=1)))
-    with pytest.raises(Conflict, match="may not start before 2026-01-31T09:00:00"):
+    with pytest.raises(Conflict, match="cannot start before 2026-01-31T09:00:00"):
         world.start("1")
     world.now += timedelta(hours=1)
     assert world.start("1").state is State.RUNNING
@@ -170,4 +182,8 @@ def test_a_task_fails_when_what_it_waits_for_did() -> None:
     world.add(depends_on=on("1"))
     world.do(cmd.FailTask(task_id="1", message="No way"))
     task = world.do(cmd.AbortTask(task_id="2", reason="dependency", message="Task 1 failed."))
-    assert (task.state, task.reason, task.failure_reason) == (State.FAILED, "dependency", "Task 1 failed.")
+    assert (task.state, task.reason, task.failure_reason) == (
+        State.FAILED,
+        "dependency",
+        "Task 1 failed.",
+    )

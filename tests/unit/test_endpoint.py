@@ -1,12 +1,12 @@
-"""What callers of one endpoint share, by a clock that only moves when somebody sleeps."""
+"""The shared state of the callers of an endpoint, with a clock that only advances in sleeps."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from remit.adapters.models.endpoint import FAILURES_TO_OPEN, Breaker, Endpoint, Ticks
-from remit.domain.model import UNHEALTHY, ModelFailed
+from remit.adapters.models.wires.endpoint import FAILURES_TO_OPEN, Breaker, Endpoint, TimeSource
+from remit.domain.llm.failures import UNHEALTHY, ModelFailed
 
 
 class Time:
@@ -25,7 +25,9 @@ def time() -> Time:
 
 
 def endpoint(time: Time, chance: float = 0.0, concurrent: int = 8) -> Endpoint:
-    return Endpoint("e", concurrent=concurrent, ticks=Ticks(lambda: time.now, time.sleep, lambda: chance))
+    return Endpoint(
+        "e", concurrent=concurrent, ticks=TimeSource(lambda: time.now, time.sleep, lambda: chance)
+    )
 
 
 def script(*lines: ModelFailed | str) -> Callable[[float | None], Awaitable[str]]:
@@ -40,7 +42,9 @@ def script(*lines: ModelFailed | str) -> Callable[[float | None], Awaitable[str]
     return attempt
 
 
-@pytest.mark.parametrize(("chance", "slept"), [(0.0, [0.25, 0.5, 1.0, 2.0, 4.0]), (1.0, [0.5, 1.0, 2.0, 4.0, 8.0])])
+@pytest.mark.parametrize(
+    ("chance", "slept"), [(0.0, [0.25, 0.5, 1.0, 2.0, 4.0]), (1.0, [0.5, 1.0, 2.0, 4.0, 8.0])]
+)
 async def test_pauses_grow_and_are_jittered(time: Time, chance: float, slept: list[float]) -> None:
     with pytest.raises(ModelFailed, match="overloaded"):
         await endpoint(time, chance).call(script(ModelFailed("overloaded", "x")))
@@ -60,10 +64,12 @@ async def test_each_try_is_told_how_much_time_is_left(time: Time) -> None:
     assert left == [10, 9.75, 9.25]
 
 
-async def test_everybody_waits_out_the_pause_that_one_was_told_of(time: Time) -> None:
+async def test_all_callers_wait_out_the_pause_that_one_was_asked_for(time: Time) -> None:
     shared = endpoint(time)
     with pytest.raises(ModelFailed):
-        await shared.call(script(ModelFailed("rate_limited", "x", retry_after=20)), timeout_seconds=5)
+        await shared.call(
+            script(ModelFailed("rate_limited", "x", retry_after=20)), timeout_seconds=5
+        )
     assert shared.state().cooling_seconds == 20
     assert await shared.call(script("ok"), agent="another") == "ok"
     assert time.slept == [20]
@@ -82,7 +88,7 @@ async def test_no_more_call_at_once_than_allowed(time: Time) -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert shared.state().running == 2
-        with pytest.raises(ModelFailed, match="no room"):
+        with pytest.raises(ModelFailed, match="no free slot"):
             await shared.call(attempt, timeout_seconds=0)
         gate.set()
     assert [call.result() for call in calls] == ["ok"] * 5
@@ -136,7 +142,9 @@ async def test_who_is_turned_away_is_told_what_was_wrong_and_whether_it_lasts(ti
     shared = endpoint(time)
     for number in range(FAILURES_TO_OPEN):
         with pytest.raises(ModelFailed):
-            await shared.call(script(ModelFailed("bad_response", f"nonsense {number}", started=True)))
+            await shared.call(
+                script(ModelFailed("bad_response", f"nonsense {number}", started=True))
+            )
     told: list[tuple[str, bool]] = []
     for failure in ("bad_response", "refused", "stalled"):
         with pytest.raises(ModelFailed) as turned:
@@ -144,14 +152,17 @@ async def test_who_is_turned_away_is_told_what_was_wrong_and_whether_it_lasts(ti
         assert (turned.value.kind, turned.value.cause) == ("circuit_open", failure)
         told.append((turned.value.text, turned.value.lasting))
         time.now += turned.value.retry_after or 0
-        following = {"bad_response": ModelFailed("refused", "nobody there"), "refused": ModelFailed("stalled", "silence")}.get(failure)
+        following = {
+            "bad_response": ModelFailed("refused", "nobody there"),
+            "refused": ModelFailed("stalled", "silence"),
+        }.get(failure)
         if following:
             with pytest.raises(ModelFailed, match=following.text):
                 await shared.call(script(following))
     assert told == [
-        ("nonsense 9; it failed 10 times in a row and will not be asked for 30 s", False),
-        ("nobody there; it failed 11 times in a row and will not be asked for 60 s", False),
-        ("silence; it failed 12 times in a row and will not be asked for 120 s", True),
+        ("nonsense 9; it failed 10 times in a row and is paused for 30 s", False),
+        ("nobody there; it failed 11 times in a row and is paused for 60 s", False),
+        ("silence; it failed 12 times in a row and is paused for 120 s", True),
     ]
     assert await shared.call(script("ok")) == "ok"
 

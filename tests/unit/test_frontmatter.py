@@ -1,29 +1,41 @@
 """Front matter: strict where it can be, line by line where it must be, and never in the way."""
 
+import subprocess
+import sys
 from time import process_time
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.domain.frontmatter import FrontMatter, Refused, read, read_yaml
+from remit.app.agents.front_matter import FrontMatter, Refused, read, read_yaml
 
 KNOWN = ("name", "description", "tools", "model")
 YAML = (
     "name: reviewer\ntools: Read, Grep\n",
-    "a: 'it''s'\nb: \"two\\nlines \\u00e9 \\U0001F600 \\x41\"\nc: \"over\n  two\n\n  lines\"\nd: 'over\n  two'\n",
+    (
+        "a: 'it''s'\nb: \"two\\nlines \\u00e9 \\U0001F600 \\x41\"\nc: \"over\n  two\n\n "
+        " lines\"\nd: 'over\n  two'\n"
+    ),
     "text: |\n  one\n    two\n\n  three\nnext: 1\n",
     "text: >\n  one\n  two\n\n  three\n    four\n  five\nnext: 1\n",
     "a: |-\n  x\nb: |+\n  y\n\nc: >-\n  z\nd: |2\n   w\n",
     "tools: [Read, 'Grep', \"Glob\", ]\nmap: {a: b, c: [d, {e: f}], g: }\nempty: []\nnone: {}\n",
     "tools:\n  - Read\n  - Grep # why\nsame:\n- a\n- 'b'\n-\n- c: 1\n  d: 2\n- - e\n  - f\n",
     "permission:\n  edit: deny\n  bash:\n    'git *': allow\n    \"*\": ask\n",
-    "# a comment\n\nint: 12\nneg: -3\nfloat: 1.5\nyes: true\nno: false\nnull1: ~\nnull2:\nzip: 1-2\n",
+    (
+        "# a comment\n\nint: 12\nneg: -3\nfloat: 1.5\nyes: true\nno: false\nnull1: ~\nnull2:\nzip:"
+        " 1-2\n"
+    ),
     "long: one\n  two\n\n  three # not this\nurl: http://example.org/#a\nhash: a#b\n",
     "description:\n  on the next line\n  and the next\nmodel: x # and a comment\n",
     "spread: [\n  a,\n  b # why\n  ,\n  c\n]\nafter: d\n",
-    "hooks:\n  PreToolUse:\n    - matcher: Bash\n      hooks:\n        - type: command\n          command: ./check.sh\n",
+    (
+        "hooks:\n  PreToolUse:\n    - matcher: Bash\n      hooks:\n        - type: command\n       "
+        "   command: ./check.sh\n"
+    ),
     "-a: b\n'q k': c\n\"d k\": e\na b: c d\n",
     "",
     "# nothing but a comment\n",
@@ -32,39 +44,43 @@ YAML = (
 
 @pytest.mark.parametrize("text", YAML)
 def test_it_reads_what_yaml_reads(text: str) -> None:
-    yaml: Any = pytest.importorskip("yaml")
     expected: dict[Any, Any] = yaml.safe_load(text) or {}
     # YAML 1.1 takes yes and no for booleans even where they are keys.
-    assert read_yaml(text) == {{True: "yes", False: "no"}.get(key, key): value for key, value in expected.items()}
+    assert read_yaml(text) == {
+        {True: "yes", False: "no"}.get(key, key): value for key, value in expected.items()
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("description: Use it when. user: 'Hi'", "second colon"),
-        ("tools: *", r"begins with \*"),
-        ("a: &anchor b", "begins with &"),
-        ("a: !tag b", "begins with !"),
-        ("a: @b", "begins with @"),
+        ("tools: *", "expected alphabetic or numeric character"),
+        ("a: &anchor b", "anchor"),
+        ("a: !tag b", "tag"),
+        ("a: @b", "cannot start any token"),
+        ("a: &x [b]\nc: *x", "anchor"),
+        ("a: *x", "alias"),
+        ("? [a]\n: b", "key that is not a text"),
+        ("a: 1\n--- \nb: 2", "more than one document"),
         ("a: 1\na: 2", "a second time"),
         ("a: {b: 1, b: 2}", "a second time"),
-        ("a: [b", "comma"),
-        ("a: [b,", r"no closing \]"),
-        ("a: [b c: d]", "comma"),
-        ("a: {b: }c", "behind the end"),
-        ("a: 'b", "not closed"),
-        ('a: "b" c', "behind the end"),
-        ('a: "\\q"', "means nothing"),
-        ('a: "\\ud800"', "half of a character"),
-        ('a: "\\U00110000"', "no character"),
+        ("a: [b", "expected ',' or '\\]'"),
+        ("a: [b,", "expected the node content"),
+        ("a: {b: }c", "expected <block end>"),
+        ("a: 'b", "unexpected end of stream"),
+        ('a: "b" c', "expected <block end>"),
+        ('a: "\\q"', "unknown escape character"),
+        ('a: "\\ud800"', "unpaired surrogate"),
+        ('a: "\\U00110000"', "not YAML"),
         ('a: "\\0"', "NUL"),
-        ("a:\n\t- b", "tab"),
+        ("a:\n\t- b", "cannot start any token"),
         ("a: 1\n  b: 2", "second colon"),
-        ("a:\n   b: 1\n  c: 2", "indented otherwise"),
-        ("a: b # c\n  d", "after a comment"),
-        ("- a", "no list of keys"),
-        ("just text", "no list of keys"),
-        ("a: 1\nb", "no key"),
+        ("a:\n   b: 1\n  c: 2", "expected <block end>"),
+        ("a: b # c\n  d", "expected <block end>"),
+        ("- a", "not a list of keys"),
+        ("just text", "not a list of keys"),
+        ("a: 1\nb", "could not find expected ':'"),
         ("a: " + "[" * 50, "deeper"),
         ("a:\n" + "".join(f"{' ' * depth}- \n" for depth in range(1, 50)), "deeper"),
     ],
@@ -72,6 +88,23 @@ def test_it_reads_what_yaml_reads(text: str) -> None:
 def test_it_refuses_what_it_does_not_know_and_says_why(text: str, why: str) -> None:
     with pytest.raises(Refused, match=why):
         read_yaml(text)
+
+
+def test_simple_fields_are_read_without_the_yaml_library() -> None:
+    code = (
+        "import sys; from remit.app.agents.front_matter import read\n"
+        "assert read('---\\nname: a\\ntools: Read, Grep\\nmaxTurns: 3\\n---\\nBody', ()).fields =="
+        " {'name': 'a', 'tools': 'Read, Grep', 'maxTurns': 3}\n"
+        "assert 'yaml' not in sys.modules\n"
+        "read('---\\ntools: [Read]\\n---\\n', ())\n"
+        "assert 'yaml' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_very_long_text_is_refused() -> None:
+    with pytest.raises(Refused, match="longer than"):
+        read_yaml("a: [b]\n" * 100_000)
 
 
 def test_numbers_that_cannot_be_kept_stay_text() -> None:
@@ -84,7 +117,9 @@ def test_numbers_that_cannot_be_kept_stay_text() -> None:
 
 
 def test_fields_and_body_are_parted() -> None:
-    assert read("\ufeff\n---\r\nname: a\r\n---\r\n\r\nYou are a.\r\n---\r\nMore.\r\n", KNOWN) == FrontMatter({"name": "a"}, "You are a.\n---\nMore.")
+    assert read(
+        "\ufeff\n---\r\nname: a\r\n---\r\n\r\nYou are a.\r\n---\r\nMore.\r\n", KNOWN
+    ) == FrontMatter({"name": "a"}, "You are a.\n---\nMore.")
     assert read("---\n---\nBody", KNOWN) == FrontMatter({}, "Body")
     assert read("No front matter\n---\n", KNOWN) == FrontMatter({}, "No front matter\n---")
     assert read("", KNOWN) == FrontMatter({}, "")
@@ -110,7 +145,10 @@ def test_what_yaml_refuses_is_read_line_by_line() -> None:
     found = read(EXAMPLES, (*KNOWN, "color"))
     assert found.fields == {
         "name": "designer",
-        "description": 'Use this agent for screens. Examples: <example>Context: A form.\nuser: "Make a form"\nassistant: "Here: a form"\n</example>',
+        "description": (
+            'Use this agent for screens. Examples: <example>Context: A form.\nuser: "Make a'
+            ' form"\nassistant: "Here: a form"\n</example>'
+        ),
         "tools": "Read, Write",
         "model": "sonnet",
         "color": "blue: ish",
@@ -120,13 +158,24 @@ def test_what_yaml_refuses_is_read_line_by_line() -> None:
 
 
 def test_lists_and_blocks_survive_the_reading_by_lines() -> None:
-    found = read("---\ndescription: a: b\ntools:\n  - Read\n  - Grep\nmodel: >\n  light\nname: 'a: b' c: 'd'\n---\n", KNOWN)
-    assert found.fields == {"description": "a: b", "tools": ["Read", "Grep"], "model": "light\n", "name": "a: b' c: 'd"}
+    found = read(
+        "---\ndescription: a: b\ntools:\n  - Read\n  - Grep\nmodel: >\n  light\nname: 'a: b' c:"
+        " 'd'\n---\n",
+        KNOWN,
+    )
+    assert found.fields == {
+        "description": "a: b",
+        "tools": ["Read", "Grep"],
+        "model": "light\n",
+        "name": "a: b' c: 'd",
+    }
 
 
 def test_front_matter_without_an_end_reaches_to_the_first_empty_line() -> None:
     found = read("---\nname: a\ntools: Read\n\nYou are a.\n", KNOWN)
-    assert found == FrontMatter({"name": "a", "tools": "Read"}, "You are a.", "the closing --- is missing")
+    assert found == FrontMatter(
+        {"name": "a", "tools": "Read"}, "You are a.", "the closing --- is missing"
+    )
 
 
 PIECES = [
@@ -164,9 +213,15 @@ def test_no_text_breaks_it(text: str) -> None:
         assert all(isinstance(key, str) for key in read(whole, KNOWN).fields)
 
 
-@given(st.lists(st.sampled_from([*PIECES, "b: c", "\nx: y", "\nz:\n  - 1\n", "true", "word", "\nw: |\n  l\n"]), max_size=12).map("".join))
+@given(
+    st.lists(
+        st.sampled_from(
+            [*PIECES, "b: c", "\nx: y", "\nz:\n  - 1\n", "true", "word", "\nw: |\n  l\n"]
+        ),
+        max_size=12,
+    ).map("".join)
+)
 def test_what_it_reads_yaml_reads_the_same_way(text: str) -> None:
-    yaml: Any = pytest.importorskip("yaml")
     try:
         found = read_yaml(text)
     except Refused:

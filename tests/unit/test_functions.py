@@ -2,8 +2,8 @@
 
 import asyncio
 
-from remit.adapters.tools.functions import Function, WithFunctions, named
-from remit.domain.tool import ToolCallRequest, ToolOutcome
+from remit.adapters.tools.functions import Function, FunctionTools, by_name
+from remit.domain.agents.tools import ToolCallRequest, ToolOutcome
 from remit.ports import ToolHost
 
 
@@ -13,9 +13,11 @@ def no_host() -> ToolHost:
 
 async def called(function: Function, seconds: float) -> ToolOutcome:
     name = function.__name__
-    host = WithFunctions(no_host, named([function]))
+    host = FunctionTools(no_host, by_name([function]))
     try:
-        return await host.call(ToolCallRequest(name, {}, frozenset({name}), seconds, asyncio.Event()))
+        return await host.call(
+            ToolCallRequest(name, {}, frozenset({name}), seconds, asyncio.Event())
+        )
     finally:
         await host.close()
 
@@ -26,7 +28,9 @@ async def test_a_function_that_takes_too_long_is_stopped() -> None:
         await asyncio.Event().wait()
         return ""
 
-    assert await called(wait, 0.01) == ToolOutcome("wait was stopped after 0.01 seconds.", is_error=True)
+    assert await called(wait, 0.01) == ToolOutcome(
+        "wait was stopped after 0.01 seconds.", is_error=True
+    )
 
 
 async def test_a_time_out_of_its_own_is_told_as_such() -> None:
@@ -34,4 +38,6 @@ async def test_a_time_out_of_its_own_is_told_as_such() -> None:
         """Ask somebody who does not answer."""
         raise TimeoutError("nobody is there")
 
-    assert await called(ask, 60.0) == ToolOutcome("ask failed: TimeoutError: nobody is there", is_error=True)
+    assert await called(ask, 60.0) == ToolOutcome(
+        "ask failed: TimeoutError: nobody is there", is_error=True
+    )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given as for_any
 from hypothesis import strategies as st
 
-from remit.adapters.tools.glob import GlobPattern
+from remit.adapters.tools.search.path_glob import GlobPattern
 from remit.errors import InvalidParam
 
 
@@ -62,7 +62,9 @@ def test_a_pattern_that_is_not_closed_is_refused(pattern: str) -> None:
 
 @for_any(st.text("ab*?", min_size=1, max_size=12), st.text("ab", max_size=12))
 def test_stars_and_marks_are_those_of_every_shell(pattern: str, name: str) -> None:
-    assert GlobPattern(f"x/{pattern.replace('**', '*')}").matches(f"x/{name}") == fnmatchcase(name, pattern.replace("**", "*"))
+    assert GlobPattern(f"x/{pattern.replace('**', '*')}").matches(f"x/{name}") == fnmatchcase(
+        name, pattern.replace("**", "*")
+    )
 
 
 @for_any(st.text("ab*?[]{},!^-\\/", max_size=30), st.text("ab/[]{},\\", max_size=30))
@@ -72,9 +74,19 @@ def test_junk_is_read_or_refused(pattern: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["*a" * 400 + "b", "{a,aa}" * 100 + "b", "**/" * 300 + "x", "{*,**/*}" * 90 + "b", "?*" * 400 + "b", "[a-z]*" * 160 + "b"]
+    "pattern",
+    [
+        "*a" * 400 + "b",
+        "{a,aa}" * 100 + "b",
+        "**/" * 300 + "x",
+        "{*,**/*}" * 90 + "b",
+        "?*" * 400 + "b",
+        "[a-z]*" * 160 + "b",
+    ],
 )
 def test_no_pattern_takes_long(pattern: str) -> None:
-    """Each would keep an engine that tries one way after the other busy for longer than anybody waits: that it ends is the proof."""
+    """Each would keep an engine that tries one way after the other busy for longer than anybody
+    waits: that it ends is the proof.
+    """
     for path in ("a" * 2000 + "!", "a/" * 1000 + "!"):
         assert not GlobPattern(pattern).matches(path)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from remit.domain import command as cmd
-from remit.domain.value import Limits, Output
+from remit.domain.task import commands as cmd
+from remit.domain.task.task import Limits, Output
 from remit.errors import Forbidden
 from tests.unit.given import BUILD, World
 
@@ -25,13 +25,19 @@ TERMS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("change", TERMS, ids="+".join)
 @pytest.mark.parametrize("inside", [True, False])
-def test_an_agent_cannot_change_the_terms_of_its_own_task(change: dict[str, Any], inside: bool) -> None:
+def test_an_agent_cannot_change_the_terms_of_its_own_task(
+    change: dict[str, Any], inside: bool
+) -> None:
     world = World()
-    world.add(instructions="Make it green", acceptance=(cmd.NewCriterion(text="Short"),), outputs=(Output(name="report"),))
+    world.add(
+        instructions="Make it green",
+        acceptance=(cmd.NewCriterion(text="Short"),),
+        outputs=(Output(name="report"),),
+    )
     world.start("1")
     command = cmd.UpdateTask(task_id="1", **change)
     before = world.tasks["1"]
-    with pytest.raises(Forbidden, match="of its own task 1: only the giver of a task can"):
+    with pytest.raises(Forbidden, match="of its own task 1: only the creator of a task can"):
         world.by_run(command) if inside else world.do(command, BUILD)
     assert world.tasks["1"] == before
 
@@ -39,7 +45,9 @@ def test_an_agent_cannot_change_the_terms_of_its_own_task(change: dict[str, Any]
 def test_the_creator_of_a_task_sets_its_terms_although_it_owns_it() -> None:
     world = World()
     world.add(actor=BUILD)
-    assert world.do(cmd.UpdateTask(task_id="1", instructions="More."), BUILD).instructions == "More."
+    assert (
+        world.do(cmd.UpdateTask(task_id="1", instructions="More."), BUILD).instructions == "More."
+    )
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -52,12 +60,14 @@ def test_an_agent_cannot_waive_a_criterion_of_its_own_task(inside: bool) -> None
         world.by_run(waive) if inside else world.do(waive, BUILD)
 
 
-def test_a_new_plan_is_no_change_of_terms() -> None:
+def test_a_new_plan_does_not_change_the_terms() -> None:
     world = World()
     world.add()
     world.start("1")
     steps = (cmd.NewStep(title="Look"),)
-    assert [step.title for step in world.by_run(cmd.UpdateSteps(task_id="1", steps=steps)).steps] == ["Look"]
+    assert [
+        step.title for step in world.by_run(cmd.UpdateSteps(task_id="1", steps=steps)).steps
+    ] == ["Look"]
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -80,7 +90,11 @@ def test_an_agent_may_change_other_metadata_of_its_own_task() -> None:
     assert world.tasks["1"].metadata == kept
 
 
-@pytest.mark.parametrize("change", [{"title": "Fix the build"}, {"owner": "Build"}, {"priority": 2}, {"description": " "}], ids="+".join)
+@pytest.mark.parametrize(
+    "change",
+    [{"title": "Fix the build"}, {"owner": "Build"}, {"priority": 2}, {"description": " "}],
+    ids="+".join,
+)
 def test_an_agent_may_repeat_what_its_own_task_has(change: dict[str, Any]) -> None:
     world = World()
     world.add()
@@ -88,7 +102,9 @@ def test_an_agent_may_repeat_what_its_own_task_has(change: dict[str, Any]) -> No
     assert world.by_run(cmd.UpdateTask(task_id="1", **change)) == world.tasks["1"]
 
 
-def test_a_run_renames_a_task_that_it_created_unless_the_title_stands_for_the_instructions() -> None:
+def test_a_run_renames_a_task_that_it_created_unless_the_title_stands_for_the_instructions() -> (
+    None
+):
     world = World()
     world.add()
     run = world.start("1").run
@@ -98,7 +114,9 @@ def test_a_run_renames_a_task_that_it_created_unless_the_title_stands_for_the_in
         beside = world.do(created, BUILD, run.id).id
         rename = cmd.UpdateTask(task_id=beside, title="Look again")
         if instructions is None:
-            with pytest.raises(Forbidden, match="cannot change the title of task 3, which is not below"):
+            with pytest.raises(
+                Forbidden, match="cannot change the title of task 3, which is not below"
+            ):
                 world.do(rename, BUILD, run.id)
         else:
             assert world.do(rename, BUILD, run.id).title == "Look again"

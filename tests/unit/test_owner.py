@@ -1,12 +1,12 @@
-"""Who owns a task, and what takes its place when that changes or when it is done again."""
+"""The owner of a task, and the successor of a task that is reassigned or rerun."""
 
 import pytest
 
-from remit.domain import command as cmd
-from remit.domain import event as ev
-from remit.domain.value import Dependency, State, Step
+from remit.domain.task import commands as cmd
+from remit.domain.task import events as ev
+from remit.domain.task.task import Dependency, State, Step
 from remit.errors import Conflict, InvalidParam
-from tests.unit.given import BUILD, World, child_of, only, states
+from tests.unit.given import ANN, BUILD, World, child_of, only, states
 
 
 def test_the_owner_may_change_until_the_first_start() -> None:
@@ -26,9 +26,13 @@ def test_a_new_owner_and_dependencies_at_once_are_both_checked() -> None:
     world = World()
     task_id = world.add()
     with pytest.raises(InvalidParam, match="depends_on"):
-        world.do(cmd.UpdateTask(task_id=task_id, owner="plan", depends_on=(Dependency(task_id="99"),)))
+        world.do(
+            cmd.UpdateTask(task_id=task_id, owner="plan", depends_on=(Dependency(task_id="99"),))
+        )
     with pytest.raises(InvalidParam, match="depends_on"):
-        world.do(cmd.UpdateTask(task_id=task_id, owner="plan", depends_on=(Dependency(task_id=task_id),)))
+        world.do(
+            cmd.UpdateTask(task_id=task_id, owner="plan", depends_on=(Dependency(task_id=task_id),))
+        )
 
 
 def test_the_same_owner_again_changes_nothing() -> None:
@@ -40,13 +44,43 @@ def test_the_same_owner_again_changes_nothing() -> None:
 
 def test_a_handoff_cancels_the_task_and_returns_its_successor() -> None:
     world = World()
-    old = world.add(labels=("x",), metadata={"a": 1}, steps=(cmd.NewStep(title="Look", done=True),), priority=1)
+    old = world.add(
+        labels=("x",), metadata={"a": 1}, steps=(cmd.NewStep(title="Look", done=True),), priority=1
+    )
     world.start(old)
     new = world.do(cmd.UpdateTask(task_id=old, owner="plan"))
     before = world.tasks[old]
-    assert (before.state, before.reason, before.superseded_by, before.run) == (State.CANCELED, "superseded", new.id, None)
-    assert (new.owner, new.rerun_of, new.state, new.started_at) == ("plan", old, State.PENDING, None)
-    assert (new.labels, new.metadata, new.steps, new.priority, new.title) == (("x",), {"a": 1}, (Step(title="Look", done=True),), 1, before.title)
+    assert (before.state, before.reason, before.superseded_by, before.run) == (
+        State.CANCELED,
+        "superseded",
+        new.id,
+        None,
+    )
+    assert (new.owner, new.rerun_of, new.state, new.started_at) == (
+        "plan",
+        old,
+        State.PENDING,
+        None,
+    )
+    assert (new.labels, new.metadata, new.steps, new.priority, new.title) == (
+        ("x",),
+        {"a": 1},
+        (Step(title="Look", done=True),),
+        1,
+        before.title,
+    )
+
+
+@pytest.mark.parametrize("actor", [ANN, BUILD])
+def test_the_successor_of_a_paused_task_is_paused_too(actor: str) -> None:
+    world = World()
+    task_id = world.add()
+    world.start(task_id)
+    world.do(cmd.PauseTask(task_id=task_id), actor)
+    successor = world.do(cmd.UpdateTask(task_id=task_id, owner="plan"))
+    assert (successor.state, successor.paused_from) == (State.PAUSED, State.PENDING)
+    assert successor.paused_by_agent == (actor == BUILD)
+    assert world.do(cmd.ResumeTask(task_id=successor.id)).state is State.PENDING
 
 
 def test_a_handoff_is_one_plan() -> None:
@@ -59,8 +93,12 @@ def test_a_handoff_is_one_plan() -> None:
     plan = world.plan(cmd.UpdateTask(task_id=old, owner="plan"))
     assert set(plan.events) == {parent, old, below, after, plan.task_id}
     assert plan.events[below] == (ev.ParentReplaced(parent_id=plan.task_id),)
-    assert plan.events[after] == (ev.DependenciesChanged(depends_on=(Dependency(task_id=plan.task_id, on="settled"),)),)
-    assert plan.events[parent] == (ev.SubtaskLinked(child_id=plan.task_id, step_index=0, wait="wake", replaces=old),)
+    assert plan.events[after] == (
+        ev.DependenciesChanged(depends_on=(Dependency(task_id=plan.task_id, on="settled"),)),
+    )
+    assert plan.events[parent] == (
+        ev.SubtaskLinked(child_id=plan.task_id, step_index=0, wait="wake", replaces=old),
+    )
     assert [type(event) for event in plan.events[old]] == [ev.TaskSuperseded, ev.TaskCanceled]
 
 
@@ -127,7 +165,7 @@ def test_a_handoff_with_other_dependencies_does_not_forget_them() -> None:
     world = World()
     other, old = world.add(), world.add()
     world.start(old)
-    with pytest.raises(Conflict, match="dependencies are fixed"):
+    with pytest.raises(Conflict, match="its dependencies can no longer change"):
         world.do(cmd.UpdateTask(task_id=old, owner="plan", depends_on=(Dependency(task_id=other),)))
 
 
@@ -149,7 +187,9 @@ def test_a_successor_below_an_ended_parent_is_the_root_of_what_it_takes_over() -
     world.do(cmd.CompleteTask(task_id=parent))
     new = world.do(cmd.UpdateTask(task_id=old, owner="plan"))
     assert (new.parent_id, new.root_id, new.depth) == (None, new.id, 0)
-    assert [(world.tasks[below].root_id, world.tasks[below].depth) for below in (child, grandchild)] == [(new.id, 1), (new.id, 2)]
+    assert [
+        (world.tasks[below].root_id, world.tasks[below].depth) for below in (child, grandchild)
+    ] == [(new.id, 1), (new.id, 2)]
 
 
 # Doing it again.
@@ -161,13 +201,25 @@ def test_only_an_ended_task_is_done_again() -> None:
         world.do(cmd.RerunTask(task_id=world.add()))
 
 
-@pytest.mark.parametrize("end", [cmd.CompleteTask(task_id="1"), cmd.FailTask(task_id="1", message="No"), cmd.CancelTask(task_id="1")])
+@pytest.mark.parametrize(
+    "end",
+    [
+        cmd.CompleteTask(task_id="1"),
+        cmd.FailTask(task_id="1", message="No"),
+        cmd.CancelTask(task_id="1"),
+    ],
+)
 def test_a_rerun_is_a_linked_successor_and_history_stays_as_it_was(end: cmd.Operation) -> None:
     world = World()
     world.add(acceptance=(cmd.NewCriterion(text="Green"),), idempotency_key="k")
     old = world.do(end)
     new = world.do(cmd.RerunTask(task_id=old.id))
-    assert (new.rerun_of, new.owner, new.state, new.idempotency_key) == (old.id, old.owner, State.PENDING, None)
+    assert (new.rerun_of, new.owner, new.state, new.idempotency_key) == (
+        old.id,
+        old.owner,
+        State.PENDING,
+        None,
+    )
     assert [item.status for item in new.acceptance] == ["unchecked"]
     assert world.tasks[old.id] == old
 

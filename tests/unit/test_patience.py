@@ -9,7 +9,14 @@ from contextlib import contextmanager
 import pytest
 
 from tests import patience
-from tests.patience import FRESH_SECONDS, MOST_SLOWDOWN, REFERENCE_SECONDS, Patience, measure_slowdown, patient
+from tests.patience import (
+    FRESH_SECONDS,
+    MOST_SLOWDOWN,
+    REFERENCE_SECONDS,
+    Patience,
+    measure_slowdown,
+    patient,
+)
 
 
 class Machine:
@@ -56,7 +63,9 @@ def test_a_slow_core_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def busy(count: int) -> Iterator[None]:
-    loops = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)]
+    loops = [
+        subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)
+    ]
     try:
         yield
     finally:

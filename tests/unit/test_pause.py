@@ -1,10 +1,10 @@
-"""Pausing: nobody works on it, nothing that comes is lost, and it goes on where it was."""
+"""Pausing: a paused task does not run, loses no input, and continues where it was."""
 
 import pytest
 
-from remit.domain import command as cmd
-from remit.domain import event as ev
-from remit.domain.value import State, Task
+from remit.domain.task import commands as cmd
+from remit.domain.task import events as ev
+from remit.domain.task.task import State, Task
 from remit.errors import Conflict
 from tests.unit.given import (
     LIVE,
@@ -44,7 +44,12 @@ def test_every_active_task_can_be_paused_and_goes_on_where_it_was(state: str) ->
     there = then(before, PAUSE)
     assert (there.state, there.state.status) == (State.PAUSED, "active")
     back = then(there, RESUME)
-    assert (back.state, back.wait, back.run, back.paused_from) == (before.state, before.wait, before.run, None)
+    assert (back.state, back.wait, back.run, back.paused_from) == (
+        before.state,
+        before.wait,
+        before.run,
+        None,
+    )
 
 
 def test_a_paused_task_keeps_its_plan() -> None:
@@ -79,8 +84,17 @@ def test_pause_does_not_cascade() -> None:
 # A live run stops at its next boundary.
 
 
-@pytest.mark.parametrize("stop", [cmd.ReleaseRun(task_id="1"), cmd.YieldRun(task_id="1"), cmd.FailRun(task_id="1", error="Broken")])
-def test_a_run_that_stops_while_paused_leaves_the_task_pending_on_resume(stop: cmd.ReleaseRun) -> None:
+@pytest.mark.parametrize(
+    "stop",
+    [
+        cmd.ReleaseRun(task_id="1"),
+        cmd.YieldRun(task_id="1"),
+        cmd.FailRun(task_id="1", error="Broken"),
+    ],
+)
+def test_a_run_that_stops_while_paused_leaves_the_task_pending_on_resume(
+    stop: cmd.ReleaseRun,
+) -> None:
     stopped = by_run(paused(*RUNNING), stop)
     assert (stopped.state, stopped.run) == (State.PAUSED, None)
     assert then(stopped, RESUME).state is State.PENDING
@@ -111,27 +125,40 @@ def test_a_session_goes_on_after_a_pause() -> None:
 # What comes while paused is kept.
 
 
-@pytest.mark.parametrize(("waiting", "comes"), [(WAITING_USER, ANSWER), (WAITING_CALL, SETTLE), (WAITING_TIMER, FIRE), (WAITING_WAKE, SETTLE)])
-def test_what_is_waited_for_may_come_while_paused(waiting: tuple[ev.Event, ...], comes: cmd.Respond) -> None:
+@pytest.mark.parametrize(
+    ("waiting", "comes"),
+    [(WAITING_USER, ANSWER), (WAITING_CALL, SETTLE), (WAITING_TIMER, FIRE), (WAITING_WAKE, SETTLE)],
+)
+def test_what_is_waited_for_may_come_while_paused(
+    waiting: tuple[ev.Event, ...], comes: cmd.Respond
+) -> None:
     there = then(paused(*waiting), comes)
     assert (there.state, there.wait) == (State.PAUSED, None)
     assert then(there, RESUME).state is State.PENDING
 
 
-@pytest.mark.parametrize("comes", [cmd.Tick(task_id="1"), cmd.SendMessage(task_id="1", message="Hello")])
+@pytest.mark.parametrize(
+    "comes", [cmd.Tick(task_id="1"), cmd.SendMessage(task_id="1", message="Hello")]
+)
 def test_a_tick_or_a_message_while_paused_is_kept(comes: cmd.Tick) -> None:
     there = then(paused(*WAITING_TICK), comes)
     assert there.state is State.PAUSED
     assert then(there, RESUME).state is State.PENDING
 
 
-@pytest.mark.parametrize("waiting", [WAITING_USER, WAITING_CALL, WAITING_TICK, WAITING_TIMER, WAITING_WAKE])
+@pytest.mark.parametrize(
+    "waiting", [WAITING_USER, WAITING_CALL, WAITING_TICK, WAITING_TIMER, WAITING_WAKE]
+)
 def test_a_task_that_still_misses_something_waits_on_resume(waiting: tuple[ev.Event, ...]) -> None:
     assert then(paused(*waiting), RESUME).state is State.WAITING
 
 
 def test_of_two_things_waited_for_one_may_come_before_and_one_after_the_pause() -> None:
-    both = (*WAITING_CALL[:-1], ev.UserInteractionRequested(interaction_id="1-q1", question="Which?", call_id="call-9"), WAITING_CALL[-1])
+    both = (
+        *WAITING_CALL[:-1],
+        ev.UserInteractionRequested(interaction_id="1-q1", question="Which?", call_id="call-9"),
+        WAITING_CALL[-1],
+    )
     there = then(paused(*both), ANSWER)
     back = then(there, RESUME)
     assert back.state is State.WAITING
@@ -152,7 +179,9 @@ def test_a_paused_claim_is_checked_after_the_pause() -> None:
 
 
 def test_a_claim_with_nothing_left_to_check_concludes_on_resume() -> None:
-    waived = then(paused(*VERIFYING), cmd.WaiveCriterion(task_id="1", criterion_id="c1", reason="Not needed"))
+    waived = then(
+        paused(*VERIFYING), cmd.WaiveCriterion(task_id="1", criterion_id="c1", reason="Not needed")
+    )
     assert waived.state is State.PAUSED
     assert then(waived, RESUME).state is State.DONE
 

@@ -1,15 +1,15 @@
-"""What only OpenAI's Responses API has: thoughts that go back encrypted, and ends of its own."""
+"""Features of OpenAI's Responses API only: encrypted thoughts, and its own stop reasons."""
 
 from typing import Any
 
 import pytest
 
-from remit.adapters.models.desk import ModelDesk
-from remit.adapters.models.endpoint import Endpoint
-from remit.adapters.models.responses import ResponsesGateway
-from remit.adapters.models.wire import WireGateway
-from remit.domain.choice import Choices, ModelChoice
-from remit.domain.message import (
+from remit.adapters.models.registry import ModelRegistry
+from remit.adapters.models.wires.endpoint import Endpoint
+from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
+from remit.adapters.models.wires.openai_responses import ResponsesGateway
+from remit.domain.llm.failures import ModelFailed
+from remit.domain.llm.messages import (
     Delta,
     Message,
     ModelSettings,
@@ -21,7 +21,7 @@ from remit.domain.message import (
     restore,
     user,
 )
-from remit.domain.model import ModelFailed
+from remit.domain.llm.selection import Choices, ModelChoice
 from tests.modelserver import ModelServer, Raw, Reply, Say, Status, sse
 
 ASK = Request("gpt-5", "Be brief.", (user("Hi"),))
@@ -44,7 +44,9 @@ THOUGHTFUL = (
 )
 
 
-async def ask(*replies: Reply, request: Request = ASK, **options: Any) -> tuple[Any, ModelServer, list[Delta]]:
+async def ask(
+    *replies: Reply, request: Request = ASK, **options: Any
+) -> tuple[Any, ModelServer, list[Delta]]:
     told: list[Delta] = []
     async with ModelServer("responses").running() as server:
         server.replies = list(replies)
@@ -63,7 +65,9 @@ async def test_thoughts_go_back_encrypted_before_the_call_that_they_led_to() -> 
     assert (answer.stop, answer.model) == ("tool_calls", "gpt-5-2025")
     stored = restore(plain(answer.message))
     results = Message("tool", (ToolResult("c1", "Read", "text"),))
-    _, server, _ = await ask(Say(("ok",)), request=ASK._replace(messages=(user("Hi"), stored, results)))
+    _, server, _ = await ask(
+        Say(("ok",)), request=ASK._replace(messages=(user("Hi"), stored, results))
+    )
     assert server.asked[0].body["input"] == [
         {"role": "user", "content": "Hi"},
         {name: value for name, value in THOUGHT.items() if name != "id"},
@@ -73,7 +77,9 @@ async def test_thoughts_go_back_encrypted_before_the_call_that_they_led_to() -> 
 
 
 async def test_thoughts_of_other_wires_are_not_sent() -> None:
-    foreign = Message("assistant", (Thinking("hm", "openai", {"field": "reasoning"}), TextPart("Hello")))
+    foreign = Message(
+        "assistant", (Thinking("hm", "openai", {"field": "reasoning"}), TextPart("Hello"))
+    )
     request = ASK._replace(messages=(user("Hi"), foreign, user("And?")))
     _, server, _ = await ask(Say(("ok",)), request=request)
     assert server.asked[0].body["input"][1] == {"role": "assistant", "content": "Hello"}
@@ -120,7 +126,9 @@ async def test_what_a_model_refuses_is_left_out_from_then_on() -> None:
         return Status(400, {"error": {"message": "Unsupported with this model.", "param": param}})
 
     request = ASK._replace(settings=ModelSettings(effort="low", temperature=1.0))
-    _, server, _ = await ask(no("reasoning.effort"), no("include"), no("temperature"), Say(("ok",)), request=request)
+    _, server, _ = await ask(
+        no("reasoning.effort"), no("include"), no("temperature"), Say(("ok",)), request=request
+    )
     assert server.asked[0].body["reasoning"] == {"effort": "low"}
     assert set(server.asked[-1].body) == {"model", "stream", "store", "instructions", "input"}
 
@@ -128,13 +136,17 @@ async def test_what_a_model_refuses_is_left_out_from_then_on() -> None:
 async def test_a_tier_names_its_api() -> None:
     chat = ModelChoice("m", "http://h/v1", "k")
     tiers = {"main": chat._replace(api="responses"), "light": chat}
-    desk = ModelDesk(Choices(tiers, {}))
+    desk = ModelRegistry(Choices(tiers, {}))
     assert isinstance(desk.resolve("main").gateway, ResponsesGateway)
-    assert isinstance(desk.resolve("light").gateway, WireGateway)
+    assert isinstance(desk.resolve("light").gateway, OpenAIChatGateway)
     await desk.close()
 
 
-MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello"}]}
+MESSAGE = {
+    "type": "message",
+    "role": "assistant",
+    "content": [{"type": "output_text", "text": "Hello"}],
+}
 READ = {**CALL, "arguments": '{"path": "a"}'}
 PIECES = (
     {"type": "response.output_item.added", "output_index": 0, "item": MESSAGE | {"content": []}},
@@ -151,7 +163,12 @@ PIECES = (
     [
         (*PIECES, {"type": "response.completed", "response": {"output": [MESSAGE, READ]}}),
         (*PIECES, {"type": "response.completed", "response": {}}),
-        ({"type": "response.completed", "response": {"output": [MESSAGE, READ | {"arguments": {"path": "a"}}]}},),
+        (
+            {
+                "type": "response.completed",
+                "response": {"output": [MESSAGE, READ | {"arguments": {"path": "a"}}]},
+            },
+        ),
     ],
 )
 async def test_what_came_counts_although_no_item_was_said_to_be_done(events: Any) -> None:
@@ -160,9 +177,16 @@ async def test_what_came_counts_although_no_item_was_said_to_be_done(events: Any
 
 
 async def test_a_refusal_in_a_stream_is_learned_from() -> None:
-    no = {"type": "error", "code": "unsupported_parameter", "message": "No.", "param": "reasoning.effort"}
+    no = {
+        "type": "error",
+        "code": "unsupported_parameter",
+        "message": "No.",
+        "param": "reasoning.effort",
+    }
     settings = ModelSettings(effort="low")
-    answer, server, _ = await ask(Raw((sse(no),)), Say(("ok",)), request=ASK._replace(settings=settings))
+    answer, server, _ = await ask(
+        Raw((sse(no),)), Say(("ok",)), request=ASK._replace(settings=settings)
+    )
     assert (answer.text, len(server.asked)) == ("ok", 2)
     assert "reasoning" not in server.asked[1].body
 
@@ -170,7 +194,9 @@ async def test_a_refusal_in_a_stream_is_learned_from() -> None:
 async def test_thoughts_of_another_account_are_left_out_of_one_conversation() -> None:
     answer, _, _ = await ask(Raw(tuple(map(sse, THOUGHTFUL))))
     said = "The encrypted content for item rs_1 could not be verified."
-    refusal = Status(400, {"error": {"message": said, "code": "invalid_encrypted_content", "param": None}})
+    refusal = Status(
+        400, {"error": {"message": said, "code": "invalid_encrypted_content", "param": None}}
+    )
     result = Message("tool", (ToolResult("c1", "Read", "text"),))
     request = ASK._replace(messages=(user("Hi"), answer.message, result))
     last, server, _ = await ask(refusal, Say(("ok",)), request=request)

@@ -5,26 +5,31 @@ from typing import Any
 
 import pytest
 
-from remit.domain import command as cmd
-from remit.domain import event as ev
-from remit.domain.due import ends_at, run_job
-from remit.domain.evolve import evolve
-from remit.domain.value import Limits, State, Task, ToolCount, Usage
+from remit.domain.decisions.decide import TaskCommand
+from remit.domain.decisions.evolve import apply_events, evolve
+from remit.domain.projection.follow_up_jobs import deadline, run_job
+from remit.domain.task import commands as cmd
+from remit.domain.task import events as ev
+from remit.domain.task.task import Limits, State, Task, ToolCount, Usage
 from remit.errors import Conflict, StaleRun
 from tests.unit.given import (
     ANN,
     AWAITED,
     BUILD,
+    CHECKED,
     CHILD,
     CREATED,
+    IDLE,
     NOW,
     PENDING,
     QUESTION,
     RUN,
     RUNNING,
+    SCHEDULER,
     STARTED,
     STARTED_RUN,
     WAITING_TICK,
+    WAITING_USER,
     YIELDED,
     Later,
     World,
@@ -34,6 +39,7 @@ from tests.unit.given import (
     finish,
     finish_twice,
     given,
+    judged,
     plan_of,
     run_once,
     then,
@@ -53,13 +59,17 @@ def lose(task: Task) -> Task:
 def test_the_first_run_starts_the_task_and_later_ones_only_run() -> None:
     first = then(given(CREATED), START)
     assert events(given(CREATED), START) == [STARTED, RUN]
-    assert (first.state, first.started_at, first.run and first.run.worker) == (State.RUNNING, first.updated_at, "w1")
+    assert (first.state, first.started_at, first.run and first.run.worker) == (
+        State.RUNNING,
+        first.updated_at,
+        "w1",
+    )
     again = then(by_run(first, RELEASE), START, seconds=60)
     assert (again.started_at, again.run and again.run.id) == (first.started_at, "1-r000002")
 
 
 def test_a_task_has_one_live_run() -> None:
-    with pytest.raises(Conflict, match="already worked on by w1"):
+    with pytest.raises(Conflict, match="Worker w1 is already running task 1"):
         events(given(*RUNNING), cmd.StartRun(task_id="1", worker="w2"))
 
 
@@ -72,8 +82,7 @@ OF_A_RUN: list[cmd.Signal] = [
     RELEASE,
     FAIL,
     IDLE_OUT,
-    cmd.ReserveBudget(task_id="1", reservation_id="b", tokens=1),
-    cmd.SettleBudget(task_id="1", reservation_id="b", usage=Usage()),
+    cmd.SettleBudget(task_id="1", usage=Usage()),
 ]
 
 
@@ -85,7 +94,14 @@ def test_what_only_a_run_can_say_is_refused_from_anyone_else(command: cmd.Signal
             events(task, command, BUILD, run_id)
 
 
-OF_ITS_AGENT: list[cmd.UpdateSteps | cmd.CompleteTask | cmd.AskUser | cmd.NotifyUser | cmd.FailTask | cmd.UpdateTask] = [
+OF_ITS_AGENT: list[
+    cmd.UpdateSteps
+    | cmd.CompleteTask
+    | cmd.AskUser
+    | cmd.NotifyUser
+    | cmd.FailTask
+    | cmd.UpdateTask
+] = [
     cmd.UpdateSteps(task_id="1", steps=()),
     cmd.CompleteTask(task_id="1"),
     cmd.AskUser(task_id="1", question="Which?"),
@@ -105,8 +121,12 @@ def test_a_stale_run_writes_nothing(command: cmd.CompleteTask) -> None:
 # Attempts.
 
 
-@pytest.mark.parametrize(("end", "reason"), [(FAIL, "error"), (IDLE_OUT, "timeout"), (None, "lost")])
-def test_after_three_attempts_the_task_fails_with_the_reason_of_the_last(end: cmd.FailRun | None, reason: str) -> None:
+@pytest.mark.parametrize(
+    ("end", "reason"), [(FAIL, "error"), (IDLE_OUT, "timeout"), (None, "lost")]
+)
+def test_after_three_attempts_the_task_fails_with_the_reason_of_the_last(
+    end: cmd.FailRun | None, reason: str
+) -> None:
     task = given(*PENDING)
     for attempt in (1, 2, 3):
         task = then(task, START)
@@ -116,9 +136,13 @@ def test_after_three_attempts_the_task_fails_with_the_reason_of_the_last(end: cm
     assert task.reason == reason
 
 
-def test_different_misfortunes_add_up() -> None:
+def test_failures_of_different_kinds_add_up() -> None:
     task = lose(then(by_run(then(by_run(given(*RUNNING), FAIL), START), IDLE_OUT), START))
-    assert (task.state, task.reason, task.failure_reason) == (State.FAILED, "lost", "The worker w1 is gone.")
+    assert (task.state, task.reason, task.failure_reason) == (
+        State.FAILED,
+        "lost",
+        "The worker w1 stopped responding.",
+    )
 
 
 def test_the_number_of_attempts_can_be_set() -> None:
@@ -126,7 +150,7 @@ def test_the_number_of_attempts_can_be_set() -> None:
     assert by_run(task, FAIL).state is State.FAILED
 
 
-def test_yields_and_releases_are_no_attempts() -> None:
+def test_yields_and_releases_do_not_count_as_attempts() -> None:
     task = given(*RUNNING)
     for _ in range(10):
         task = then(by_run(task, RELEASE), START)
@@ -151,16 +175,25 @@ def test_only_the_run_that_is_live_can_be_lost() -> None:
 
 @pytest.mark.parametrize("reason", ["timeout", "budget", "turns"])
 def test_a_limit_ends_the_task_and_is_not_retried(reason: str) -> None:
-    task = then(given(*RUNNING), cmd.AbortTask(task_id="1", reason=reason, message="Too much"))  # type: ignore[arg-type]  # a literal
+    # A literal.
+    task = then(given(*RUNNING), cmd.AbortTask(task_id="1", reason=reason, message="Too much"))  # type: ignore[arg-type]
     assert (task.state, task.reason, task.run) == (State.FAILED, reason, None)
 
 
 # Idle runs.
 
+OWN_QUESTION = ev.UserInteractionRequested(
+    interaction_id="1-q1", question="How should the task continue?", asked_by="system:engine"
+)
+
 
 def idle_runs(task: Task, count: int) -> Task:
     for _ in range(count):
-        task = run_once(then(task, cmd.Tick(task_id="1")), cmd.DeliverUpdates(task_id="1"), *finish_twice("Nothing to do"))
+        task = run_once(
+            then(task, cmd.Tick(task_id="1")),
+            cmd.DeliverUpdates(task_id="1"),
+            *finish_twice("Nothing to do"),
+        )
     return task
 
 
@@ -168,7 +201,10 @@ def test_three_runs_without_progress_put_the_task_into_the_inbox() -> None:
     task = idle_runs(given(created(steps=plan_of("Look"))), 2)
     assert (task.wait and task.wait.on[0].kind, task.questions) == ("tick", ())
     task = idle_runs(task, 1)
-    assert (task.state, task.wait and [item.kind for item in task.wait.on]) == (State.WAITING, ["user"])
+    assert (task.state, task.wait and [item.kind for item in task.wait.on]) == (
+        State.WAITING,
+        ["user"],
+    )
     assert "3 runs in a row made no progress" in task.questions[0].question
     assert task.questions[0].asked_by == "system:engine", "the agent asked nothing"
     assert "Nothing to do" in task.questions[0].question
@@ -182,9 +218,112 @@ def test_an_answer_from_the_inbox_starts_the_count_afresh() -> None:
     assert idle_runs(task, 2).questions == ()
 
 
+def test_a_message_starts_the_count_afresh() -> None:
+    task = idle_runs(given(created(steps=plan_of("Look"))), 2)
+    task = then(task, cmd.SendMessage(task_id="1", message="Status?"))
+    task = idle_runs(task, 1)
+    assert (task.questions, task.idle_runs) == ((), 1)
+
+
+def test_a_task_with_an_unfinished_subtask_asks_nobody() -> None:
+    task = given(*RUNNING, ev.SubtaskLinked(child_id="2"), IDLE)
+    for _ in range(4):
+        task = run_once(then(task, cmd.RunTask(task_id="1")), finish("I still wait"))
+    assert task.wait is not None
+    assert [(item.kind, item.ref) for item in task.wait.on] == [("subtask", "2")]
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        cmd.SendMessage(task_id="1", message="Go on."),
+        cmd.UpdateTask(task_id="1", instructions="Go on."),
+        cmd.UpdateTask(task_id="1", acceptance=(cmd.NewCriterion(text="It is green"),)),
+    ],
+)
+@pytest.mark.parametrize("paused", [False, True])
+def test_news_closes_the_question_of_remit_itself(news: TaskCommand, paused: bool) -> None:
+    task = idle_runs(given(created(steps=plan_of("Look"))), 3)
+    if paused:
+        task = then(then(task, cmd.PauseTask(task_id="1"), news), cmd.ResumeTask(task_id="1"))
+    else:
+        task = then(task, news)
+    assert (task.state, task.wait, task.questions) == (State.PENDING, None, ())
+    assert idle_runs(task, 2).questions == ()
+
+
+def test_the_end_of_a_subtask_closes_the_question_of_remit_itself() -> None:
+    task = idle_runs(given(created(steps=plan_of("Look"))), 3)
+    task = apply_events(task, [ev.SubtaskLinked(child_id="2")], ANN, NOW)
+    task = then(task, cmd.SettleSubtask(task_id="1", child_id="2", state="done"))
+    assert (task.state, task.wait, task.questions) == (State.PENDING, None, ())
+
+
+def test_several_ends_of_subtasks_wake_the_task_once() -> None:
+    world = World()
+    world.has(*RUNNING)
+    for title in ("One", "Two"):
+        world.add(title, under="1")
+    world.has(
+        created(),
+        *STARTED_RUN,
+        ev.SubtaskLinked(child_id="2"),
+        ev.SubtaskLinked(child_id="3"),
+        OWN_QUESTION,
+        YIELDED,
+    )
+    for child_id in ("2", "3"):
+        world.has(
+            created(child_id, parent_id="1", root_id="1"), ev.TaskFailed(reason="error", message="")
+        )
+    decided = world.plan(cmd.SettleSubtasks(task_id="1"), SCHEDULER)
+    told = [type(event).__name__ for event in decided.events["1"]]
+    assert sorted(told) == ["SubtaskSettled", "SubtaskSettled", "TaskWoken"]
+    settled = [event for event in decided.events["1"] if isinstance(event, ev.SubtaskSettled)]
+    assert [event.update_id for event in settled] == ["1-u1", "1-u2"]
+
+
+def test_a_refused_claim_closes_the_question_of_remit_itself() -> None:
+    task = given(created(acceptance=(CHECKED,)), *STARTED_RUN, OWN_QUESTION, YIELDED)
+    task = judged(then(task, cmd.CompleteTask(task_id="1")), False)
+    assert (task.state, task.wait, task.questions) == (State.PENDING, None, ())
+
+
+def test_changed_terms_that_withdraw_a_claim_close_the_question_of_remit_itself() -> None:
+    task = given(created(acceptance=(CHECKED,)), *STARTED_RUN, OWN_QUESTION, YIELDED)
+    task = then(
+        task, cmd.CompleteTask(task_id="1"), cmd.UpdateTask(task_id="1", instructions="Go on.")
+    )
+    assert (task.state, task.wait, task.questions) == (State.PENDING, None, ())
+
+
+def test_run_task_answers_the_question_of_remit_itself_and_other_changes_do_not() -> None:
+    task = idle_runs(given(created(steps=plan_of("Look"))), 3)
+    task = then(task, cmd.UpdateTask(task_id="1", priority=0))
+    assert (task.state, len(task.questions)) == (State.WAITING, 1)
+    task = then(task, cmd.RunTask(task_id="1"))
+    assert (task.state, task.questions) == (State.PENDING, ())
+
+
+def test_a_caller_of_a_task_about_which_remit_asked_gets_its_answer() -> None:
+    task = idle_runs(given(created(steps=plan_of("Look"))), 3)
+    task = then(task, cmd.AwaitTask(task_id="1"))
+    assert (task.state, task.questions, task.wait) == (State.DONE, (), None)
+    assert task.summary == task.final_message
+
+
+def test_a_message_leaves_the_question_of_an_agent_open() -> None:
+    task = then(given(*WAITING_USER), cmd.SendMessage(task_id="1", message="Go on."))
+    assert (task.state, len(task.questions)) == (State.WAITING, 1)
+
+
 def test_progress_starts_the_count_afresh() -> None:
     task = idle_runs(given(created(steps=plan_of("Look", "Build"))), 2)
-    task = run_once(then(task, cmd.Tick(task_id="1")), cmd.UpdateStep(task_id="1", index=0, done=True), *finish_twice())
+    task = run_once(
+        then(task, cmd.Tick(task_id="1")),
+        cmd.UpdateStep(task_id="1", index=0, done=True),
+        *finish_twice(),
+    )
     assert task.idle_runs == 0
     assert idle_runs(task, 2).questions == ()
 
@@ -192,16 +331,25 @@ def test_progress_starts_the_count_afresh() -> None:
 def test_what_others_do_between_runs_is_not_the_progress_of_a_run() -> None:
     task = given(created(steps=plan_of("Look", "Build")))
     for _ in range(2):
-        task = then(idle_runs(task, 1), cmd.UpdateStep(task_id="1", index=0, details=f"More {task.version}"))
+        task = then(
+            idle_runs(task, 1), cmd.UpdateStep(task_id="1", index=0, details=f"More {task.version}")
+        )
     assert idle_runs(task, 1).questions
 
 
 def test_a_subtask_that_ends_starts_the_count_afresh() -> None:
     children = [str(number) for number in range(2, 8)]
-    task = run_once(given(CREATED, *(ev.SubtaskLinked(child_id=child) for child in children)), finish())
+    task = run_once(
+        given(CREATED, *(ev.SubtaskLinked(child_id=child) for child in children)), finish()
+    )
     for child in children[:-1]:
-        task = run_once(then(task, cmd.SettleSubtask(task_id="1", child_id=child, state="done")), finish())
-    assert (task.questions, task.wait and [item.ref for item in task.wait.on]) == ((), children[-1:])
+        task = run_once(
+            then(task, cmd.SettleSubtask(task_id="1", child_id=child, state="done")), finish()
+        )
+    assert (task.questions, task.wait and [item.ref for item in task.wait.on]) == (
+        (),
+        children[-1:],
+    )
 
 
 def test_what_was_said_during_the_last_answer_keeps_the_run_alive() -> None:
@@ -238,9 +386,11 @@ def test_time_that_is_up_while_a_task_waits_lets_it_report_where_it_can() -> Non
     world = blocked_until(60)
     task = world.do(cmd.EndTime(task_id="1", seconds=60, report=True))
     assert (task.state, task.overdue, task.duration) == (State.PENDING, world.now, 60)
-    assert (ends_at(task, 60), run_job(task).priority) == (world.now + timedelta(seconds=6), 0)
-    assert ends_at(task, 600) is None, "it was given more time"
-    assert world.plan(cmd.EndTime(task_id="1", seconds=60, report=True)).events == {}, "it is waited for"
+    assert (deadline(task, 60), run_job(task).priority) == (world.now + timedelta(seconds=6), 0)
+    assert deadline(task, 600) is None, "it was given more time"
+    assert world.plan(cmd.EndTime(task_id="1", seconds=60, report=True)).events == {}, (
+        "it is waited for"
+    )
     world.now += timedelta(seconds=6)
     assert world.do(cmd.EndTime(task_id="1", seconds=60, report=True)).reason == "timeout"
 
@@ -251,7 +401,7 @@ def test_a_report_that_is_lost_is_asked_for_again() -> None:
     run = world.start("1").run
     assert run is not None
     task = world.do(cmd.LoseRun(task_id="1", run_id=run.id))
-    assert (task.state, task.overdue, ends_at(task, 60)) == (State.WAITING, None, world.now)
+    assert (task.state, task.overdue, deadline(task, 60)) == (State.WAITING, None, world.now)
 
 
 def test_the_clock_of_a_lost_run_stops_at_its_last_heartbeat() -> None:
@@ -270,7 +420,14 @@ def test_a_lost_run_of_which_nothing_was_heard_takes_no_time() -> None:
 
 def test_a_lost_run_of_an_older_version_counts_as_it_did() -> None:
     task = given(*RUNNING)
-    lost = ev.Entry(id="e", stream="1", version=9, at=NOW + timedelta(seconds=51), actor="system:engine", event=ev.RunLost(run_id="1-r000001"))
+    lost = ev.Entry(
+        id="e",
+        stream="1",
+        version=9,
+        at=NOW + timedelta(seconds=51),
+        actor="system:engine",
+        event=ev.RunLost(run_id="1-r000001"),
+    )
     assert evolve(task, lost).duration == 51
 
 
@@ -286,12 +443,14 @@ def test_time_without_a_worker_is_left_out_once() -> None:
     world = blocked_until(100)
     since = NOW + timedelta(seconds=10)
     for _ in range(3):
-        task = world.do(cmd.ExcludeDowntime(task_id="1", since=since, until=NOW + timedelta(seconds=100)))
+        task = world.do(
+            cmd.ExcludeDowntime(task_id="1", since=since, until=NOW + timedelta(seconds=100))
+        )
         assert (task.duration, task.clock_since) == (10, NOW + timedelta(seconds=100))
     world.now += timedelta(seconds=1)
     task = world.do(cmd.ExcludeDowntime(task_id="1", since=since, until=world.now))
     assert (task.duration, task.clock_since) == (10, world.now), "what was worked before is kept"
-    assert ends_at(task, 60) == world.now + timedelta(seconds=50)
+    assert deadline(task, 60) == world.now + timedelta(seconds=50)
 
 
 def test_only_a_clock_that_runs_can_be_moved() -> None:
@@ -301,7 +460,9 @@ def test_only_a_clock_that_runs_can_be_moved() -> None:
     assert world.plan(downtime).events == {}
     world.tasks["1"] = given(*RUNNING)
     (excluded,) = world.plan(downtime).events["1"]
-    assert excluded == ev.DowntimeExcluded(since=NOW, until=world.now), "a worker that stood still says so of its own run"
+    assert excluded == ev.DowntimeExcluded(since=NOW, until=world.now), (
+        "a worker that stood still says so of its own run"
+    )
 
 
 def test_the_clock_counts_runs_and_not_the_queue() -> None:
@@ -321,7 +482,11 @@ def test_the_clock_counts_runs_and_not_the_queue() -> None:
     [
         (AWAITED, ev.SubtaskSettled(child_id="2", state="done"), 110),
         (QUESTION, ev.UserInteractionResponded(interaction_id="1-q1", answer="a"), 10),
-        (ev.TimerSet(timer_id="1-t1", due_at=given(CREATED).created_at), ev.TimerFired(ref="1-t1"), 10),
+        (
+            ev.TimerSet(timer_id="1-t1", due_at=given(CREATED).created_at),
+            ev.TimerFired(ref="1-t1"),
+            10,
+        ),
     ],
 )
 def test_the_clock_runs_while_a_call_of_a_subtask_blocks_and_stops_while_a_person_is_awaited(
@@ -332,13 +497,31 @@ def test_the_clock_runs_while_a_call_of_a_subtask_blocks_and_stops_while_a_perso
 
 
 def test_the_clock_stops_while_a_person_and_a_subtask_are_awaited_together() -> None:
-    task = given(*RUNNING, CHILD, AWAITED, QUESTION, Later(10, YIELDED), Later(50, ev.UserInteractionResponded(interaction_id="1-q1", answer="a")))
+    task = given(
+        *RUNNING,
+        CHILD,
+        AWAITED,
+        QUESTION,
+        Later(10, YIELDED),
+        Later(50, ev.UserInteractionResponded(interaction_id="1-q1", answer="a")),
+    )
     assert task.duration == 10
-    assert then(task, cmd.SettleSubtask(task_id="1", child_id="2", state="done"), seconds=60).duration == 20
+    assert (
+        then(task, cmd.SettleSubtask(task_id="1", child_id="2", state="done"), seconds=60).duration
+        == 20
+    )
 
 
 def test_the_clock_stands_while_only_wake_children_are_awaited() -> None:
-    assert given(*RUNNING, CHILD, Later(10, ev.RunYielded(run_id="1-r000001", tick=True)), Later(99, ev.TaskCanceled(reason="user"))).duration == 10
+    assert (
+        given(
+            *RUNNING,
+            CHILD,
+            Later(10, ev.RunYielded(run_id="1-r000001", tick=True)),
+            Later(99, ev.TaskCanceled(reason="user")),
+        ).duration
+        == 10
+    )
 
 
 # What a run reports and spends.
@@ -352,38 +535,27 @@ def test_tool_counts_add_up_over_runs() -> None:
     assert task.usage.tool_calls == 5
 
 
-RESERVE = cmd.ReserveBudget(task_id="1", reservation_id="b1", tokens=1000, cost=0.5)
 USED = Usage(requests=1, input_tokens=300, output_tokens=40, cost=0.1)
 
 
-def test_a_call_reserves_and_then_settles_what_it_really_used() -> None:
-    task = by_run(given(*RUNNING), RESERVE)
-    assert [(item.id, item.tokens, item.cost) for item in task.reserved] == [("b1", 1000, 0.5)]
-    task = by_run(task, cmd.SettleBudget(task_id="1", reservation_id="b1", usage=USED))
-    assert (task.reserved, task.usage) == ((), USED)
-
-
-def test_a_reservation_is_settled_once() -> None:
-    settle = cmd.SettleBudget(task_id="1", reservation_id="b1", usage=USED)
-    assert by_run(given(*RUNNING), RESERVE, settle, settle).usage == USED
-    assert events(given(*RUNNING), settle, BUILD, "1-r000001") == []
-
-
-def test_a_reservation_is_made_once() -> None:
-    assert len(by_run(given(*RUNNING), RESERVE, RESERVE).reserved) == 1
-
-
-@pytest.mark.parametrize("end", [cmd.LoseRun(task_id="1", run_id="1-r000001"), cmd.CancelTask(task_id="1")])
-def test_what_a_lost_or_canceled_run_had_reserved_counts_as_spent(end: cmd.LoseRun) -> None:
-    task = then(by_run(given(*RUNNING), RESERVE), end, actor=ANN)
-    assert (task.reserved, task.usage.input_tokens, task.usage.cost) == ((), 1000, 0.5)
+def test_settled_usage_adds_up() -> None:
+    settle = cmd.SettleBudget(
+        task_id="1", usage=USED, tool_summary=(ToolCount(tool="Read", count=2),)
+    )
+    task = by_run(given(*RUNNING), settle, settle)
+    assert task.usage == Usage(
+        requests=2, input_tokens=600, output_tokens=80, tool_calls=4, cost=0.2
+    )
+    assert task.tool_summary == (ToolCount(tool="Read", count=4),)
 
 
 # Run now.
 
 
 def test_run_task_wakes_what_waits_for_a_tick() -> None:
-    assert events(given(*WAITING_TICK), cmd.RunTask(task_id="1")) == [ev.TimerFired(ref="tick", cause="run")]
+    assert events(given(*WAITING_TICK), cmd.RunTask(task_id="1")) == [
+        ev.TaskWoken(ref="tick", cause="run")
+    ]
 
 
 def test_run_task_has_nothing_to_record_for_what_is_pending_anyway() -> None:

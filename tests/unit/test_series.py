@@ -1,13 +1,15 @@
-"""Tasks with a calendar: each end creates the task of the next slot, and canceling stops the series."""
+"""Tasks with a calendar: each end creates the task of the next slot, and canceling stops the
+series.
+"""
 
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from remit.domain import command as cmd
-from remit.domain import event as ev
-from remit.domain.value import Dependency, Resource, Schedule, State
+from remit.domain.task import commands as cmd
+from remit.domain.task import events as ev
+from remit.domain.task.task import Dependency, Resource, Schedule, State
 from remit.errors import Conflict
 from tests.unit.given import ANN, BOB, NOW, World, finish
 
@@ -62,7 +64,11 @@ def test_a_slot_is_never_used_twice_although_clocks_differ() -> None:
     world = recurring()
     done(world, "1")
     world.do(cmd.CompleteTask(task_id="2"))
-    slots = [task.schedule.not_before for task in world.tasks.values() if task.schedule and task.schedule.not_before]
+    slots = [
+        task.schedule.not_before
+        for task in world.tasks.values()
+        if task.schedule and task.schedule.not_before
+    ]
     assert slots == [NEXT_HOUR, NEXT_HOUR + timedelta(hours=1)]
 
 
@@ -110,19 +116,21 @@ def test_canceling_any_task_of_a_series_stops_it(named: str) -> None:
     stopped = world.do(cmd.CancelTask(task_id=named))
     assert (stopped.id, stopped.state) == ("3", State.CANCELED)
     assert len(world.tasks) == 3
-    with pytest.raises(Conflict, match="an ended task never changes"):
+    with pytest.raises(Conflict, match="an ended task cannot change"):
         world.do(cmd.CancelTask(task_id=named))
 
 
-def test_canceling_an_ended_task_that_is_no_series_is_refused() -> None:
+def test_canceling_an_ended_task_that_does_not_recur_is_refused() -> None:
     world = World()
     world.add()
     done(world, "1")
-    with pytest.raises(Conflict, match="an ended task never changes"):
+    with pytest.raises(Conflict, match="an ended task cannot change"):
         world.do(cmd.CancelTask(task_id="1"))
 
 
-def test_a_rerun_beside_a_live_series_runs_once_and_one_of_a_stopped_series_starts_a_new_one() -> None:
+def test_a_rerun_beside_a_live_series_runs_once_and_one_of_a_stopped_series_starts_a_new_one() -> (
+    None
+):
     world = recurring()
     done(world, "1")
     once = world.do(cmd.RerunTask(task_id="1"))

@@ -1,4 +1,6 @@
-"""What every command does in every state, written by hand from the contract and held against the domain."""
+"""The effect of every command in every state, written by hand from the contract and compared with
+the domain.
+"""
 
 import re
 from typing import get_args
@@ -6,8 +8,8 @@ from typing import get_args
 import pytest
 from scripts import reference
 
-from remit.domain import command as cmd
-from remit.domain.value import State
+from remit.domain.task import commands as cmd
+from remit.domain.task.task import State
 
 EXPECTED = """
 state             create_task  create_guide  create_subtask  rerun_task
@@ -81,7 +83,7 @@ waiting, wake     stays                pending                     canceled     
 paused, pending   stays                stays                       stays                no effect
 paused, run       stays                stays                       canceled             no effect
 paused, person    stays                stays                       canceled             no effect
-verifying         stays                stays                       canceled             no effect
+verifying         stays                pending                     canceled             no effect
 done              CONFLICT             CONFLICT                    CONFLICT             CONFLICT
 failed            CONFLICT             CONFLICT                    CONFLICT             CONFLICT
 canceled          CONFLICT             CONFLICT                    CONFLICT             CONFLICT
@@ -162,24 +164,24 @@ done              CONFLICT   CONFLICT    CONFLICT   CONFLICT     CONFLICT  CONFL
 failed            CONFLICT   CONFLICT    CONFLICT   CONFLICT     CONFLICT  CONFLICT              CONFLICT      no effect
 canceled          CONFLICT   CONFLICT    CONFLICT   CONFLICT     CONFLICT  CONFLICT              CONFLICT      no effect
 
-state             await_task  await_subtask  settle_subtask  set_timer  reserve_budget  settle_budget  vouch_result
-draft             stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-pending           stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-pending, session  stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-running, run      stays       stays          stays           stays      stays           stays          no effect
-running, session  stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-waiting, person   stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-waiting, call     stays       CONFLICT       pending         CONFLICT   CONFLICT        CONFLICT       CONFLICT
-waiting, tick     pending     CONFLICT       pending         CONFLICT   CONFLICT        CONFLICT       CONFLICT
-waiting, timer    stays       CONFLICT       pending         CONFLICT   CONFLICT        CONFLICT       CONFLICT
-waiting, wake     stays       CONFLICT       pending         CONFLICT   CONFLICT        CONFLICT       CONFLICT
-paused, pending   stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-paused, run       stays       stays          stays           stays      stays           stays          no effect
-paused, person    stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-verifying         stays       CONFLICT       stays           CONFLICT   CONFLICT        CONFLICT       CONFLICT
-done              no effect   CONFLICT       no effect       CONFLICT   CONFLICT        CONFLICT       CONFLICT
-failed            no effect   CONFLICT       no effect       CONFLICT   CONFLICT        CONFLICT       CONFLICT
-canceled          no effect   CONFLICT       no effect       CONFLICT   CONFLICT        CONFLICT       CONFLICT
+state             await_task  await_subtask  settle_subtask  set_timer  settle_budget  vouch_result
+draft             stays       CONFLICT       stays           CONFLICT   CONFLICT       CONFLICT
+pending           stays       CONFLICT       stays           CONFLICT   CONFLICT       CONFLICT
+pending, session  stays       CONFLICT       stays           CONFLICT   CONFLICT       CONFLICT
+running, run      stays       stays          stays           stays      stays          no effect
+running, session  stays       CONFLICT       stays           CONFLICT   CONFLICT       CONFLICT
+waiting, person   stays       CONFLICT       stays           CONFLICT   CONFLICT       CONFLICT
+waiting, call     stays       CONFLICT       pending         CONFLICT   CONFLICT       CONFLICT
+waiting, tick     pending     CONFLICT       pending         CONFLICT   CONFLICT       CONFLICT
+waiting, timer    stays       CONFLICT       pending         CONFLICT   CONFLICT       CONFLICT
+waiting, wake     stays       CONFLICT       pending         CONFLICT   CONFLICT       CONFLICT
+paused, pending   stays       CONFLICT       stays           CONFLICT   CONFLICT       CONFLICT
+paused, run       stays       stays          stays           stays      stays          no effect
+paused, person    stays       CONFLICT       stays           CONFLICT   CONFLICT       CONFLICT
+verifying         stays       CONFLICT       stays           CONFLICT   CONFLICT       CONFLICT
+done              no effect   CONFLICT       no effect       CONFLICT   CONFLICT       CONFLICT
+failed            no effect   CONFLICT       no effect       CONFLICT   CONFLICT       CONFLICT
+canceled          no effect   CONFLICT       no effect       CONFLICT   CONFLICT       CONFLICT
 """
 """`stays`: something is recorded and the state is as before; `no effect`: nothing is recorded."""
 
@@ -194,8 +196,12 @@ def cells() -> dict[tuple[str, str], str]:
     return found
 
 
-@pytest.mark.parametrize(("state", "label", "expected"), [(*key, value) for key, value in cells().items()])
-def test_a_command_does_in_a_state_what_the_contract_says(state: str, label: str, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "label", "expected"), [(*key, value) for key, value in cells().items()]
+)
+def test_a_command_does_in_a_state_what_the_contract_says(
+    state: str, label: str, expected: str
+) -> None:
     there = reference.sample_task(state).state.value
     assert reference.cell(state, label) == (there if expected == "stays" else expected)
 
@@ -212,9 +218,17 @@ def test_every_state_has_a_sample_that_is_in_it() -> None:
 
 
 def test_every_command_has_a_sample_under_its_name() -> None:
-    samples = {label: sample for group in reference.GROUPS.values() for label, sample in group.items()}
-    assert {type(sample.command) for sample in samples.values()} == {*get_args(cmd.Operation), *get_args(cmd.Signal)}
-    assert all(label.partition(" ")[0] == reference.wire_name(type(sample.command)) for label, sample in samples.items())
+    samples = {
+        label: sample for group in reference.GROUPS.values() for label, sample in group.items()
+    }
+    assert {type(sample.command) for sample in samples.values()} == {
+        *get_args(cmd.Operation),
+        *get_args(cmd.Signal),
+    }
+    assert all(
+        label.partition(" ")[0] == reference.wire_name(type(sample.command))
+        for label, sample in samples.items()
+    )
 
 
 @pytest.mark.parametrize("name", list(reference.pages()))

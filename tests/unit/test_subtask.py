@@ -1,27 +1,50 @@
-"""Subtasks: who may make them, how deep and how many, what they may use, and what their end does."""
+"""Subtasks: who may make them, how deep and how many, what they may use, and what their end
+does.
+"""
 
 import pytest
 from hypothesis import given as for_any
 from hypothesis import strategies as st
 
-from remit.domain import command as cmd
-from remit.domain import event as ev
-from remit.domain.policy import narrowed
-from remit.domain.value import Limits, State, Tools
+from remit.domain.task import commands as cmd
+from remit.domain.task import events as ev
+from remit.domain.task.policy import narrow_tools
+from remit.domain.task.task import Limits, State, Tools
 from remit.errors import Conflict, Forbidden, InvalidParam, LimitExceeded, NotFound, StaleRun
-from tests.unit.given import ANN, BUILD, PLAN, World, at_depth, child_of, finish, finish_twice, states
+from tests.unit.given import (
+    ANN,
+    BUILD,
+    PLAN,
+    World,
+    at_depth,
+    child_of,
+    finish,
+    finish_twice,
+    states,
+)
 
 
 def subtask(task_id: str = "1", **fields: object) -> cmd.CreateSubtask:
-    return cmd.CreateSubtask(**{"task_id": task_id, "title": "A part", "owner": "explore", **fields})  # type: ignore[arg-type]  # fields by name
+    # Fields by name.
+    return cmd.CreateSubtask(
+        **{"task_id": task_id, "title": "A part", "owner": "explore", **fields}  # type: ignore[arg-type]
+    )
 
 
 def test_parent_and_child_know_each_other() -> None:
     world = World()
     parent = world.add(steps=(cmd.NewStep(title="Look"),))
     child = world.do(subtask(step_index=0))
-    assert (child.parent_id, child.root_id, child.depth, child.step_index, child.owner) == (parent, parent, 1, 0, "explore")
-    assert [(known.id, known.wait, known.settled) for known in world.tasks[parent].children] == [(child.id, "wake", None)]
+    assert (child.parent_id, child.root_id, child.depth, child.step_index, child.owner) == (
+        parent,
+        parent,
+        1,
+        0,
+        "explore",
+    )
+    assert [(known.id, known.wait, known.settled) for known in world.tasks[parent].children] == [
+        (child.id, "wake", None)
+    ]
     assert world.tasks[parent].steps[0].task_id == child.id
 
 
@@ -42,7 +65,7 @@ def test_an_unknown_parent_is_not_found() -> None:
 def test_an_ended_parent_gets_no_subtasks() -> None:
     world = World()
     world.do(cmd.CancelTask(task_id=world.add()))
-    with pytest.raises(Conflict, match="an ended task never changes"):
+    with pytest.raises(Conflict, match="an ended task cannot change"):
         world.do(subtask())
 
 
@@ -59,7 +82,7 @@ def test_a_step_has_one_subtask() -> None:
     world = World()
     world.add(steps=(cmd.NewStep(title="Look"),))
     world.do(subtask(step_index=0))
-    with pytest.raises(Conflict, match="Step 0 of task 1 is linked to task 2"):
+    with pytest.raises(Conflict, match="Step 0 of task 1 is already linked to task 2"):
         world.do(subtask(step_index=0))
 
 
@@ -67,7 +90,9 @@ def test_a_step_has_one_subtask() -> None:
 def test_a_step_must_exist(count: int, expected: str) -> None:
     world = World()
     world.add(steps=(cmd.NewStep(title="Look"),) * count)
-    with pytest.raises(InvalidParam, match=f"step_index: is 2, but task 1 has {count} steps; expected {expected}"):
+    with pytest.raises(
+        InvalidParam, match=f"step_index: is 2, but task 1 has {count} steps; expected {expected}"
+    ):
         world.do(subtask(step_index=2))
 
 
@@ -99,7 +124,9 @@ def test_an_agent_raises_no_depth_afterwards_but_a_person_may(started: bool) -> 
     assert world.tasks[child].limits == Limits(max_depth=1)
     world.do(cmd.UpdateTask(task_id=child, limits=Limits(max_depth=5)), ANN)
     assert world.tasks[child].limits == Limits(max_depth=5)
-    handed = world.do(cmd.UpdateTask(task_id=child, owner="plan", limits=Limits(max_depth=32)), BUILD)
+    handed = world.do(
+        cmd.UpdateTask(task_id=child, owner="plan", limits=Limits(max_depth=32)), BUILD
+    )
     assert handed.limits == Limits(max_depth=2)
 
 
@@ -141,7 +168,7 @@ GRANTS = st.builds(Tools, allow=LISTS, deny=st.lists(NAMES, max_size=3).map(tupl
 
 @for_any(GRANTS, GRANTS, NAMES)
 def test_a_child_may_never_use_more_than_its_parent(parent: Tools, asked: Tools, tool: str) -> None:
-    child = narrowed(asked, parent)
+    child = narrow_tools(asked, parent)
     assert child.permits(tool) == (asked.permits(tool) and parent.permits(tool))
     assert child.offer == asked.offer, "what its model is shown is its own, not its parent's"
 
@@ -152,7 +179,11 @@ def test_grants_only_shrink_on_the_way_down(grants: list[Tools]) -> None:
     task_id = world.add(tools=grants[0])
     for grant in grants[1:]:
         below = world.add(under=task_id, tools=grant)
-        used = [tool for tool in ("Read", "Grep", "Edit", "Bash", "Task", "Other") if world.tasks[below].tools.permits(tool)]
+        used = [
+            tool
+            for tool in ("Read", "Grep", "Edit", "Bash", "Task", "Other")
+            if world.tasks[below].tools.permits(tool)
+        ]
         assert all(world.tasks[task_id].tools.permits(tool) for tool in used)
         task_id = below
 
@@ -176,7 +207,9 @@ def test_a_successor_has_the_grant_of_its_predecessor() -> None:
         (cmd.CancelTask(task_id="2", message="Enough"), ("canceled", None, "Enough")),
     ],
 )
-def test_a_parent_is_told_how_its_subtask_ended(end: cmd.Operation, settled: tuple[str, str | None, str | None]) -> None:
+def test_a_parent_is_told_how_its_subtask_ended(
+    end: cmd.Operation, settled: tuple[str, str | None, str | None]
+) -> None:
     world = World()
     world.add(under=world.add())
     world.do(end)
@@ -193,7 +226,9 @@ def test_a_parent_is_told_of_each_end_once_and_of_several_at_once() -> None:
     for child in children[:2]:
         world.happen(child, ev.TaskCompleted(verification="none"), "user:ann")
     told = world.plan(cmd.SettleSubtasks(task_id=parent)).events[parent]
-    assert [event.child_id for event in told if isinstance(event, ev.SubtaskSettled)] == children[:2]
+    assert [event.child_id for event in told if isinstance(event, ev.SubtaskSettled)] == children[
+        :2
+    ]
     world.do(cmd.SettleSubtasks(task_id=parent))
     assert world.plan(cmd.SettleSubtasks(task_id=parent)).events == {}
 
@@ -250,7 +285,7 @@ def test_a_settled_subtask_is_not_awaited_again() -> None:
     assert world.plan(cmd.AwaitSubtask(task_id="1", child_id="2"), BUILD, "1-r000001").events == {}
 
 
-def test_an_ended_subtask_that_nobody_waited_for_is_not_awaited_for_ever() -> None:
+def test_an_ended_background_subtask_is_not_awaited() -> None:
     world = World()
     world.add(under=world.add(), wait="none")
     world.do(cmd.CompleteTask(task_id="2"))
@@ -288,7 +323,7 @@ def test_a_subtask_is_awaited_by_uid_too() -> None:
     assert wait.on[0].ref == "2"
 
 
-def test_a_subtask_that_nobody_waits_for_does_not_wake_its_parent() -> None:
+def test_a_subtask_that_is_not_awaited_does_not_wake_its_parent() -> None:
     world = World()
     world.add(under=world.add(steps=(cmd.NewStep(title="Look"),)), wait="none")
     world.start("1")
@@ -328,10 +363,19 @@ def test_cancel_reaches_every_live_descendant_in_one_plan() -> None:
     plan = world.plan(cmd.CancelTask(task_id=root, message="Enough"))
     assert plan.events == {
         root: (ev.TaskCanceled(reason="user", message="Enough"),),
-        **{task_id: (ev.TaskCanceled(reason="parent"),) for task_id in (child, below_child, below_done)},
+        **{
+            task_id: (ev.TaskCanceled(reason="parent"),)
+            for task_id in (child, below_child, below_done)
+        },
     }
     world.do(cmd.CancelTask(task_id=root))
-    ended = {root: State.CANCELED, child: State.CANCELED, done: State.DONE, below_child: State.CANCELED, below_done: State.CANCELED}
+    ended = {
+        root: State.CANCELED,
+        child: State.CANCELED,
+        done: State.DONE,
+        below_child: State.CANCELED,
+        below_done: State.CANCELED,
+    }
     assert states(world) == {**ended, other: State.PENDING}
 
 

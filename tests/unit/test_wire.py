@@ -1,14 +1,22 @@
-"""What only endpoints of the chat completions kind do."""
+"""Features of chat completions endpoints only."""
 
 import json
 from typing import Any
 
 import pytest
 
-from remit.adapters.models.endpoint import Endpoint
-from remit.adapters.models.wire import WireGateway
-from remit.domain.message import Delta, Message, ModelSettings, Request, Thinking, ToolResult, user
-from remit.domain.model import ModelFailed
+from remit.adapters.models.wires.endpoint import Endpoint
+from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
+from remit.domain.llm.failures import ModelFailed
+from remit.domain.llm.messages import (
+    Delta,
+    Message,
+    ModelSettings,
+    Request,
+    Thinking,
+    ToolResult,
+    user,
+)
 from remit.errors import InvalidParam
 from tests.modelserver import ModelServer, Raw, Reply, Say, Status, sse
 
@@ -19,7 +27,7 @@ async def ask(*replies: Reply, request: Request = ASK) -> tuple[Any, ModelServer
     told: list[Delta] = []
     async with ModelServer("openai").running() as server:
         server.replies = list(replies)
-        gateway = WireGateway(base_url=server.url, endpoint=Endpoint("test"))
+        gateway = OpenAIChatGateway(base_url=server.url, endpoint=Endpoint("test"))
         try:
             answer = await gateway.request(request, on_part=told.append)
         finally:
@@ -28,7 +36,12 @@ async def ask(*replies: Reply, request: Request = ASK) -> tuple[Any, ModelServer
 
 
 def deltas(*found: Any, finish: str = "tool_calls") -> Raw:
-    return Raw((*(sse({"choices": [{"delta": delta}]}) for delta in found), sse({"choices": [{"delta": {}, "finish_reason": finish}]})))
+    return Raw(
+        (
+            *(sse({"choices": [{"delta": delta}]}) for delta in found),
+            sse({"choices": [{"delta": {}, "finish_reason": finish}]}),
+        )
+    )
 
 
 async def test_calls_without_index_or_id_are_told_apart() -> None:
@@ -40,14 +53,20 @@ async def test_calls_without_index_or_id_are_told_apart() -> None:
             {"tool_calls": [{"function": {"name": "Glob"}}]},
         )
     )
-    assert [(call.name, call.arguments) for call in answer.calls] == [("Read", {"x": 1}), ("LS", {"y": 2}), ("Glob", {})]
+    assert [(call.name, call.arguments) for call in answer.calls] == [
+        ("Read", {"x": 1}),
+        ("LS", {"y": 2}),
+        ("Glob", {}),
+    ]
     assert len({call.call_id for call in answer.calls}) == 3
 
 
 @pytest.mark.parametrize("index", [{"index": 0}, {}])
 async def test_calls_with_one_index_and_one_id_are_two_calls(index: dict[str, int]) -> None:
     def call(raw: str) -> Any:
-        return {"tool_calls": [{**index, "id": "a", "function": {"name": "Read", "arguments": raw}}]}
+        return {
+            "tool_calls": [{**index, "id": "a", "function": {"name": "Read", "arguments": raw}}]
+        }
 
     answer, _, _ = await ask(deltas(call('{"x": 1}'), call('{"y": 2}'), call("")))
     assert [call.arguments for call in answer.calls] == [{"x": 1}, {"y": 2}]
@@ -100,7 +119,9 @@ async def test_a_whole_message_may_be_the_only_frame_of_a_stream() -> None:
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
-async def test_blank_lines_may_keep_a_connection_open_before_a_whole_answer(content_type: str) -> None:
+async def test_blank_lines_may_keep_a_connection_open_before_a_whole_answer(
+    content_type: str,
+) -> None:
     whole = json.dumps({"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]})
     pieces = (b"\n", b"\n\n", whole[:9].encode(), whole[9:].encode())
     assert (await ask(Raw(pieces, content_type=content_type)))[0].text == "Hello"
@@ -142,12 +163,20 @@ async def test_what_went_wrong_is_said_wherever_an_endpoint_says_it(frame: Any, 
 
 
 async def test_a_call_without_a_name_is_kept_with_the_reason() -> None:
-    answer, _, _ = await ask(deltas({"tool_calls": [{"index": 0, "id": "a", "function": {"arguments": "{}"}}]}))
+    answer, _, _ = await ask(
+        deltas({"tool_calls": [{"index": 0, "id": "a", "function": {"arguments": "{}"}}]})
+    )
     assert (answer.calls[0].name, bool(answer.calls[0].error)) == ("unnamed", True)
 
 
 async def test_content_may_come_as_parts() -> None:
-    answer, _, _ = await ask(deltas({"content": [{"type": "text", "text": "He"}, {"type": "image"}]}, {"content": "llo"}, finish="stop"))
+    answer, _, _ = await ask(
+        deltas(
+            {"content": [{"type": "text", "text": "He"}, {"type": "image"}]},
+            {"content": "llo"},
+            finish="stop",
+        )
+    )
     assert answer.text == "Hello"
 
 
@@ -156,8 +185,14 @@ async def test_thoughts_go_back_under_the_name_they_came_with(field: str) -> Non
     answer, _, told = await ask(deltas({field: "hm"}, {"content": "Hello"}, finish="stop"))
     assert answer.parts[0] == Thinking("hm", "openai", {"field": field})
     assert [delta.kind for delta in told] == ["thinking", "text"]
-    _, server, _ = await ask(Say(("ok",)), request=ASK._replace(messages=(user("Hi"), answer.message, user("And?"))))
-    assert server.asked[0].body["messages"][1] == {"role": "assistant", "content": "Hello", field: "hm"}
+    _, server, _ = await ask(
+        Say(("ok",)), request=ASK._replace(messages=(user("Hi"), answer.message, user("And?")))
+    )
+    assert server.asked[0].body["messages"][1] == {
+        "role": "assistant",
+        "content": "Hello",
+        field: "hm",
+    }
 
 
 async def test_what_an_endpoint_refuses_is_left_out_from_then_on() -> None:
@@ -166,7 +201,9 @@ async def test_what_an_endpoint_refuses_is_left_out_from_then_on() -> None:
 
     settings = ModelSettings(max_tokens=5, temperature=1.0, effort="low")
     refused = ("stream_options", "max_tokens", "temperature", "reasoning_effort")
-    _, server, _ = await ask(*map(no, refused), Say(("ok",)), request=ASK._replace(settings=settings))
+    _, server, _ = await ask(
+        *map(no, refused), Say(("ok",)), request=ASK._replace(settings=settings)
+    )
     assert all(name in server.asked[0].body for name in refused)
     assert set(server.asked[-1].body) == {"model", "stream", "messages", "max_completion_tokens"}
 
@@ -179,11 +216,15 @@ async def test_without_a_key_none_is_sent() -> None:
 async def test_results_are_messages_of_their_own() -> None:
     results = Message("tool", (ToolResult("a", "Read", "1"), ToolResult("b", "Read", "2")))
     _, server, _ = await ask(Say(("ok",)), request=ASK._replace(messages=(user("Hi"), results)))
-    assert [message.get("tool_call_id") for message in server.asked[0].body["messages"]] == [None, "a", "b"]
+    assert [message.get("tool_call_id") for message in server.asked[0].body["messages"]] == [
+        None,
+        "a",
+        "b",
+    ]
 
 
 @pytest.mark.parametrize("url", ["ftp://host/v1", "nowhere", "http://me:secret@host/v1", "http://"])
 def test_an_address_that_cannot_be_one_is_refused_at_once(url: str) -> None:
     with pytest.raises(InvalidParam) as refused:
-        WireGateway("key", url)
+        OpenAIChatGateway("key", url)
     assert "secret" not in str(refused.value)

@@ -4,24 +4,30 @@ from time import process_time
 
 import pytest
 
-from remit.domain.written import Written, written_call
+from remit.domain.llm.text_calls import Written, written_call
 from tests.unit.written_examples import (
     ANSWERS,
     CALL,
+    FOREIGN,
     GLM,
     HONEST,
+    JSON_CALLS,
     KEYED,
     KIMI,
     LAZY,
+    LOOSE,
     NAMED,
+    NAMED_CALLS,
     OFFERED,
+    PYTHONIC_CALLS,
     QWEN,
     REACT,
+    REACT_CALLS,
     TAGGED,
     WRITTEN,
 )
 
-FORMS = [CALL, TAGGED, GLM, KIMI, QWEN, REACT, 'Read("a")', KEYED, NAMED]
+FORMS = [CALL, TAGGED, GLM, KIMI, QWEN, REACT, 'Read("a")', KEYED, NAMED, LOOSE]
 
 
 @pytest.mark.parametrize("text", WRITTEN)
@@ -31,9 +37,15 @@ def test_a_call_as_text_is_recognized(text: str) -> None:
     assert found.tool == "Read"
 
 
-@pytest.mark.parametrize("text", WRITTEN)
-def test_a_call_of_a_tool_that_the_agent_does_not_have_is_an_answer(text: str) -> None:
-    assert written_call(text, ("Write",)) is None
+@pytest.mark.parametrize("text", FOREIGN)
+def test_a_call_of_an_unknown_tool_in_the_shape_of_a_call_is_recognized(text: str) -> None:
+    assert written_call(text, OFFERED) == Written("read_file", has_prose=False)
+
+
+@pytest.mark.parametrize("text", [*JSON_CALLS, *NAMED_CALLS, *PYTHONIC_CALLS, *REACT_CALLS])
+def test_another_word_in_place_of_a_tool_is_an_answer_without_a_mark(text: str) -> None:
+    is_marked = "<tool_call>" in text
+    assert is_marked or written_call(text, ("Write",)) is None
 
 
 @pytest.mark.parametrize("text", ANSWERS)
@@ -84,6 +96,7 @@ def test_a_call_that_ends_before_its_name_is_a_call(text: str) -> None:
 def test_json_that_the_instructions_ask_for_is_an_answer(instructions: str) -> None:
     assert written_call(CALL, OFFERED, instructions) is None
     assert written_call(f"```json\n{CALL}\n```", OFFERED, instructions) is None
+    assert written_call(f"Sure. {CALL}", OFFERED, instructions) is None
     assert written_call(TAGGED, OFFERED, instructions) is not None
 
 
@@ -102,7 +115,9 @@ def test_json_with_other_keys_than_the_instructions_ask_for_is_a_call() -> None:
         ("Read the file at file_path.", False),
     ],
 )
-def test_a_tool_and_its_arguments_are_an_answer_if_they_are_asked_for(text: str, instructions: str, is_asked: bool) -> None:
+def test_a_tool_and_its_arguments_are_an_answer_if_they_are_asked_for(
+    text: str, instructions: str, is_asked: bool
+) -> None:
     assert (written_call(text, OFFERED, instructions) is None) == is_asked
 
 
@@ -175,14 +190,31 @@ HOSTILE = [
     "a-",
     '\\"',
     ";",
+    "{'a': ",
+    "{a: ",
+    "{'",
+    ", ",
+    "a:",
+    "a = ",
+    "await ",
+    "~~~\n",
+    '<tool name="Read">',
+    "<tool ",
+    "Tool: Read\n{",
+    "Tool: Read\n```\n",
+    "I will wait. ",
+    "I will read it. {",
+    " {'a': ",
+    ' {"a": 1}',
+    f"{CALL} ",
 ]
-HEADS = ["", f"<tool_call>{CALL}", 'Read(a="', "Let me look.\n"]
+HEADS = ["", f"<tool_call>{CALL}", 'Read(a="', "Let me look.\n", "Sure. "]
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
 @pytest.mark.parametrize("head", HEADS)
 def test_a_text_that_repeats_itself_costs_little(piece: str, head: str) -> None:
-    text = head + piece * (200_000 // len(piece))
+    text = head + piece * (100_000 // len(piece))
     started = process_time()
     for tail in ("x", TAGGED):
         written_call(text + tail, OFFERED)

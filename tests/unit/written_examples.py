@@ -4,6 +4,7 @@ OFFERED = ("Read", "LS", "complete_task")
 CALL = '{"name": "Read", "arguments": {"file_path": "a.txt"}}'
 KEYED = '{"Read": {"file_path": "a.txt"}}'
 NAMED = 'Read\n{"file_path": "a.txt"}'
+LOOSE = "{'name': 'Read', 'arguments': {'file_path': 'a.txt'}}"
 PYTHONIC = 'Read(file_path="a.txt")'
 TAGGED = f"<tool_call>{CALL}</tool_call>"
 GLM = "<tool_call>Read\n<arg_key>file_path</arg_key>\n<arg_value>a.txt</arg_value>\n</tool_call>"
@@ -123,10 +124,15 @@ MARKED_CALLS = [
     '<function=Read>{"file_path": "a.txt"}</function>',
     f"<seed:tool_call>{QWEN}</seed:tool_call>",
     INVOKE,
+    f"{INVOKE}\n{INVOKE}",
+    f"{QWEN}\n{QWEN}",
     f"<minimax:tool_call>\n{INVOKE}\n</minimax:tool_call>",
-    '<\uff5cDSML\uff5cfunction_calls>\n<\uff5cDSML\uff5cinvoke name="Read">\n'
-    '<\uff5cDSML\uff5cparameter name="file_path" string="true">a.txt</\uff5cDSML\uff5cparameter>\n'
-    "</\uff5cDSML\uff5cinvoke>\n</\uff5cDSML\uff5cfunction_calls>",
+    (
+        '<\uff5cDSML\uff5cfunction_calls>\n<\uff5cDSML\uff5cinvoke name="Read">\n'
+        '<\uff5cDSML\uff5cparameter name="file_path"'
+        ' string="true">a.txt</\uff5cDSML\uff5cparameter>\n'
+        "</\uff5cDSML\uff5cinvoke>\n</\uff5cDSML\uff5cfunction_calls>"
+    ),
     "<Read>\n<file_path>a.txt</file_path>\n</Read>",
     f"<br>\n{TAGGED}",
     f"<answer>\n{TAGGED}\n",
@@ -183,7 +189,93 @@ CUT_CALLS = [
     f"[{PYTHONIC}, LS(pa",
     "Read(file_pa",
 ]
-WRITTEN = [*JSON_CALLS, *NAMED_CALLS, *PYTHONIC_CALLS, *MARKED_CALLS, *REACT_CALLS, *CUT_CALLS]
+LOOSE_CALLS = [
+    LOOSE,
+    f"<tool_call>{LOOSE}</tool_call>",
+    f"```json\n{LOOSE}\n```",
+    LOOSE[:-4],
+    "[{'Read': {'file_path': 'it\\'s \"a\".txt'}}]",
+    "Read {'file_path': 'a.txt'}",
+    '{"name": "Read", "arguments": {"file_path": "a.txt",}}',
+    '{"name": "Read", "arguments": {"file_path": "a.txt", "limit": None},}',
+    '{name: "Read", arguments: {file_path: "a.txt"}}',
+    "<tool_call>{name: 'Read', arguments: {file_path: 'a.txt'}}</tool_call>",
+    CALL.replace("Read", "read"),
+    f"<tool_call>{CALL.replace('Read', 'READ')}</tool_call>",
+    f"{TAGGED}\nI will wait for the result.",
+    f"{CALL}\n\nLet me wait for the result of the tool.",
+    f"{PYTHONIC}\n\nWaiting for the result.",
+    f"```json\n{CALL}\n```\nI will answer once I have the result.",
+    f"~~~json\n{CALL}\n~~~",
+    f"Let me read it.\n~~~\n{CALL}\n~~~",
+    f"await {PYTHONIC}",
+    f"content = {PYTHONIC}",
+    f'content = await {PYTHONIC}\nfiles = await LS(path=".")',
+    f"```tool_code\ncontent = {PYTHONIC}\n```",
+    '<tool name="Read"><file_path>a.txt</file_path></tool>',
+    '<tool_call name="Read">{"file_path": "a.txt"}</tool_call>',
+    "<function name='Read'>\n<file_path>a.txt</file_path>\n</function>",
+    '**Tool call:** Read\n\n```json\n{"file_path": "a.txt"}\n```',
+    'Tool: `Read`\nArguments: {"file_path": "a.txt"}',
+    'Function call: Read\n{"file_path": "a.txt"}',
+    '**Tool:** Read\n**Arguments:**\n```json\n{"file_path": "a.txt"}\n```\nI will wait.',
+]
+"""Calls in loose JSON, in other fences and tags, and with words that wait for the result."""
+INLINE_CALLS = [
+    f"Sure. {LOOSE}",
+    f"Sure! {CALL}",
+    f"**Sure.** {CALL}",
+    f"I will call Read: {CALL}",
+    f"I will call Read: {CALL}.",
+    f"I will call Read with {CALL}",
+    f"The folder has one file. Let me read it: {CALL}",
+    f"The folder has one file.\n\nLet me read it. {CALL}\nI will wait for the result.",
+    f"Let me read both. {CALL} {CALL}",
+    f"Let me read both. [{CALL}, {CALL}]",
+    f"Let me read it: {KEYED}",
+    f"Ich lese nun die Datei: {CALL}",
+    f"\u6211\u6765\u8bfb\u6587\u4ef6\u3002 {CALL}",
+    f"Sure. {CALL[:-4]}",
+    f'The object {{"a": 1}} is empty. Let me read it: {CALL}',
+]
+"""Calls in JSON that follow prose on the same line."""
+BARE_CALLS = [
+    'commentary to=functions.Read json{"file_path": "a.txt"}',
+    'assistantcommentary to=functions.Read json{"file_path": "a.txt"}',
+    'to=functions.Read code: {"file_path": "a.txt"}',
+    'to=functions.Read <|message|>{"file_path": "a.txt"}<|call|>',
+    'call:Read{file_path:"a.txt"}',
+    'Calling tool Read with {"file_path": "a.txt"}',
+    'Using the tool `Read` with arguments:\n{"file_path": "a.txt"}',
+    '**Read**\n```json\n{"file_path": "a.txt"}\n```',
+    f"<tools>{CALL}</tools>",
+    "```xml\n<tool_use><name>Read</name><path>a.txt</path></tool_use>\n```",
+    "<tool_use>\n<tool_name>Read</tool_name>\n<path>a.txt</path>\n</tool_use>",
+]
+FOREIGN = [
+    'I will call it: {"name": "read_file", "arguments": {"path": "a.txt"}}',
+    '{"name": "read_file", "arguments": {"path": "a.txt"}}',
+    '```json\n{"name": "read_file", "parameters": {"path": "a.txt"}}\n```',
+    '{"tool_calls": [{"name": "read_file", "arguments": "{\\"path\\": \\"a.txt\\"}"}]}',
+    '{"name": "read_file", "arguments": {"path": "a',
+    '<tool_call>{"name": "read_file", "arguments": {}}</tool_call>',
+    "<tool_call>{'read_file': {'path': 'a.txt'}}</tool_call>",
+    '<function=read_file>{"path": "a.txt"}</function>',
+    '<|tool_call_start|>[read_file(path="a.txt")]<|tool_call_end|>',
+    '<invoke name="read_file"><parameter name="path">a.txt</parameter></invoke>',
+]
+"""Calls of a tool that no agent has."""
+WRITTEN = [
+    *BARE_CALLS,
+    *LOOSE_CALLS,
+    *JSON_CALLS,
+    *NAMED_CALLS,
+    *PYTHONIC_CALLS,
+    *MARKED_CALLS,
+    *REACT_CALLS,
+    *CUT_CALLS,
+    *INLINE_CALLS,
+]
 
 QUOTED = [
     f"Two calls are needed:\n```json\n{CALL}\n```\n```json\n{CALL}\n```",
@@ -230,7 +322,46 @@ QUOTED = [
     f"```json\n{CALL[:45]}\n```\nThe log is cut off there.",
     f"The endpoint takes a call and answers. Let me know if you need more.\n```json\n{CALL}\n```",
 ]
+INLINE_ANSWERS = [
+    f"The call looks like {CALL} and returns the content of the file.",
+    f"The call looks like {CALL}",
+    f"The call looks like this: {CALL}",
+    f"To read a file, send {CALL}.",
+    f"The log says that the agent sent {CALL}",
+    f"I will explain it. The agent sent {CALL}",
+    f"I will read it with `{CALL}`",
+    f"Let me explain the form. `{CALL}`",
+    f'The last line of the log is "{CALL}"',
+    f"> I will read it. {CALL}",
+    f"- I will read it: {CALL}",
+    f"1. The agent reads the file. {CALL}",
+    f"| I will read it. | {CALL} |",
+    f"The server got a call. {CALL} It answered with the file.",
+    f"Let me read it: {CALL}\n\nThe file holds three lines.",
+    f"```\nI will read it: {CALL}\n```",
+    f"The agent wrote this.\n\n```\nSure. {CALL}\n```",
+    f"{'A long report. ' * 30}{CALL}",
+    f"The counts are known. {KEYED}",
+    f"Calls by tool: {KEYED}",
+    f"x = {CALL}",
+    f'{{"answer": "I will read it.", "call": {CALL}}}',
+    'Sure. {"name": "Ann", "arguments": {"for": "the budget"}}',
+    'Let me sum up: {"name": "Ann", "age": 7}',
+]
+"""Answers that show a call after prose on the same line."""
 MENTIONED = [
+    'The log has the line "to=functions.Read {}".',
+    'Call:\n**Read** {"file_path": "a.txt"} is the example of the guide, and it reads one file.',
+    '**Found**\n```json\n{"file_path": "a.txt"}\n```',
+    f"{TAGGED}\nLet me know if you need more examples of this kind.",
+    f"{CALL}\n\nI will explain it. The name is the tool, and the rest are its arguments.",
+    f"{CALL}\n\nI will show the answer.\n\n```\nhello\n```",
+    "Tool: Read\nOwner: Ann",
+    "Tool call: Read the manual.\n{}",
+    '<tool name="hammer"><price>3</price></tool>',
+    '<function name="main"><line>3</line></function>',
+    "x = 3",
+    "await the result",
     "<tool_call> is the tag that Qwen uses.",
     "<tool_call>Read is how GLM begins a call.",
     "[TOOL_CALLS] is a token of Mistral.",
@@ -256,6 +387,11 @@ ORDINARY = [
     "",
     "{not json",
     '{"name": "Ann", "age": 7}',
+    "{name: 'Ann', age: 7}",
+    '{"action": "deploy", "parameters": {"to": "test"}}',
+    '{"name": "pytest", "args": "-q"}',
+    '{"read": {"files": 3}}',
+    "read()",
     '{"name": "Ann", "arguments": {"for": "the budget"}}',
     '{"name": "Read", "version": "1.0", "arguments": {}}',
     '{"name": "Read", "parameters": {"type": "object", "properties": {"file_path": {}}}}',
@@ -294,25 +430,30 @@ ORDINARY = [
     "<html>\n<body>\n<p>Read</p>\n</body>\n</html>",
     "1. Read(a)\n2. LS(b)",
 ]
-ANSWERS = [*QUOTED, *MENTIONED, *ORDINARY]
+ANSWERS = [*QUOTED, *INLINE_ANSWERS, *MENTIONED, *ORDINARY]
 
 HONEST = [
     f"GLM writes a call between two tags:\n\n{GLM}",
     f"The server expects this token before each call: {KIMI}",
     f"Use this call to read it.\n\n{CALL}",
     f"{REPORT}\n\n{TAGGED}",
+    f"The endpoint takes one call at a time. {CALL}",
     f"A ReAct agent first writes these two lines:\n\n{REACT}",
 ]
 """Answers that end with a call: they cost a turn, and are accepted if they come again."""
 LAZY = [
     CALL,
+    LOOSE,
     TAGGED,
+    f"{TAGGED}\nI will wait for the result.",
     f"```json\n{CALL}\n```",
     f"Let me read the file first.\n{TAGGED}",
     f"I'll read the file a.txt now and report what it says.\n\n{CALL}",
     f"{TAGGED}\n<tool_response>\nhello\n</tool_response>\n{TAGGED}",
     f"Thought: The file must be read before the answer is known.\n{REACT}",
     'Read("a")',
+    f"Sure. {CALL}",
+    f"I will call Read: {CALL}",
     KEYED,
     NAMED,
     "Reading the file now.\n\n" + PYTHONIC,

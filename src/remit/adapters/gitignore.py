@@ -1,10 +1,13 @@
-"""The `.gitignore` of `.remit/`: keeps the database and the token out of the hands of git and of tools that are built on it."""
+"""The `.gitignore` of `.remit/`: keeps the database and the token away from git and git-based
+tools.
+"""
 
 import logging
 import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain, product
 from pathlib import Path
 
 log = logging.getLogger("remit.workspace")
@@ -14,78 +17,116 @@ PATTERNS: dict[str, tuple[str, ...]] = {
     "/remit.db*": ("remit.db", "remit.db-wal", "remit.db-shm", "remit.db-journal", "remit.db-wake"),
     "/token": ("token",),
 }
-"""Each line that the file must have, and the names in `.remit/` that it is for. Without the slash it would also hide guides and templates."""
+"""Each required line of the file, and the names in `.remit/` that it covers.
+
+Without the slash a line would also hide guides and templates.
+"""
 HEADER = """\
 # The database and the token of remit do not belong in git. Config, agents, guides and templates do.
 .gitignore
 """
-"""How a file of our own begins. It ignores itself: `git stash -u` would take it away, and every command makes it again, so that
-`git stash pop` would find it in its way."""
+"""The start of a generated file.
+
+The file ignores itself: otherwise `git stash -u` would remove it, the next command would create it
+again, and `git stash pop` would fail.
+"""
 OWN = HEADER + "".join(f"{line}\n" for line in PATTERNS)
-"""How a file of our own begins in whole."""
+"""The full content of a generated file."""
 OLD_OWN = OWN.replace("\n/", "\n")
-"""How it began in earlier versions."""
+"""The content that earlier versions generated."""
 EXCLUDES = tuple(f"**/.remit{line}" for line in PATTERNS)
 """The same lines for `info/exclude` of a repository."""
 _MOST_BYTES = 1_000_000
 
 
-def keep_gitignore(folder: Path) -> None:
-    """Make the file, or append the lines that are missing.
+def exposed(folder: Path) -> dict[str, list[str]]:
+    """Return the lines with `!` that show secrets to git, each with the names that it shows."""
+    shown: dict[str, list[str]] = {}
+    with suppress(OSError):
+        lines = _split_lines(_read(folder / NAME))
+        for name in chain.from_iterable(PATTERNS.values()):
+            # The last line that matches decides.
+            matching = [line for line in lines if _matches(line.removeprefix("!"), name)]
+            if matching and matching[-1].startswith("!"):
+                shown.setdefault(matching[-1], []).append(name)
+    return shown
 
-    A folder that cannot be written, or is a link, is left alone. Lines that are added to a file of
-    the user are also written to `info/exclude` of the repository. If a stash takes them away, they
-    are not added again while there is a stash: `git stash pop` would refuse to change the file.
-    Where git does not read the file, because it is a link or a folder, only the repository excludes.
+
+def keep_gitignore(folder: Path) -> None:
+    """Create the file or append the missing lines.
+
+    A folder that is a link or not writable is left alone. If the file is the user's, its required
+    lines are also written to `info/exclude` of the repository, because git can remove that file. If
+    a stash removes the lines, they are not added again while the stash exists: otherwise `git stash
+    pop` would refuse to change the file. If git does not read the file because it is a link or a
+    folder, only `info/exclude` is written.
     """
     with suppress(OSError):
         if folder.is_symlink():
             return
-        if unread := _what_git_does_not_read(folder / NAME):
+        unread = _unreadable_kind(folder / NAME)
+        if unread:
             _exclude_instead(folder, unread)
-            return
+        else:
+            _keep_file(folder)
+
+
+def _keep_file(folder: Path) -> None:
+    """Create the file or append the missing lines, unless a stash may contain them."""
+    content = _read(folder / NAME)
+    if content.startswith(OLD_OWN.encode()):
+        _anchor_lines(folder / NAME)
         content = _read(folder / NAME)
-        if content.startswith(OLD_OWN.encode()):
-            _anchor_lines(folder / NAME)
-            content = _read(folder / NAME)
-        if not _missing(content):
-            return
-        repository = _repository(folder)
-        if repository is not None and _is_stashed(repository):
-            return
-        if repository is not None and content:
-            with suppress(OSError):  # a repository that cannot be written
-                _exclude(repository)
+    is_missing_lines = bool(_find_missing(content))
+    if content.startswith(HEADER.encode()) and not is_missing_lines:
+        return
+    repository = _find_repository(folder)
+    if is_missing_lines and repository is not None and _is_stashed(repository):
+        return
+    if repository is not None and content:
+        with suppress(OSError):  # the repository is not writable
+            _exclude(repository)
+    if is_missing_lines:
         _append(folder / NAME, _added_lines)
 
 
-def _what_git_does_not_read(path: Path) -> str:
-    """What stands in the place of the file and is not read by git; empty if it is a file or missing."""
+def _unreadable_kind(path: Path) -> str:
+    """Return what is in the place of the file if git does not read it; empty for a file or
+    no file.
+    """
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return ""
     if stat.S_ISLNK(mode):
         return "symbolic link"
-    return "folder" if stat.S_ISDIR(mode) else ""
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return ""
 
 
 def _exclude_instead(folder: Path, unread: str) -> None:
-    """Have the repository ignore the database and the token, and warn when that changes something."""
-    repository = _repository(folder)
+    """Exclude the database and the token in the repository, and log a warning if that
+    changes it.
+    """
+    repository = _find_repository(folder)
     if repository is None or not _missing_excludes(_read(repository / "info" / "exclude")):
         return
-    problem = f"{folder / NAME} is a {unread}, which git does not read."
+    problem = f"{folder / NAME} is a {unread}; git does not read it."
     try:
         _exclude(repository)
     except OSError:
-        log.warning("%s Replace it with a file: git can see the database and the token of remit.", problem)
+        log.warning("%s Replace it with a file: git can see remit's database and token.", problem)
     else:
-        log.warning("%s The database and the token of remit are excluded in %s instead.", problem, repository / "info" / "exclude")
+        log.warning(
+            "%s remit's database and token are excluded in %s instead.",
+            problem,
+            repository / "info" / "exclude",
+        )
 
 
 def _anchor_lines(path: Path) -> None:
-    """Replace the lines of an earlier version at the start of a file of our own; lines of people stay."""
+    """Update the lines of an earlier version at the start of a generated file; other lines stay."""
     import fcntl
 
     handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -93,14 +134,14 @@ def _anchor_lines(path: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX)
         content = _content(handle)
         if content.startswith(OLD_OWN.encode()):
-            # The new content is longer, so that all of the old one is overwritten.
+            # The new content is longer, so it overwrites all of the old content.
             os.pwrite(handle, OWN.encode() + content.removeprefix(OLD_OWN.encode()), 0)
     finally:
         os.close(handle)
 
 
-def _repository(folder: Path) -> Path | None:
-    """The git folder of the repository that a folder is in; None if it is in none."""
+def _find_repository(folder: Path) -> Path | None:
+    """Return the git folder of the repository that contains a folder; None if there is none."""
     for above in folder.absolute().parents:
         found = above / ".git"
         if found.is_file():
@@ -111,14 +152,16 @@ def _repository(folder: Path) -> Path | None:
 
 
 def _linked_repository(file: Path) -> Path:
-    """The repository that a `.git` file names: of a linked work tree the common one, or a submodule."""
+    """Return the repository that a `.git` file names: the common one of a linked work tree, or a
+    submodule.
+    """
     name = _read(file).decode(errors="replace").removeprefix("gitdir:").strip()
     linked = file.parent / name
     return linked / _read(linked / "commondir").decode(errors="replace").strip()
 
 
 def _is_stashed(repository: Path) -> bool:
-    """True if a stash may have the lines that were added to a file of the user."""
+    """Return True if a stash may contain the lines that were added to a user's file."""
     refs = (repository / "logs" / "refs" / "stash", repository / "refs" / "stash")
     if not any(ref.exists() for ref in refs):
         return False
@@ -126,7 +169,7 @@ def _is_stashed(repository: Path) -> bool:
 
 
 def _exclude(repository: Path) -> None:
-    """Have a repository ignore the database and the token, whatever the files in it say."""
+    """Exclude the database and the token in a repository, independent of its files."""
     path = repository / "info" / "exclude"
     if _missing_excludes(_read(path)):
         path.parent.mkdir(exist_ok=True)
@@ -134,17 +177,21 @@ def _exclude(repository: Path) -> None:
 
 
 def _missing_excludes(content: bytes) -> str:
+    """Return the lines that `info/exclude` lacks."""
     there = content.decode(errors="replace").splitlines()
     return "".join(f"{line}\n" for line in EXCLUDES if line not in there)
 
 
 def _added_lines(content: bytes) -> str:
-    missing = "".join(f"{line}\n" for line in _missing(content))
-    return missing if content or not missing else HEADER + missing
+    """Return the lines that the file lacks, with a header for a new file."""
+    missing = "".join(f"{line}\n" for line in _find_missing(content))
+    if missing and not content:
+        return HEADER + missing
+    return missing
 
 
 def _read(path: Path) -> bytes:
-    """The content of a regular file; empty if there is none."""
+    """Return the content of a regular file; empty if there is none."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -154,7 +201,7 @@ def _read(path: Path) -> bytes:
 
 
 def _append(path: Path, added: Callable[[bytes], str]) -> None:
-    """Add lines in one write, under a lock: several processes may open a workspace at once."""
+    """Append lines in one write under a lock: several processes may open a workspace at once."""
     import fcntl
 
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -163,32 +210,49 @@ def _append(path: Path, added: Callable[[bytes], str]) -> None:
         # The process that holds the lock adds the same lines.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         content = _content(handle)
-        if lines := added(content):
-            start = "" if not content or content.endswith(b"\n") else "\n"
-            os.write(handle, (start + lines).encode())
+        lines = added(content)
+        if not lines:
+            return
+        if content and not content.endswith(b"\n"):
+            lines = f"\n{lines}"
+        os.write(handle, lines.encode())
     finally:
         os.close(handle)
 
 
 def _content(handle: int) -> bytes:
+    """Return the content of an open file; `OSError` if nothing should be added to it."""
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
         raise OSError("not a file that could be added to")
     return os.pread(handle, _MOST_BYTES, 0)
 
 
-def _missing(content: bytes) -> list[str]:
-    """The lines to add: those that are not there, but for names that the user wants git to see (`!token`)."""
-    lines = [line.removesuffix("\r").rstrip(" ") for line in content.decode("utf-8-sig", errors="replace").split("\n")]  # as git reads it
+def _find_missing(content: bytes) -> list[str]:
+    """Return the missing lines, except for names that the user wants in git (`!token`)."""
+    lines = _split_lines(content)
     there = {line.removeprefix("/") for line in lines}
-    # A negation that ends in a slash is about folders alone, and a run-time folder is not worth showing the database for.
-    negated = [line.removeprefix("!").removeprefix("/") for line in lines if line.startswith("!") and not line.endswith("/")]
-    return [line for line, names in PATTERNS.items() if line.removeprefix("/") not in there and not _concerns(negated, names)]
+    negated = [line.removeprefix("!") for line in lines if line.startswith("!")]
+    wanted = [line for line, names in PATTERNS.items() if not _match_any(negated, names)]
+    return [line for line in wanted if line.removeprefix("/") not in there]
 
 
-def _concerns(patterns: list[str], names: tuple[str, ...]) -> bool:
-    if not patterns:
-        return False
+def _split_lines(content: bytes) -> list[str]:
+    """Split a file as git does."""
+    lines = content.decode("utf-8-sig", errors="replace").split("\n")
+    return [line.removesuffix("\r").rstrip(" ") for line in lines]
+
+
+def _match_any(patterns: list[str], names: tuple[str, ...]) -> bool:
+    """Return whether a pattern matches a name."""
+    return any(_matches(pattern, name) for name, pattern in product(names, patterns))
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Return whether a pattern of git matches a file in `.remit/`.
+
+    A pattern that ends with a slash matches only folders.
+    """
     from fnmatch import fnmatchcase
 
-    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+    return fnmatchcase(name, pattern.removeprefix("**/").removeprefix("/"))

@@ -1,0 +1,4 @@
+"""Use cases: everything that combines the domain with the ports.
+
+Nothing here knows a database, a provider or a surface.
+"""

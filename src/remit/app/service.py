@@ -1,110 +1,131 @@
-"""The one writer: every change of a task goes through `Service.execute`."""
+"""The only writer: every change of a task goes through `Service.execute`."""
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
-from typing import Any, NamedTuple, assert_never, cast
+from datetime import datetime
+from typing import Any, NamedTuple, cast
 
-from remit.codec import GENESIS, opened, seal, task_of
-from remit.domain import command as cmd
-from remit.domain import event as ev
-from remit.domain import need as ask
-from remit.domain.create import NewIds
-from remit.domain.decide import Context
-from remit.domain.depend import met
-from remit.domain.downtime import unattended_since
-from remit.domain.due import CRON, LIMIT, RUN, Job, backoff, can_run, changes_run, earliest, ends_at, others, run_job, silenced, waits_for_slot
-from remit.domain.evolve import evolve
-from remit.domain.output import Files, Sought
-from remit.domain.plan import plan
-from remit.domain.project import Change, Rows, guide_row
-from remit.domain.record import replace
-from remit.domain.run import fenced
-from remit.domain.series import recurs, series_of
-from remit.domain.shape import check, parse
-from remit.domain.value import TASK_ID, Actor, State, Task
-from remit.domain.wire import instant
+from remit.app.writing.job_plans import JobPlans
+from remit.app.writing.plan_lookups import LookFor, PlanLookups
+from remit.app.writing.task_cache import LoadedTask, Seen, TaskCache, seen_task
+from remit.app.writing.unit_draft import UnitDraft, seal_events
+from remit.domain.decisions.context import Context
+from remit.domain.decisions.runs import check_fence
+from remit.domain.planning.dependencies import is_met
+from remit.domain.planning.lookups import Plan
+from remit.domain.planning.plan import plan
+from remit.domain.projection.follow_up_jobs import (
+    LIMIT,
+    RUN,
+    Job,
+    backoff,
+    can_run,
+    changes_run_job,
+    dropped_timers,
+    new_wait_cron,
+    run_job,
+    signal_jobs,
+)
+from remit.domain.projection.rows import Change
+from remit.domain.records.record import replace
+from remit.domain.records.validate import check, parse
+from remit.domain.task import commands as cmd
+from remit.domain.task import events as ev
+from remit.domain.task.task import Actor, Task
 from remit.errors import NotFound, RemitError, StaleRun, Unacknowledged, Unavailable
 from remit.ports import Agents, Append, Clock, Debit, EventStore, Lease, LeaseLost, Stale, Unit
+from remit.store_queries.queue_queries import HELD
 
 RACES = 200
-"""How often a command is decided anew because somebody else was faster."""
+"""How often a command is decided again after a concurrent write."""
 KNOWN_ACTORS = 1000
-RECENT = 256
-"""How many tasks are remembered as they were last written or read here; a row whose hash is the same need not be taken apart again."""
-AT_ONCE = 100
-"""How many tasks are read at once of which little is kept."""
-EVERYTHING = 0
-"""Stands for the root of every tree where workers that serve all of them are recorded."""
 RESENDS = 6
-"""How often a commit whose answer got lost is sent again,"""
+"""How often a commit is sent if its acknowledgment gets lost."""
 RESEND_SECONDS = 10.0
-"""and for how long: a store that is patient itself has said by then all that it can."""
+"""For how long such a commit is sent again; a store that retries by itself may take this long."""
 
-
-LookFor = Callable[[Sequence[Sought]], Awaitable[Files]]
-"""Looks for files of the workspace."""
+UPDATES = (ev.InstructionsUpdated, ev.AcceptanceUpdated, ev.OutputsUpdated, ev.MessageSent)
+"""Events that queue an update for the agent."""
 
 
 class Outcome(NamedTuple):
-    """What a command did: the task it was about, every entry it appended, and the task as the decision found it."""
+    """The outcome of a command: its task, all appended entries, and the task before."""
 
     task_id: str
     task: Task | None
     entries: tuple[ev.Entry, ...]
     refused: RemitError | None = None
-    """Why whoever asked did not get it, although that was recorded."""
+    """Why the command was refused, if the refusal itself was recorded."""
     before: Task | None = None
 
     @property
     def update_ids(self) -> tuple[str, ...]:
-        """Ids of the updates that the agent will be told of."""
-        told = (ev.InstructionsUpdated, ev.AcceptanceUpdated, ev.OutputsUpdated, ev.MessageSent)
-        return tuple(entry.event.update_id for entry in self.entries if isinstance(entry.event, told))
+        """Ids of the updates that will be delivered to the agent."""
+        events = (entry.event for entry in self.entries)
+        return tuple(event.update_id for event in events if isinstance(event, UPDATES))
 
     @property
     def canceled(self) -> tuple[str, ...]:
         """Ids of the tasks that were canceled."""
-        return tuple(entry.stream for entry in self.entries if isinstance(entry.event, ev.TaskCanceled))
+        return tuple(
+            entry.stream for entry in self.entries if isinstance(entry.event, ev.TaskCanceled)
+        )
 
 
-Observer = Callable[[Sequence[ev.Entry], Mapping[str, Task]], None]
-"""Takes what a commit appended, and the tasks as it left them."""
+Observer = Callable[[Sequence[ev.Entry], Mapping[str, Task], Mapping[str, Task]], None]
+"""Called with the entries of a commit, the tasks before it, and the tasks after it."""
 
 
-class Loaded(NamedTuple):
-    """A task and the hash that its next event is chained to."""
+class HeldJob:
+    """The job that a worker carries out, with its task as of the worker's last write.
 
-    task: Task
-    head: bytes
+    The cached task saves reading it again.
+    """
 
-
-class Held:
-    """The job that a worker carries out, and the task as its own last write left it, which saves reading it again."""
-
-    def __init__(self, lease: Lease, task_id: str = "", *, ack: bool = False, seen: Loaded | None = None) -> None:
+    def __init__(
+        self, lease: Lease, task_id: str = "", *, ack: bool = False, seen: LoadedTask | None = None
+    ) -> None:
         self.lease, self.task_id, self.ack = lease, task_id, ack
         self.last_seen_at: datetime | None = None
-        """When the worker that held the job before was last heard of."""
-        self.seen: dict[str, Loaded] = {} if seen is None else {task_id: seen}
+        """The last heartbeat of the worker that held the job before."""
+        self.seen: Seen = {} if seen is None else {task_id: seen}
+
+    def remember(self, *known: Seen) -> None:
+        """Keep only the task of the job, from the first of these that has it."""
+        for tasks in known:
+            if self.task_id in tasks:
+                self.seen = {self.task_id: tasks[self.task_id]}
+                return
+
+
+class ExtraWrites(NamedTuple):
+    """Rows and a debit that are committed with the events of a command."""
+
+    rows: Sequence[Change] = ()
+    debit: Debit | None = None
 
 
 class Service:
-    """Loads, decides and appends, and tries again when it lost a race."""
+    """Loads tasks, decides commands and appends events; retries after concurrent writes."""
 
-    def __init__(self, store: EventStore, clock: Clock, agents: Agents, files: LookFor | None = None) -> None:
-        self._store, self._clock, self._agents, self._files = store, clock, agents, files
+    def __init__(
+        self, store: EventStore, clock: Clock, agents: Agents, files: LookFor | None = None
+    ) -> None:
+        self._store, self._clock = store, clock
         self._actors: set[str] = set()
-        self._recent: dict[str, Loaded] = {}
-        self.lease_seconds = 10.0
-        """After how long without a heartbeat a worker does not count as alive."""
+        self._cache = TaskCache(store)
+        self.jobs = JobPlans(clock, agents)
+        """Plans the jobs that tasks need."""
+        self.lookups = PlanLookups(store, clock, agents, self._cache, files)
+        """Answers the lookups of plans."""
         self.observer: Observer | None = None
-        """Told of every commit that is made under a job which this process holds."""
+        """Called after every commit under a job that this process holds."""
 
-    async def do(self, kind: type[Any], fields: Mapping[str, Any], actor: str, run_id: str | None = None) -> Outcome:
-        """Check what a caller sent and carry it out."""
+    async def do(
+        self, kind: type[Any], fields: Mapping[str, Any], actor: str, run_id: str | None = None
+    ) -> Outcome:
+        """Validate fields and execute the command."""
         return await self.execute(parse(kind, fields), actor, run_id)
 
     async def execute(
@@ -112,329 +133,279 @@ class Service:
         command: cmd.Command,
         actor: str,
         run_id: str | None = None,
-        held: Held | None = None,
+        held: HeldJob | None = None,
         beside: Sequence[Change] = (),
         *,
+        debit: Debit | None = None,
         via: str | None = None,
     ) -> Outcome:
-        """Carry out a command for somebody; a worker names its run and the job it holds, and a stale one changes nothing.
+        """Execute a command for an actor.
 
-        Rows that are kept beside the events land with them.
+        A worker names its run and the job it holds; a stale run changes nothing. `beside` rows and
+        a debit of the tree's budget are committed with the events.
         """
         self._must_be_actor(actor)
-        who = Context(actor=actor, now=self._clock.now(), run_id=run_id, via=via)
-        outcome = await self._carry_out(command, who, held, beside)
+        context = Context(actor=actor, now=self._clock.now(), run_id=run_id, via=via)
+        outcome = await self._carry_out(command, context, held, ExtraWrites(beside, debit))
         if outcome.refused is not None:
             raise outcome.refused
         return outcome
 
-    async def _carry_out(self, command: cmd.Command, who: Context, held: Held | None, beside: Sequence[Change]) -> Outcome:
-        if held is not None and held.seen:
-            outcome = await self._from_memory(command, who, held, beside)
-            if outcome is not None:
-                return outcome
-        for _ in range(RACES):
-            try:
-                return await self._attempt(command, replace(who, now=self._clock.now()), {}, held, beside)
-            except Stale:
-                continue
-            except LeaseLost as error:
-                raise _robbed() from error
-        raise Unavailable(f"{type(command).__name__} lost {RACES} races in a row.", hint="Try again.")
+    async def keep(
+        self, held: HeldJob, run_id: str, changes: Sequence[Change], debit: Debit | None = None
+    ) -> None:
+        """Write rows under a run's fence and debit the tree's budget.
 
-    async def keep(self, held: Held, run_id: str, changes: Sequence[Change], debit: Debit | None = None) -> None:
-        """Write rows that are kept beside the events, under a run's fence, and take from the tree's budget; OverBudget if it is not there."""
+        Raise `OverBudget` if the budget does not cover the debit.
+        """
         seen = held.seen.copy()
         for _ in range(RACES):
-            task = await self._task(held.task_id, seen)
+            task = await self._cache.load_one(held.task_id, seen)
             assert task is not None
+            check_fence(task, run_id)
+            guard = Append(task.id, task.version, ())
             try:
-                fenced(task, run_id)
-                await self._commit(Unit((Append(task.id, task.version, ()),), tuple(changes), lease=held.lease, debit=debit))
-                held.seen = {held.task_id: seen[held.task_id]}
-                return
+                await self._commit(Unit((guard,), tuple(changes), lease=held.lease, debit=debit))
             except Stale:
                 seen = {}
             except LeaseLost as error:
-                raise _robbed() from error
-        raise Unavailable(f"Rows of task {held.task_id} lost {RACES} races in a row.", hint="Try again.")
+                raise _lease_lost() from error
+            else:
+                return held.remember(seen)
+        raise Unavailable(
+            f"Rows of task {held.task_id} conflicted with {RACES} concurrent writes in a row.",
+            hint="Try again.",
+        )
 
-    async def fresh(self, held: Held, run_id: str) -> Task:
-        """The task of a run as it is now; an error if the run, or the job it works on, is not its worker's any more."""
-        ((head, document, worker),) = await self._store.select("held", {"id": int(held.task_id), "job": held.lease.job})
-        if worker != held.lease.worker:
-            raise _robbed()
+    async def fresh(self, held: HeldJob, run_id: str) -> Task:
+        """Return the current task of a run.
+
+        Raise `StaleRun` if the run, or its job, no longer belongs to its worker.
+        """
+        (now,) = await self._store.select(HELD, {"id": int(held.task_id), "job": held.lease.job})
+        if now.worker != held.lease.worker:
+            raise _lease_lost()
         known = held.seen.get(held.task_id)
-        if known is None or known.head != head:
-            known = self.loaded(held.task_id, head, document)
+        if known is None or known.head != now.hash:
+            known = self.loaded(held.task_id, now.hash, now.doc)
             held.seen = {held.task_id: known}
-        fenced(known.task, run_id)
+        check_fence(known.task, run_id)
         return known.task
 
     async def load(self, task_id: str) -> Task:
-        """A task as it is now."""
-        task = await self._task(task_id, {})
+        """Return a task; raise `NotFound` if it does not exist."""
+        task = await self._cache.load_one(task_id, {})
         if task is None:
             raise NotFound(f"There is no task {task_id}.")
         return task
 
     async def tasks(self, ids: Iterable[str]) -> list[Task]:
-        """Tasks as they are now; those that are not there are left out."""
-        return [task for task in (await self._load(ids, {})).values() if task is not None]
+        """Return tasks; missing ones are left out."""
+        found = await self._cache.load(ids, {})
+        return [task for task in found.values() if task is not None]
 
-    def loaded(self, task_id: str, head: bytes, document: str) -> Loaded:
-        """A task from its row."""
-        known = self._recent.get(task_id)
-        return known if known is not None and known.head == head else self._remember(Loaded(task_of(document, task_id), head))
-
-    def _remember(self, loaded: Loaded) -> Loaded:
-        self._recent.pop(loaded.task.id, None)
-        self._recent[loaded.task.id] = loaded
-        if len(self._recent) > RECENT:
-            del self._recent[next(iter(self._recent))]
-        return loaded
+    def loaded(self, task_id: str, head: bytes, document: str) -> LoadedTask:
+        """Return the task of a row, from the cache if it has not changed."""
+        return self._cache.parse(task_id, head, document)
 
     async def acknowledge(self, lease: Lease) -> None:
-        """Take a job off the queue that needs nothing more."""
+        """Remove a finished job from the queue."""
         with suppress(LeaseLost):
             await self._commit(Unit((), (), lease=lease, ack=True))
 
     async def put(self, *jobs: Job, done: Lease | None = None) -> None:
-        """Put jobs into the queue that follow from no command, and take off the one that they follow from."""
+        """Add jobs to the queue that no command causes, and remove the job that causes them."""
         try:
             await self._commit(Unit((), (), jobs=jobs, lease=done, ack=done is not None))
         except LeaseLost as error:
-            raise _robbed() from error
+            raise _lease_lost() from error
 
     def _must_be_actor(self, actor: str) -> None:
-        if actor not in self._actors:
-            check(Actor, actor, "actor")
-            if len(self._actors) < KNOWN_ACTORS:
-                self._actors.add(actor)
+        """Refuse a malformed actor; remember the ones that were checked."""
+        if actor in self._actors:
+            return
+        check(Actor, actor, "actor")
+        if len(self._actors) < KNOWN_ACTORS:
+            self._actors.add(actor)
 
-    async def _from_memory(self, command: cmd.Command, context: Context, held: Held, beside: Sequence[Change]) -> Outcome | None:
-        """Decide on the task as this worker's own last write left it; nothing if that turns out to be too old, or to lead nowhere."""
+    async def _carry_out(
+        self, command: cmd.Command, context: Context, held: HeldJob | None, beside: ExtraWrites
+    ) -> Outcome:
+        """Decide and commit a command, again after each concurrent write."""
+        if held is not None and held.seen:
+            outcome = await self._attempt_from_memory(command, context, held, beside)
+            if outcome is not None:
+                return outcome
+        for _ in range(RACES):
+            current = replace(context, now=self._clock.now())
+            try:
+                return await self._attempt(command, current, {}, held, beside)
+            except Stale:
+                continue
+            except LeaseLost as error:
+                raise _lease_lost() from error
+        raise Unavailable(
+            f"{type(command).__name__} conflicted with {RACES} concurrent writes in a row.",
+            hint="Try again.",
+        )
+
+    async def _attempt_from_memory(
+        self, command: cmd.Command, context: Context, held: HeldJob, beside: ExtraWrites
+    ) -> Outcome | None:
+        """Decide on the task as of this worker's last write.
+
+        Return None if that task is outdated or the decision produces no events.
+        """
         try:
             outcome = await self._attempt(command, context, held.seen.copy(), held, beside)
         except LeaseLost as error:
-            raise _robbed() from error
-        except Stale:
-            return None
+            raise _lease_lost() from error
         except (Unavailable, Unacknowledged):
             raise
-        except RemitError:
+        except (Stale, RemitError):
             return None
         return outcome if outcome.entries else None
 
-    async def _attempt(self, command: cmd.Command, context: Context, seen: dict[str, Loaded], held: Held | None, beside: Sequence[Change]) -> Outcome:
+    async def _attempt(
+        self,
+        command: cmd.Command,
+        context: Context,
+        seen: Seen,
+        held: HeldJob | None,
+        beside: ExtraWrites,
+    ) -> Outcome:
+        """Decide a command on the tasks that it needs, and commit its effects."""
         decided = await self._decide(command, context, seen)
-        if not decided.events and not decided.wakes and not beside and not (held and held.ack):
-            return Outcome(decided.task_id, await self._task(decided.task_id, seen), ())
-        draft = _Draft([Append(stream, seen[stream].task.version, ()) for stream in sorted(decided.guards - decided.events.keys())])
-        for stream, events in decided.events.items():
-            by = replace(context, actor=decided.actors[stream]) if stream in decided.actors else context
-            draft.add(_written(stream, events, seen.get(stream), by, self._clock))
-        for stream, loaded in draft.tasks.items():
-            await self._follow_up(seen[stream].task if stream in seen else None, loaded.task, decided.events[stream], context, seen, draft)
-        draft.jobs += [self._woken(command, seen[stream].task, context.now) for stream in sorted(decided.wakes)]
-        draft.changes += beside
-        dependents = tuple((int(task_id), count) for task_id, count in decided.dependents)
-        await self._commit(draft.unit(dependents, held))
+        if not _has_effects(decided, held, beside):
+            task = await self._cache.load_one(decided.task_id, seen)
+            return Outcome(decided.task_id, task, ())
+        draft = await self._draft(command, decided, context, seen)
+        draft.changes += beside.rows
+        unit = draft.unit(decided.dependents)
+        if held is not None:
+            is_done = held.ack or draft.ends_run(held.task_id)
+            unit = unit._replace(lease=held.lease, ack=is_done)
+        await self._commit(unit._replace(debit=beside.debit))
         for loaded in draft.tasks.values():
-            self._remember(loaded)
-        if held is not None and self.observer is not None:
-            self.observer(draft.entries, {stream: loaded.task for stream, loaded in draft.tasks.items()})
-        if held is not None and (known := draft.tasks.get(held.task_id) or seen.get(held.task_id)):
-            held.seen = {held.task_id: known}
-        done, found = draft.tasks.get(decided.task_id), seen.get(decided.task_id)
-        after = done.task if done else await self._task(decided.task_id, seen)
-        return Outcome(decided.task_id, after, tuple(draft.entries), decided.refused, found.task if found else None)
+            self._cache.remember(loaded)
+        if held is not None:
+            self._observe(draft, seen)
+            held.remember(draft.tasks, seen)
+        after = seen_task(draft.tasks, decided.task_id)
+        if after is None:
+            after = await self._cache.load_one(decided.task_id, seen)
+        before = seen_task(seen, decided.task_id)
+        return Outcome(decided.task_id, after, tuple(draft.entries), decided.refused, before)
 
-    async def _follow_up(
-        self, before: Task | None, after: Task, events: Sequence[Any], context: Context, seen: dict[str, Loaded], draft: "_Draft"
-    ) -> None:
-        """The jobs that follow from what a task has become; what it depends on must not change meanwhile."""
-        if before is None:
-            self._earliest(after, context.now)  # a calendar that never comes is refused also where nobody could run by it yet
-        draft.jobs += others(before, after, events)
-        draft.drops += silenced(before, after)
-        if waits_for_slot(before, after) is not None and (turn := self.slot_job(after)) is not None:
-            draft.jobs.append(turn)
-        if (limit := self.limit_job(after)) != (before and self.limit_job(before)):
-            draft.jobs += [limit] if limit else []
-            draft.drops += [] if limit else [LIMIT + after.id]
-        if not changes_run(before, after, events):
-            return
-        ready = can_run(after)
-        if ready and after.started_at is None and after.depends_on:
-            needed = await self._load([item.task_id for item in after.depends_on], seen)
-            draft.appends += [Append(other.id, other.version, ()) for other in needed.values() if other is not None and other.id not in draft.tasks]
-            ready = all(met(item, needed[item.task_id]) for item in after.depends_on)
-        if ready:
-            draft.jobs.append(run_job(after, backoff(after, events, context.now) or self._earliest(after, context.now)))
-        elif after.run is None:
-            draft.drops.append(RUN + after.id)
-
-    def ready_job(self, task: Task) -> Job:
-        """The job of a task that can run, at the time that its schedule gives."""
-        return run_job(task, self._earliest(task, self._clock.now()))
-
-    def slot_job(self, task: Task) -> Job | None:
-        """The turn of a task that waits for a calendar of its own."""
-        cron = waits_for_slot(None, task)
-        if cron is None:
-            return None
-        slot = self._clock.next_slot(cron, self._clock.now())
-        return Job(key=CRON + task.id, at=instant(slot), root=int(task.root_id))
-
-    def limit_job(self, task: Task) -> Job | None:
-        """The end of the time of a task that waits for its subtasks, or to report."""
-        if task.state is not State.WAITING and task.overdue is None:
-            return None
-        end = ends_at(task, self.seconds(task))
-        return None if end is None else Job(key=LIMIT + task.id, at=instant(end), root=int(task.root_id))
-
-    def seconds(self, task: Task) -> float | None:
-        """How long a task may take: what it says itself, or else its agent."""
-        return task.limits.timeout_seconds or self._agents.seconds(task.owner or "")
-
-    def _woken(self, command: cmd.Command, task: Task, now: datetime) -> Job:
-        """The job of a task that can run from now on; whoever says run_task does not wait for a schedule."""
-        return run_job(task, None if isinstance(command, cmd.RunTask) else self._earliest(task, now))
-
-    def _earliest(self, task: Task, now: datetime) -> datetime | None:
-        """When a task may run: what its schedule says, and for one that has a calendar and was never run, its first slot."""
-        if task.schedule is not None and task.schedule.cron is not None and task.started_at is None:
-            if task.series_id is not None and task.schedule.not_before is not None:
-                return earliest(task, now)  # the slot that it was made for; one that was missed is made up at once
-            return self._clock.next_slot(task.schedule.cron, earliest(task, now) or now)
-        return earliest(task, now)
-
-    async def _decide(self, command: cmd.Command, context: Context, seen: dict[str, Loaded]) -> ask.Plan:
+    async def _decide(self, command: cmd.Command, context: Context, seen: Seen) -> Plan:
+        """Return the plan of a command; answer its lookups."""
         deciding = plan(command, context)
         answer: Any = None
         while True:
             try:
                 need = deciding.send(answer)
             except StopIteration as decided:
-                return cast("ask.Plan", decided.value)
-            answer = await self._answer(need, seen)
+                return cast("Plan", decided.value)
+            answer = await self.lookups.answer(need, seen)
 
-    async def _answer(self, need: ask.Need, seen: dict[str, Loaded]) -> Any:
-        match need:
-            case ask.Load(refs=refs):
-                return await self._load(refs, seen)
-            case ask.SeenFiles(files=files):
-                return await self._files(files) if self._files else {}
-            case ask.Dependents(task_id=task_id):
-                return await self._dependents(task_id, seen)
-            case ask.EndedChildren(task_id=task_id):
-                return frozenset(str(row[0]) for row in await self._store.select("ended_children", {"id": int(task_id)}))
-            case ask.Ends(ids=ids):
-                return await self._ends(ids)
-            case ask.KnownGuides(ids=ids):
-                return frozenset(row[0] for row in await self._store.select("guide", {"names": list(ids)}))
-            case ask.KnownAgents():
-                return self._agents.ids()
-            case ask.Granted(agent_id=agent_id, tools=tools):
-                return self._agents.grant(agent_id, tools)
-            case ask.ClaimedKey(stream=stream):
-                return await self._claim(stream)
-            case ask.Answer(interaction_id=interaction_id):
-                return await self._interaction(interaction_id)
-            case ask.NextSlot(cron=cron, after=after):
-                return self._clock.next_slot(cron, after)
-            case ask.AtStart(task_id=task_id):
-                return await self._at_start(task_id)
-            case ask.UnattendedSince(task_ids=ids):
-                return await self._unattended_since(ids, seen)
-            case ask.LiveOfSeries(series_id=series_id):
-                return await self._live_of_series(series_id, seen)
-            case ask.Fresh():
-                return (await self._fresh(1))[0]
-            case ask.FreshMany(count=count):
-                return await self._fresh(count)
-            case _:
-                assert_never(need)
+    async def _draft(
+        self, command: cmd.Command, decided: Plan, context: Context, seen: Seen
+    ) -> UnitDraft:
+        """Seal the events of a plan, and add the jobs that follow."""
+        draft = UnitDraft()
+        guarded = sorted(decided.guards - decided.events.keys())
+        draft.guard(seen[stream].task for stream in guarded)
+        for stream, events in decided.events.items():
+            by = context
+            if stream in decided.actors:
+                by = replace(context, actor=decided.actors[stream])
+            draft.add(seal_events(stream, events, seen.get(stream), by, self._clock))
+        for stream, loaded in draft.tasks.items():
+            before = seen_task(seen, stream)
+            events = decided.events[stream]
+            self._add_signals(before, loaded.task, events, context, draft)
+            await self._add_run_job(before, loaded.task, events, context, seen, draft)
+        for stream in sorted(decided.wakes):
+            draft.jobs.append(self._wake_job(command, seen[stream].task, context.now))
+        return draft
 
-    async def _fresh(self, count: int) -> list[NewIds]:
-        numbers = await self._store.new_ids(count)
-        return [NewIds(id=str(number), uid=self._clock.uid(), thread_id=self._clock.uid()) for number in numbers]
+    def _add_signals(
+        self,
+        before: Task | None,
+        after: Task,
+        events: Sequence[Any],
+        context: Context,
+        draft: UnitDraft,
+    ) -> None:
+        """Add and drop the signals, timers, cron slots and time limits of a changed task."""
+        if before is None:
+            # Refuse a cron expression without any slot even if the task cannot run yet.
+            self.jobs.earliest_start(after, context.now)
+        draft.jobs += signal_jobs(before, after, events)
+        draft.drops += dropped_timers(before, after)
+        slot = None
+        if new_wait_cron(before, after) is not None:
+            slot = self.jobs.slot_job(after)
+        if slot is not None:
+            draft.jobs.append(slot)
+        limit = self.jobs.limit_job(after)
+        old_limit = None if before is None else self.jobs.limit_job(before)
+        if limit == old_limit:
+            return
+        if limit is not None:
+            draft.jobs.append(limit)
+        else:
+            draft.drops.append(LIMIT + after.id)
 
-    async def _load(self, refs: Iterable[str], seen: dict[str, Loaded]) -> dict[str, Task | None]:
-        """Tasks by id or uid, each read once per attempt."""
-        refs = tuple(refs)
-        if all(ref in seen for ref in refs):
-            return {ref: seen[ref].task for ref in refs}
-        known: dict[str, str] = {ref: ref for ref in refs if re.fullmatch(TASK_ID, ref)}
-        if ids := [int(ref) for ref in known if ref not in seen]:
-            for task_id, head, document in await self._store.select("tasks", {"ids": ids}):
-                seen[str(task_id)] = self.loaded(str(task_id), head, document)
-        if uids := [ref for ref in refs if ref not in known]:
-            for task_id, uid, head, document in await self._store.select("tasks_by_uid", {"uids": uids}):
-                seen[str(task_id)] = self.loaded(str(task_id), head, document)
-                known[uid] = str(task_id)
-        return {ref: seen[known[ref]].task if known.get(ref) in seen else None for ref in refs}
+    async def _add_run_job(
+        self,
+        before: Task | None,
+        after: Task,
+        events: Sequence[Any],
+        context: Context,
+        seen: Seen,
+        draft: UnitDraft,
+    ) -> None:
+        """Add the run of a task that can run now or later; drop it if the task no longer can."""
+        if not changes_run_job(before, after, events):
+            return
+        if await self._is_ready(after, seen, draft):
+            retry_at = backoff(after, events, context.now)
+            start = retry_at or self.jobs.earliest_start(after, context.now)
+            draft.jobs.append(run_job(after, start))
+        elif after.run is None:
+            draft.drops.append(RUN + after.id)
 
-    async def _at_start(self, task_id: str) -> Task | None:
-        task: Task | None = None
-        after = 0
-        while rows := await self._store.select("events", {"stream": task_id, "after": after, "limit": AT_ONCE}):
-            for row in rows:
-                entry = opened(ev.Stored(*row[:8]))
-                if isinstance(entry.event, ev.TaskStarted):
-                    return task
-                task, after = evolve(task, entry), entry.version
-        return None
+    async def _is_ready(self, task: Task, seen: Seen, draft: UnitDraft) -> bool:
+        """Return whether a task can run and its dependencies are met.
 
-    async def _live_of_series(self, series_id: str, seen: dict[str, Loaded]) -> Task | None:
-        pattern = f'%"series_id":"{series_id}"%'
-        rows = await self._store.select("series", {"id": int(series_id), "pattern": pattern})
-        found = await self._load([str(row[0]) for row in rows], seen)
-        # Text that users wrote can match the pattern too.
-        live = [task for task in found.values() if task and recurs(task)]
-        return next((task for task in live if series_of(task) == series_id), None)
+        The commit fails if the tasks that it depends on change before it.
+        """
+        if not can_run(task):
+            return False
+        if task.started_at is not None or not task.depends_on:
+            return True
+        needed = await self._cache.load([item.task_id for item in task.depends_on], seen)
+        others = filter(None, needed.values())
+        draft.guard(other for other in others if other.id not in draft.tasks)
+        return all(is_met(item, needed[item.task_id]) for item in task.depends_on)
 
-    async def _unattended_since(self, task_ids: Sequence[str], seen: dict[str, Loaded]) -> dict[str, datetime]:
-        tasks = [seen[task_id].task for task_id in task_ids]
-        roots = {int(task.root_id) for task in tasks}
-        rows = await self._store.select("attended", {"ids": [EVERYTHING, *sorted(roots)]})
-        attended = {root: datetime.fromisoformat(at) for root, at in rows}
-        now, lease = self._clock.now(), timedelta(seconds=self.lease_seconds)
-        found: dict[str, datetime] = {}
-        for task in tasks:
-            known = [attended[root] for root in (EVERYTHING, int(task.root_id)) if root in attended]
-            since = unattended_since(task, max(known, default=None), now, lease)
-            if since is not None:
-                found[task.id] = since
-        return found
+    def _wake_job(self, command: cmd.Command, task: Task, now: datetime) -> Job:
+        """Return the job of a task that can run from now on; run_task ignores its schedule."""
+        if isinstance(command, cmd.RunTask):
+            return run_job(task, None)
+        return run_job(task, self.jobs.earliest_start(task, now))
 
-    async def _ends(self, ids: Sequence[str]) -> dict[str, ask.End]:
-        found: dict[str, ask.End] = {}
-        for start in range(0, len(ids), AT_ONCE):
-            wanted = [int(task_id) for task_id in ids[start : start + AT_ONCE]]
-            for task_id, head, document in await self._store.select("tasks", {"ids": wanted}):
-                task = self.loaded(str(task_id), head, document).task
-                found[task.id] = ask.End.of(task)
-        return found
-
-    async def _dependents(self, task_id: str, seen: dict[str, Loaded]) -> tuple[Task, ...]:
-        found = await self._load([str(row[0]) for row in await self._store.select("dependents", {"id": int(task_id)})], seen)
-        return tuple(task for task in found.values() if task is not None)
-
-    async def _task(self, task_id: str, seen: dict[str, Loaded]) -> Task | None:
-        return (await self._load([task_id], seen))[task_id] if task_id else None
-
-    async def _claim(self, stream: str) -> Any:
-        rows = await self._store.select("events", {"stream": stream, "after": 0, "limit": 1})
-        return opened(ev.Stored(*rows[0][:8])).event if rows else None
-
-    async def _interaction(self, interaction_id: str) -> dict[str, Any] | None:
-        rows = await self._store.select("interaction", {"interaction": interaction_id})
-        return {"status": rows[0][7], "answer": rows[0][8], "answered_by": rows[0][9], "answered_at": rows[0][10]} if rows else None
+    def _observe(self, draft: UnitDraft, seen: Seen) -> None:
+        """Tell the observer about a commit under a held job."""
+        if self.observer is None:
+            return
+        before = {stream: loaded.task for stream, loaded in seen.items()}
+        after = {stream: loaded.task for stream, loaded in draft.tasks.items()}
+        self.observer(draft.entries, before, after)
 
     async def _commit(self, unit: Unit) -> None:
-        """Send a unit until its fate is known; a store never takes the same one twice."""
+        """Send a unit until its outcome is known; a store never commits the same unit twice."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         for resend in range(RESENDS):
@@ -447,64 +418,15 @@ class Service:
         return None
 
 
-class _Written(NamedTuple):
-    append: Append
-    changes: list[Change]
-    entries: list[ev.Entry]
-    task: Task | None
-    head: bytes
+def _has_effects(decided: Plan, held: HeldJob | None, beside: ExtraWrites) -> bool:
+    """Return whether there is anything to commit: events, jobs, rows, or a finished job."""
+    if decided.events or decided.wakes or any(beside):
+        return True
+    return held is not None and held.ack
 
 
-class _Draft:
-    """What a plan adds up to, piece by piece."""
-
-    def __init__(self, appends: list[Append]) -> None:
-        self.appends = appends
-        self.changes: list[Change] = []
-        self.entries: list[ev.Entry] = []
-        self.tasks: dict[str, Loaded] = {}
-        self.jobs: list[Job] = []
-        self.drops: list[str] = []
-
-    def add(self, written: _Written) -> None:
-        """Take what one stream's events mean."""
-        self.appends.append(written.append)
-        self.changes += written.changes
-        self.entries += written.entries
-        if written.task is not None:
-            self.tasks[written.append.stream] = Loaded(written.task, written.head)
-
-    def unit(self, dependents: tuple[tuple[int, int], ...], held: Held | None) -> Unit:
-        """The whole, to be committed; a job is done when its run is over."""
-        if held is None:
-            return Unit(self._guarded(), tuple(self.changes), dependents, tuple(self.jobs), tuple(self.drops))
-        over = held.task_id in self.tasks and self.tasks[held.task_id].task.run is None
-        return Unit(self._guarded(), tuple(self.changes), dependents, tuple(self.jobs), tuple(self.drops), held.lease, held.ack or over)
-
-    def _guarded(self) -> tuple[Append, ...]:
-        """One append for each stream; a mere guard gives way to events."""
-        return tuple({append.stream: append for append in sorted(self.appends, key=lambda append: bool(append.events))}.values())
-
-
-def _robbed() -> StaleRun:
-    return StaleRun("The job of this run belongs to another worker by now.", hint="Stop: whatever it did since is not kept.")
-
-
-def _written(stream: str, events: Iterable[Any], loaded: Loaded | None, context: Context, clock: Clock) -> _Written:
-    """What a stream's events mean for the store: sealed events, and the rows that follow from them."""
-    before, head = loaded or (None, GENESIS)
-    first = before.version if before else 0
-    task, rows = before, Rows(before)
-    entries: list[ev.Entry] = []
-    sealed: list[ev.Stored] = []
-    for version, event in enumerate(events, first + 1):
-        entry = ev.Entry(id=clock.uid(), stream=stream, version=version, at=context.now, actor=context.actor, event=event)
-        stored = seal(entry, head)
-        head = stored.hash
-        entries.append(entry)
-        sealed.append(stored)
-        if stream.isdigit():
-            task = evolve(task, entry)
-            rows.add(entry, task)
-    changes = rows.changes(head) if stream.isdigit() else [guide_row(entry) for entry in entries if isinstance(entry.event, ev.GuideCreated)]
-    return _Written(Append(stream, first, tuple(sealed)), changes, entries, task, head)
+def _lease_lost() -> StaleRun:
+    return StaleRun(
+        "The job of this run belongs to another worker.",
+        hint="Stop: further writes of this run are discarded.",
+    )

@@ -1,17 +1,16 @@
-"""A workspace, opened: apart from its agents, which commands that only read can do with alone."""
+"""Opens a workspace. Agents are separate, because some commands need only them."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 
-from remit.adapters.clock import SystemClock, wall
-from remit.adapters.mark import OnRollback
-from remit.app.core import Core
-from remit.bootstrap.agents import open_agents
-from remit.bootstrap.runner import Function, open_equipment
-from remit.bootstrap.store import open_core
-from remit.config import KNOWN, Setting, Settings, keep_workspace
+from remit.adapters.clock import SystemClock, wall_clock
+from remit.adapters.stores.high_water_mark import OnRollback
+from remit.app.context import AppContext
+from remit.bootstrap.agent_loading import open_agents
+from remit.bootstrap.runner_selection import Function, open_equipment
+from remit.bootstrap.store_opening import LOCAL, open_core
+from remit.config import KNOWN, Setting, Settings, hide_workspace_from_git
 from remit.errors import InvalidParam, Problem
 
 EVERY_MINUTE = "* * * * *"
@@ -25,15 +24,18 @@ async def open_workspace(
     *,
     create: bool = True,
     to_write: bool = False,
-) -> AsyncGenerator[Core, None]:
-    """Everything that works on a workspace's store, with its agents and in its time zone; functions are tools that can be granted.
+) -> AsyncGenerator[AppContext, None]:
+    """Open the application on a workspace's store, with its agents and in its time zone.
 
-    A calendar that cannot be is refused here, for everybody: without it no turn would ever come, and nobody would be told.
+    `functions` are tools that can be granted.
+
+    An invalid schedule is always refused here: otherwise no scheduled task would ever run, and
+    there would be no error.
     """
     check_calendar(settings)
-    keep_workspace(settings)
+    hide_workspace_from_git(settings)
     agents = open_agents(settings, [function.__name__ for function in functions])
-    folder = str(settings.workspace or Path.cwd())
+    folder = str(settings.root)
     timezone = settings.get("scheduler.timezone")
     opened = open_core(
         settings.database_url,
@@ -43,37 +45,58 @@ async def open_workspace(
         on_rollback,
         create=create,
         to_write=to_write,
+        options=LOCAL._replace(
+            lease_seconds=settings.get("heartbeat_seconds"),
+            progress_seconds=settings.get("progress_seconds"),
+            equipment=partial(open_equipment, folder, settings, functions),
+        ),
     )
     async with opened as core:
-        core.lease_seconds = settings.get("heartbeat_seconds")
-        core.progress_seconds = settings.get("progress_seconds")
-        core.equipment = partial(open_equipment, core, settings, functions)
         yield core
 
 
 def check_calendar(settings: Settings) -> None:
-    """Refuse a cron expression or a time zone that is set and cannot be used."""
+    """Refuse an invalid cron expression or time zone."""
     if wrong := calendar_problems(settings):
         raise InvalidParam(wrong)
 
 
 def calendar_problems(settings: Settings) -> list[Problem]:
-    """What is wrong with the calendar that is set."""
+    """Return the problems of the schedule settings."""
     cron, zone = "scheduler.cron", "scheduler.timezone"
-    tried = ((cron, SystemClock("UTC"), settings.get(cron)), (zone, SystemClock(settings.get(zone)), EVERY_MINUTE))
-    return [problem for name, clock, expression in tried for problem in _refused(name, settings.values[name].origin, clock, expression)]
+    tried = (
+        (cron, SystemClock("UTC"), settings.get(cron)),
+        (zone, SystemClock(settings.get(zone)), EVERY_MINUTE),
+    )
+    return [
+        problem
+        for name, clock, expression in tried
+        for problem in _find_problems(name, settings.values[name].origin, clock, expression)
+    ]
 
 
 def without_calendar(settings: Settings) -> Settings:
-    """The same settings with the calendar that there is by default, for whoever must go on whatever is set."""
-    return settings._replace(values=settings.values | {name: Setting(KNOWN[name][0], "default") for name in KNOWN if name.startswith("scheduler.")})
+    """Return the settings with the default schedule, for commands that must work despite an invalid
+    one.
+    """
+    return settings._replace(
+        values=settings.values
+        | {
+            name: Setting(KNOWN[name][0], "default")
+            for name in KNOWN
+            if name.startswith("scheduler.")
+        }
+    )
 
 
-def _refused(name: str, origin: str, clock: SystemClock, expression: str) -> list[Problem]:
+def _find_problems(name: str, origin: str, clock: SystemClock, expression: str) -> list[Problem]:
     if origin == "default":
         return []
     try:
-        clock.next_slot(expression, wall())
+        clock.next_slot(expression, wall_clock())
     except InvalidParam as error:
-        return [Problem(f"{name} in {origin}", field["problem"], field["expected"]) for field in error.details["fields"]]
+        return [
+            Problem(f"{name} in {origin}", field["problem"], field["expected"])
+            for field in error.details["fields"]
+        ]
     return []

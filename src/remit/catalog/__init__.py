@@ -1,24 +1,34 @@
-"""The operations of remit, and the one way in: what every surface is made from."""
+"""The operations of remit and their single entry point, from which every surface is built."""
 
-from remit.app.core import VIA_MCP, Caller, Core
-from remit.catalog.lean import lean_answer, lean_input, lean_output, lean_read, lean_refusal
-from remit.catalog.method import method_of
-from remit.catalog.profile import PROFILES, tools_of
-from remit.catalog.stream import BEGINNING, fleet, follow_events, task_counts
-from remit.catalog.table import FOR_EVERYONE, OPERATIONS, Operation, attend, call, enveloped
+from remit.app.context import VIA_MCP, AppContext, Caller
+from remit.catalog.mcp_profiles import PROFILES, tools_of
+from remit.catalog.model_schemas import (
+    lean_answer,
+    lean_input,
+    lean_output,
+    lean_read,
+    lean_refusal,
+)
+from remit.catalog.operations import (
+    FOR_EVERYONE,
+    OPERATIONS,
+    Operation,
+    attend,
+    call,
+    refusal_in_envelope,
+)
+from remit.catalog.streams import fleet, follow_events, task_counts
 
 __all__ = [
-    "BEGINNING",
     "FOR_EVERYONE",
     "OPERATIONS",
     "PROFILES",
     "VIA_MCP",
+    "AppContext",
     "Caller",
-    "Core",
     "Operation",
     "attend",
     "call",
-    "enveloped",
     "fleet",
     "follow_events",
     "lean_answer",
@@ -26,7 +36,7 @@ __all__ = [
     "lean_output",
     "lean_read",
     "lean_refusal",
-    "method_of",
+    "refusal_in_envelope",
     "task_counts",
     "tools_of",
 ]

@@ -1,0 +1,4 @@
+"""Access to the catalog: HTTP, MCP, the command line and running agents.
+
+No product rules live here.
+"""

@@ -1,70 +1,100 @@
-"""The catalogue as a running agent sees it: what it may ask of remit itself, under the fence of its run."""
+"""The operations of the catalog as tools of a running agent."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remit.app.agents import BUILT_IN
+from remit.app.agents.registry import BUILT_IN
+from remit.app.subagents.answers import ASKED
 from remit.catalog import (
     OPERATIONS,
+    AppContext,
     Caller,
-    Core,
     Operation,
     call,
     lean_answer,
     lean_input,
     lean_read,
 )
-from remit.domain.command import CreateTask
-from remit.domain.delegation import (
+from remit.domain.agents.tools import TodoWrite, ToolOutcome, ToolSpec
+from remit.domain.delegation.requests import (
     DelegateParallel,
     DelegateTask,
     LaunchSubtask,
     LaunchTask,
     TaskOutput,
 )
-from remit.domain.envelope import in_part, lean
-from remit.domain.offer import MOST_AGENTS, roster, subtask_tool
-from remit.domain.policy import listed
-from remit.domain.record import replace
-from remit.domain.schema import Schema, model_schema
-from remit.domain.shape import parse, told_fields
-from remit.domain.todos import plan_of
-from remit.domain.tool import TodoWrite, ToolOutcome, ToolSpec
-from remit.domain.value import Task
-from remit.domain.wire import dumps, plain
-from remit.errors import Forbidden, InvalidParam, RemitError, StaleRun, Unacknowledged, Unavailable, invalid
+from remit.domain.delegation.result_envelope import lean_envelope, result_part
+from remit.domain.prompts.offered_tools import (
+    LONGEST_TOOL,
+    MOST_AGENTS,
+    describe_agents,
+    subtask_tool,
+)
+from remit.domain.prompts.todo_plan import plan_of, without_unknown_fields
+from remit.domain.records.json_schema import Schema, model_schema
+from remit.domain.records.record import replace, summary
+from remit.domain.records.serialize import dumps, plain
+from remit.domain.records.validate import error_for_model, parse
+from remit.domain.task.commands import CreateTask
+from remit.domain.task.policy import with_tool_list
+from remit.domain.task.task import Task
+from remit.domain.text.truncation import beginning, written_out
+from remit.errors import (
+    Forbidden,
+    InvalidParam,
+    RemitError,
+    StaleRun,
+    Unacknowledged,
+    Unavailable,
+    invalid,
+)
 
 OWN_BY_DEFAULT = ("update_steps", "update_step", "complete_task", "mark_task_complete")
 """Operations that act on the agent's own task unless another task is named."""
+OWN_PARENT = "create_subtask"
+"""The operation whose parent is the agent's own task unless another task is named."""
 OWN_ALONE = ("ask_user", "notify_user")
-"""Operations that act on the agent's own task alone."""
-ALWAYS = ("get_task", "get_guide", *OWN_BY_DEFAULT, *OWN_ALONE)
+"""Operations that act only on the agent's own task."""
+ALWAYS = ("get_task", "task_output", "get_guide", *OWN_BY_DEFAULT, *OWN_ALONE)
 FOR_CHILDREN = (
-    "task_output",
     "send_message",
     "update_task",
     "cancel_task",
     "create_subtask",
     "list_agents",
 )
-NOT_FOR_AGENTS = ("task", "task_parallel", "Task", "cancel_all", "pre_request", "respond", "waive_criterion")
-HIDDEN = frozenset({"call_id", "channel", "format", "idempotency_key", "parent_session", "session_id"})
+NOT_FOR_AGENTS = (
+    "task",
+    "task_parallel",
+    "Task",
+    "cancel_all",
+    "pre_request",
+    "respond",
+    "waive_criterion",
+)
+FOR_TASKS = tuple(name for name in OPERATIONS if name not in NOT_FOR_AGENTS)
+"""Operations of agents with the `tasks` capability."""
+HIDDEN = frozenset(
+    {"call_id", "channel", "format", "idempotency_key", "parent_session", "session_id"}
+)
 """Fields that mean nothing to a running agent."""
-SELDOM: Mapping[str, frozenset[str]] = {
+RARE_FIELDS: Mapping[str, frozenset[str]] = {
     "create_task": frozenset({"completion", "metadata"}),
-    "create_subtask": frozenset({"completion", "labels", "metadata", "schedule", "status", "steps", "tsgs"}),
+    "create_subtask": frozenset(
+        {"completion", "labels", "metadata", "schedule", "status", "steps", "tsgs"}
+    ),
     "update_task": frozenset({"expected_version", "metadata"}),
     "task": frozenset({"limits"}),
 }
-"""Fields that a running agent may send and is not told of."""
+"""Fields that a running agent may send but does not see."""
 IN_LISTS = ("objective", "context", "model")
-"""What is shown of the fields of `task` in those of task_parallel, which takes all of them; with the agent."""
+"""The fields of `task` that task_parallel shows besides the agent; it accepts all."""
 
 
 class CatalogTools:
     """Operations as tools."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: AppContext) -> None:
         self._core = core
 
     @property
@@ -73,123 +103,180 @@ class CatalogTools:
         return self._core.folder
 
     def usable(self, agent: Any, granted: frozenset[str]) -> list[ToolSpec]:
-        """What an agent can call: its own task always, others' with the `tasks` capability, delegation where `Task` is granted."""
+        """Return the tools of an agent: those for its own task, for other tasks with the `tasks`
+        capability, and for delegation if `Task` is granted.
+        """
+        has_tasks, has_delegation = "tasks" in agent.capabilities, "Task" in granted
         names = dict.fromkeys(ALWAYS)
-        if "tasks" in agent.capabilities:
-            names |= dict.fromkeys(name for name in OPERATIONS if name not in NOT_FOR_AGENTS)
-        has_others = "tasks" in agent.capabilities or "Task" in granted
+        if has_tasks:
+            names |= dict.fromkeys(FOR_TASKS)
+        has_others = has_tasks or has_delegation
         specs = [spec_of(OPERATIONS[name], has_others=has_others) for name in names]
-        specs += [TODO_WRITE] if "TodoWrite" in granted else []
-        if "Task" not in granted:
+        if "TodoWrite" in granted:
+            specs.append(TODO_WRITE)
+        if not has_delegation:
             return specs
         specs += [spec_of(OPERATIONS[name]) for name in FOR_CHILDREN if name not in names]
-        named = self._spawnable(agent)
-        default = next(iter(named)) if len(named) == 1 else "general"
-        return specs + (delegation_specs(named, default if default in named else None, cache=True) if named else [])
+        agents = self._spawnable(agent)
+        if agents:
+            specs += delegation_specs(agents, _default_agent(agents), cache=True)
+        return specs
 
     def _spawnable(self, agent: Any) -> dict[str, str]:
-        """The agents that an agent can give work to, with what each is good for: those first that it names, or else the
-        built-in ones."""
-        found = {other.id: other.description for other in self._core.agents.all() if not other.hidden}
+        """Return the agents that an agent can delegate to, with their descriptions: its own list,
+        or all with the built-in ones first.
+        """
+        found = {
+            other.id: other.description for other in self._core.agents.all() if not other.hidden
+        }
         if agent.spawnable is not None:
             return {name: found[name] for name in agent.spawnable if name in found}
-        built_in = [other.id for other in BUILT_IN if other.id in found]
-        return {name: found[name] for name in (*built_in, *(name for name in found if name not in built_in))}
+        built_in = {other.id: found[other.id] for other in BUILT_IN if other.id in found}
+        return built_in | found
 
-    async def call(self, name: str, arguments: Mapping[str, Any], activation: Any, beside: Sequence[Any] = ()) -> ToolOutcome:
-        """Carry one out as a run; what is refused is told to the model, but for what ends the run."""
-        caller = Caller(actor=activation.actor, run_id=activation.run_id, held=activation.held, beside=tuple(beside))
-        tool = name
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], handle: Any, beside: Sequence[Any] = ()
+    ) -> ToolOutcome:
+        """Run a tool in a run.
+
+        Refusals are reported to the model, except those that end the run.
+        """
+        caller = Caller(
+            actor=handle.actor,
+            run_id=handle.run_id,
+            held=handle.held,
+            beside=tuple(beside),
+        )
         try:
-            if name == "TodoWrite":
-                name, arguments = "update_steps", plan_arguments(arguments, activation.task)
-            arguments = with_own_task(name, arguments, activation.task.id)
-            self._must_be_spawnable(name, arguments, activation)
-            if name == "task_output":
-                return ToolOutcome(await self._output(arguments, caller))
-            given = self._within(arguments, activation) if name == "create_task" else arguments
-            answer = short_answer(OPERATIONS[name], given, await call(self._core, name, given, caller))
-            if name == "create_task":
-                answer = {**answer, **await self._not_granted(answer, arguments)}
-            told = dumps(answer)
-            return ToolOutcome(cut(told, self._instead(name, arguments, activation)))
+            return ToolOutcome(await self._call(name, arguments, handle, caller))
         except (StaleRun, Unavailable, Unacknowledged):
             raise
         except RemitError as refused:
-            told = self.refusal(tool, refused, activation)
+            told = self.refusal(name, refused, handle)
             return ToolOutcome(told, is_error=True, denied=isinstance(refused, Forbidden))
 
-    def refusal(self, name: str, refused: RemitError, activation: Any) -> str:
-        """Why a call was refused, in words for the model, which names only fields that the model was shown."""
-        if refused.for_agent or not isinstance(refused, InvalidParam):
-            return refused.for_agent or str(refused)
-        task = activation.task
-        agent = self._core.agents.get(task.owner or "")
-        granted = frozenset(self._core.agents.grant(task.owner or "", task.tools))
-        specs = [] if agent is None else [spec for spec in self.usable(agent, granted) if spec.name == name]
-        return told_fields(refused, specs[0].parameters["properties"]) if specs else str(refused)
+    async def _call(
+        self, name: str, arguments: Mapping[str, Any], handle: Any, caller: Caller
+    ) -> str:
+        """Run an operation; return its answer as text for the model."""
+        if name == "TodoWrite":
+            name, arguments = "update_steps", plan_arguments(arguments, handle.task)
+        arguments = with_own_task(name, arguments, handle.task.id)
+        self._must_be_spawnable(name, arguments, handle)
+        if name == "task_output":
+            return await self._output(arguments, caller)
+        if name == "create_task":
+            return await self._create_task(arguments, handle, caller)
+        answer = await call(self._core, name, arguments, caller)
+        told = dumps(short_answer(OPERATIONS[name], arguments, answer))
+        return cut(told, _instead(name, arguments))
 
-    def _instead(self, name: str, arguments: Mapping[str, Any], activation: Any) -> str:
-        """What to ask for where an answer is too long: the result of a task by itself, if the agent is offered that."""
-        task = activation.task
+    async def _create_task(self, arguments: Mapping[str, Any], handle: Any, caller: Caller) -> str:
+        """Create a task that is not a subtask; report the tools that it did not get."""
+        given = self._within(arguments, handle)
+        answer = await call(self._core, "create_task", given, caller)
+        short = short_answer(OPERATIONS["create_task"], given, answer)
+        told = dumps({**short, **await self._not_granted(short, arguments)})
+        return cut(told, _instead("create_task", arguments))
+
+    def refusal(self, name: str, refused: RemitError, handle: Any) -> str:
+        """Return why a call was refused; names only fields that the model was shown."""
+        if refused.for_agent:
+            return refused.for_agent
+        if not isinstance(refused, InvalidParam):
+            return str(refused)
+        task = handle.task
         agent = self._core.agents.get(task.owner or "")
-        offered = self._core.agents.grant(task.owner or "", task.tools) if task.tools.offer is None else task.tools.offer
-        if name == "get_task" and ("Task" in offered or (agent is not None and "tasks" in agent.capabilities)):
-            return f'task_output with task_id "{arguments.get("task_id")}" has its result, in parts'
-        return "ask for less"
+        if agent is None:
+            return str(refused)
+        granted = frozenset(self._core.agents.grant(task.owner or "", task.tools))
+        shown = {spec.name: spec.parameters["properties"] for spec in self.usable(agent, granted)}
+        if name not in shown:
+            return str(refused)
+        return error_for_model(refused, shown[name])
 
     async def _output(self, arguments: Mapping[str, Any], caller: Caller) -> str:
-        """What came of a task, as much at once as fits into a conversation."""
+        """Return the part of a result that fits into a conversation."""
         offset = parse(TaskOutput, arguments).offset
-        found = in_part(await call(self._core, "task_output", {**arguments, "offset": 0}, caller), offset)
-        return dumps(found if arguments.get("format") else lean(found))
+        answer = await call(self._core, "task_output", {**arguments, "offset": 0}, caller)
+        found = result_part(answer, offset)
+        if not arguments.get("format"):
+            found = lean_envelope(found, asked=ASKED)
+        return dumps(found)
 
-    def _must_be_spawnable(self, name: str, arguments: Mapping[str, Any], activation: Any) -> None:
-        """Refuse work for an agent that this agent cannot give work to, whether it is new or handed over."""
-        agent = self._core.agents.get(activation.task.owner or "")
-        is_given = name == "create_subtask" or (name in ("create_task", "update_task") and bool(arguments.get("owner")))
-        if is_given and agent is not None and agent.spawnable is not None:
-            found = self._core.agents.find(str(arguments.get("owner")))
-            is_itself = name == "create_task" and found is not None and found.id == agent.id
-            if not is_itself and (found is None or found.id not in agent.spawnable):
-                raise invalid("owner", f"is {arguments.get('owner')!r}, who cannot be given work here", f"one of {', '.join(agent.spawnable)}")
+    def _must_be_spawnable(self, name: str, arguments: Mapping[str, Any], handle: Any) -> None:
+        """Refuse to give a new or existing task to an agent that this agent cannot delegate to."""
+        agent = self._core.agents.get(handle.task.owner or "")
+        if agent is None or agent.spawnable is None or not _names_worker(name, arguments):
+            return
+        found = self._core.agents.find(str(arguments.get("owner")))
+        allowed = {*agent.spawnable}
+        if name == "create_task":
+            allowed.add(agent.id)
+        if found is None or found.id not in allowed:
+            raise invalid(
+                "owner",
+                f"is {arguments.get('owner')!r}, which this agent cannot delegate to",
+                f"one of {', '.join(agent.spawnable)}",
+            )
 
-    async def _not_granted(self, answer: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
-        """What a new task was to have and does not, because its maker does not have it or its agent never can."""
+    async def _not_granted(
+        self, answer: Mapping[str, Any], arguments: Mapping[str, Any]
+    ) -> dict[str, str]:
+        """Return a notice about requested tools that a new task did not get."""
         made = await self._core.service.load(answer["task_id"])
-        told = self._core.agents.not_granted(made, parse(CreateTask, dict(arguments)).tools, "your own task")
+        asked = parse(CreateTask, dict(arguments)).tools
+        told = self._core.agents.not_granted(made, asked, "your own task")
         return {"notice": told} if told else {}
 
-    def _within(self, arguments: Mapping[str, Any], activation: Any) -> dict[str, Any]:
-        """Limit the tools of a task that an agent creates beside its own to the tools of that agent."""
+    def _within(self, arguments: Mapping[str, Any], handle: Any) -> dict[str, Any]:
+        """Limit the tools of a created task to the tools of the agent that creates it."""
         asked = parse(CreateTask, dict(arguments))
-        owner = self._core.agents.find(asked.owner or activation.task.owner)
-        mine = self._core.agents.grant(activation.task.owner, activation.task.tools)
-        theirs = self._core.agents.grant(owner.id, asked.tools) if owner else ()
-        grant = listed(asked.tools, tuple(tool for tool in theirs if tool in mine))
+        owner = self._core.agents.find(asked.owner or handle.task.owner)
+        mine = self._core.agents.grant(handle.task.owner, handle.task.tools)
+        theirs: tuple[str, ...] = ()
+        if owner:
+            theirs = tuple(self._core.agents.grant(owner.id, asked.tools))
+        grant = with_tool_list(asked.tools, tuple(tool for tool in theirs if tool in mine))
         return {**arguments, "tools": plain(replace(grant, deny=(), offer=None))}
+
+
+def _default_agent(agents: Mapping[str, str]) -> str | None:
+    """Return the default agent of a call: the only one, or `general`."""
+    if len(agents) == 1:
+        return next(iter(agents))
+    return "general" if "general" in agents else None
+
+
+def _names_worker(name: str, arguments: Mapping[str, Any]) -> bool:
+    """Return True if a call gives work to an agent."""
+    if name in ("create_task", "update_task"):
+        return bool(arguments.get("owner"))
+    return name == "create_subtask"
 
 
 TODO_WRITE = ToolSpec(
     "TodoWrite",
-    str(TodoWrite.__doc__),
+    summary(TodoWrite),
     model_schema(TodoWrite),
     effects=True,
     repeatable=True,
 )
-"""The plan of the agent's own task, as users of other programs know it."""
+"""The plan of the agent's own task, as in other programs."""
 
 
 def plan_arguments(arguments: Mapping[str, Any], task: Task) -> dict[str, Any]:
-    """A call of TodoWrite as a call of update_steps."""
-    steps = plan_of(parse(TodoWrite, dict(arguments)).todos, task.steps)
+    """Return the arguments of update_steps for a call of TodoWrite."""
+    steps = plan_of(parse(TodoWrite, without_unknown_fields(arguments)).todos, task.steps)
     return {"steps": [plain(step) for step in steps]}
 
 
-def short_answer(operation: Operation, fields: Mapping[str, Any], answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An answer as a model reads it: of a change only that it was made and what the model cannot know, never the whole task.
+def short_answer(
+    operation: Operation, fields: Mapping[str, Any], answer: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return an answer for a model: of a change, only what the model cannot know.
 
-    The task block at the end of each request shows the agent's own task as it is.
+    The task block at the end of each request shows the agent's own task.
     """
     if operation.effect == "read":
         return lean_read(operation, answer)
@@ -199,88 +286,149 @@ def short_answer(operation: Operation, fields: Mapping[str, Any], answer: Mappin
     return told or {"success": True}
 
 
+def _instead(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return what to call if an answer is too long: task_output for a task."""
+    if name != "get_task":
+        return "Ask for less."
+    call = written_out("task_output", task_id=arguments.get("task_id"))
+    return f"{call} returns the result in parts."
+
+
 def cut(text: str, instead: str, limit: int = 200_000) -> str:
-    """As much of an answer as fits into a conversation, and what to do instead."""
-    return text if len(text) <= limit else f"{text[:limit]}\n[Cut at {limit // 1000} KB of {len(text) // 1000}: {instead}.]"
+    """Return the part of an answer that fits into a conversation, and what to call instead."""
+    kept = beginning(text, limit)
+    if len(kept) == len(text):
+        return text
+    return f"{kept}\n[Cut after {len(kept):,} of {len(text):,} characters. {instead}]"
 
 
 def with_own_task(name: str, arguments: Mapping[str, Any], own_id: str) -> dict[str, Any]:
-    """The arguments of a call; an operation on the agent's own task means that one where none is named."""
+    """Return the arguments of a call; the default task is the agent's own."""
     given = dict(arguments)
-    if name in (*OWN_BY_DEFAULT, *OWN_ALONE) and given.get("task_id") is None:
+    if name in (*OWN_BY_DEFAULT, *OWN_ALONE, OWN_PARENT) and given.get("task_id") is None:
         given["task_id"] = own_id
     return given
 
 
 def spec_of(operation: Operation, *, has_others: bool = False) -> ToolSpec:
-    """An operation as a tool of a model, without the fields that are not the model's to set.
+    """Return an operation as a tool, without fields that a model may not set.
 
-    An agent that can have other tasks (`has_others`) may name one of them where its own is the default.
+    An agent that can have other tasks (`has_others`) may name one instead of its own.
     """
     schema = lean_input(operation)
-    hidden, optional = HIDDEN | SELDOM.get(operation.name, frozenset()), frozenset[str]()
+    hidden, optional = HIDDEN | RARE_FIELDS.get(operation.name, frozenset()), frozenset[str]()
     properties: dict[str, Any] = dict(schema["properties"])
-    if operation.name in OWN_BY_DEFAULT and has_others:
+    is_own_by_default = operation.name in OWN_BY_DEFAULT and has_others
+    if is_own_by_default or operation.name == OWN_PARENT:
         optional = frozenset({"task_id"})
         properties["task_id"] |= {"description": "By default your own task."}
     elif operation.name in (*OWN_BY_DEFAULT, *OWN_ALONE):
         hidden |= {"task_id"}
     kept = {name: value for name, value in properties.items() if name not in hidden}
     required = [name for name in schema.get("required", []) if name not in hidden | optional]
-    parameters: Schema = {"type": "object", "properties": kept} | ({"required": required} if required else {})
-    return ToolSpec(operation.name, operation.description, parameters, operation.effect != "read", operation.idempotent)
+    parameters: Schema = {"type": "object", "properties": kept}
+    if required:
+        parameters["required"] = required
+    return ToolSpec(
+        operation.name,
+        operation.description,
+        parameters,
+        operation.effect != "read",
+        operation.idempotent,
+    )
 
 
-def delegation_specs(agents: Mapping[str, str], default: str | None, *, cache: bool = False) -> list[ToolSpec]:
-    """The tools that hand out work, to agents that are given with what each is good for; one of them may be meant if none is named.
+def delegation_specs(
+    agents: Mapping[str, str], default: str | None, *, cache: bool = False
+) -> list[ToolSpec]:
+    """Return the delegation tools for these agents and their descriptions.
 
-    Results from before are offered where a call has no idempotency key of its own.
+    `default` is the agent of a call that names none. With `cache`, earlier results can be reused,
+    because these calls have no idempotency key.
     """
-    single = model_schema(DelegateTask)
-    choice: Schema = {"type": "string"} | ({"enum": list(agents)} if len(agents) <= MOST_AGENTS else {})
-    meant = choice | ({"default": default} if default else {})
-    left_out = HIDDEN | SELDOM["task"] | (frozenset[str]() if cache else {"cache"})
-    fields = {name: part for name, part in single["properties"].items() if name not in left_out}
+    choice: Schema = {"type": "string"}
+    if len(agents) <= MOST_AGENTS:
+        choice["enum"] = list(agents)
     required = ["objective"] if default else ["objective", "subagent_type"]
-    one: Schema = {
+    fields = _delegation_fields(cache=cache)
+    return [
+        _one_task_spec(fields, choice, required, agents, default),
+        _parallel_spec(fields, choice, required),
+        _launch_spec(choice),
+        *_subtask_specs(agents),
+    ]
+
+
+def _delegation_fields(*, cache: bool) -> dict[str, Any]:
+    """Return the fields of `task` that a model sees."""
+    hidden = HIDDEN | RARE_FIELDS["task"]
+    if not cache:
+        hidden |= {"cache"}
+    properties = model_schema(DelegateTask)["properties"]
+    return {name: part for name, part in properties.items() if name not in hidden}
+
+
+def _one_task_spec(
+    fields: Mapping[str, Any],
+    choice: Schema,
+    required: list[str],
+    agents: Mapping[str, str],
+    default: str | None,
+) -> ToolSpec:
+    """Return the tool that delegates one task."""
+    meant = dict(choice)
+    if default:
+        meant["default"] = default
+    parameters: Schema = {
         "type": "object",
-        "properties": fields | {"subagent_type": meant},
+        "properties": {**fields, "subagent_type": meant},
         "required": required,
     }
-    brief = {name: _untold(fields[name]) for name in IN_LISTS} | {"subagent_type": choice}
-    several = model_schema(DelegateParallel)["properties"]
+    when = f"{summary(DelegateTask)} Agents:\n"
+    described = f"{when}{describe_agents(agents, LONGEST_TOOL - len(when))}"
+    return ToolSpec("task", described, parameters, effects=True, repeatable=False)
+
+
+def _parallel_spec(fields: Mapping[str, Any], choice: Schema, required: list[str]) -> ToolSpec:
+    """Return the tool that delegates several tasks at once."""
+    brief = {name: _without_description(fields[name]) for name in IN_LISTS} | {
+        "subagent_type": choice
+    }
     items: Schema = {"type": "object", "properties": brief, "required": required}
-    many = {
+    several = model_schema(DelegateParallel)["properties"]
+    properties = {
         "tasks": several["tasks"] | {"items": items},
         "timeout_seconds": several["timeout_seconds"],
     }
-    launched = model_schema(LaunchTask)
-    launch = launched | {"properties": launched["properties"] | {"subagent_type": choice}}
-    specs = [
-        ToolSpec(
-            "task",
-            f"{DelegateTask.__doc__} Agents:\n{roster(agents)}",
-            one,
-            effects=True,
-            repeatable=False,
-        ),
-        ToolSpec(
-            "task_parallel",
-            str(DelegateParallel.__doc__),
-            {"type": "object", "properties": many, "required": ["tasks"]},
-            effects=True,
-            repeatable=False,
-        ),
-        ToolSpec("Task", str(LaunchTask.__doc__), launch, effects=True, repeatable=False),
-    ]
-    launched_part = model_schema(LaunchSubtask)
-    references = launched_part["properties"]["artifactRefs"] | {"items": {"type": "string"}}
-    part = launched_part | {"properties": launched_part["properties"] | {"artifactRefs": references}}
+    return ToolSpec(
+        "task_parallel",
+        summary(DelegateParallel),
+        {"type": "object", "properties": properties, "required": ["tasks"]},
+        effects=True,
+        repeatable=False,
+    )
+
+
+def _launch_spec(choice: Schema) -> ToolSpec:
+    """Return the `Task` tool that other programs know."""
+    schema = model_schema(LaunchTask)
+    parameters = schema | {"properties": schema["properties"] | {"subagent_type": choice}}
+    return ToolSpec("Task", summary(LaunchTask), parameters, effects=True, repeatable=False)
+
+
+def _subtask_specs(agents: Mapping[str, str]) -> list[ToolSpec]:
+    """Return a tool for each agent whose id is a valid tool name."""
+    schema = model_schema(LaunchSubtask)
+    references = schema["properties"]["artifactRefs"] | {"items": {"type": "string"}}
+    parameters = schema | {"properties": schema["properties"] | {"artifactRefs": references}}
     named = {tool: name for name in agents if (tool := subtask_tool(name))}
-    text = str(LaunchSubtask.__doc__)
-    return specs + [ToolSpec(tool, text.replace("one agent", name), part, effects=True, repeatable=False) for tool, name in named.items()]
+    text = summary(LaunchSubtask)
+    return [
+        ToolSpec(tool, text.replace("one agent", name), parameters, effects=True, repeatable=False)
+        for tool, name in named.items()
+    ]
 
 
-def _untold(schema: Schema) -> Schema:
-    """A field without a description: it is described elsewhere in the same request."""
+def _without_description(schema: Schema) -> Schema:
+    """Return a field without its description, which is elsewhere in the same request."""
     return {name: part for name, part in schema.items() if name not in ("description", "default")}

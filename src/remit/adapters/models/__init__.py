@@ -1,1 +1,4 @@
-"""Language models: two wires of our own, a library for the rest, and what stands in where there is none."""
+"""Language models: which gateway a model means, prices, the offline model and pydantic-ai.
+
+Our own HTTP clients are in `wires`.
+"""

@@ -1,5 +1,5 @@
-"""The tools of a sub-agent, on a folder of this machine."""
+"""The tools of a sub-agent for a folder on this machine."""
 
-from remit.adapters.tools.host import WorkspaceTools
+from remit.adapters.tools.tool_host import WorkspaceTools
 
 __all__ = ["WorkspaceTools"]

@@ -1,4 +1,4 @@
-"""Opening what is beneath a folder, without a link anywhere on the way, whoever renames things meanwhile."""
+"""Open paths beneath a folder without following links, even if another process renames folders."""
 
 import ctypes
 import errno
@@ -11,7 +11,9 @@ Opener = Callable[[int, Sequence[str], int], int]
 
 OPENAT2 = 437  # the same on every architecture
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_BENEATH = 0x02, 0x04, 0x08
-PASS_THROUGH: int = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+PASS_THROUGH: int = (
+    getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+)
 
 
 class _How(ctypes.Structure):
@@ -19,8 +21,10 @@ class _How(ctypes.Structure):
 
 
 def open_by_kernel(root: int, parts: Sequence[str], flags: int) -> int:
-    """Open in one call that the kernel itself keeps beneath `root`."""
-    how = _How(flags | os.O_CLOEXEC, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS)
+    """Open a path with one `openat2` call; the kernel keeps it beneath `root`."""
+    how = _How(
+        flags | os.O_CLOEXEC, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS
+    )
     path = os.fsencode("/".join(parts) or ".")
     while True:
         fd: int = _libc().syscall(OPENAT2, root, path, ctypes.byref(how), ctypes.sizeof(how))
@@ -32,7 +36,7 @@ def open_by_kernel(root: int, parts: Sequence[str], flags: int) -> int:
 
 
 def open_by_steps(root: int, parts: Sequence[str], flags: int) -> int:
-    """Open one folder after the other, each from the one before; for kernels that cannot do it in one call."""
+    """Open a path folder by folder, for kernels without `openat2`."""
     if not parts:
         return os.open(".", flags | os.O_CLOEXEC, dir_fd=root)
     at = root
@@ -50,7 +54,7 @@ def open_by_steps(root: int, parts: Sequence[str], flags: int) -> int:
 
 @cache
 def best_opener() -> Opener:
-    """The kernel's own way where it has one and a container does not forbid it."""
+    """Return `open_by_kernel` if the kernel supports it and no container forbids it."""
     with suppress(OSError, AttributeError):
         root = os.open("/", PASS_THROUGH)
         try:
@@ -64,6 +68,12 @@ def best_opener() -> Opener:
 @cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
+    libc.syscall.argtypes = (
+        ctypes.c_long,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+    )
     libc.syscall.restype = ctypes.c_long
     return libc

@@ -1,4 +1,4 @@
-"""The command line: finds the command, carries it out, shows the answer, and says what went wrong."""
+"""The entry point of the command line: runs a command, shows the answer and reports errors."""
 
 import os
 import sys
@@ -7,34 +7,44 @@ from contextlib import suppress
 from typing import Any
 
 from remit.errors import Internal, InvalidParam, RemitError
+from remit.surfaces.cli.arguments import as_typed, fields_of
+from remit.surfaces.cli.cli_host import Result
 from remit.surfaces.cli.command import Command, OpenHost, Session, Told, WrongUse, say_stopped
-from remit.surfaces.cli.host import Result
-from remit.surfaces.cli.menu import COMMANDS
-from remit.surfaces.cli.parser import Printed, parse
-from remit.surfaces.cli.read import as_typed, fields_of
-from remit.surfaces.cli.screen import Screen, wrapped_for
-from remit.surfaces.display import display, display_line
+from remit.surfaces.cli.command_table import COMMANDS
+from remit.surfaces.cli.output.terminal import Screen, wrapped_for
+from remit.surfaces.cli.parser import Printed, command_words, parse
+from remit.surfaces.text.display import display, display_line
+from remit.surfaces.text.printed_commands import repeat_options, with_commands, with_commands_in
 
-_OPTIONS = ("workspace", "database_url", "url", "host", "port", "concurrency", "mcp_tools", "log_format")
+_OPTIONS = (
+    "workspace",
+    "database_url",
+    "url",
+    "host",
+    "port",
+    "concurrency",
+    "mcp_tools",
+    "log_format",
+)
 _PIPE_CLOSED, _INTERRUPTED = 141, 130
 _NOT_STARTED = "Stopped before anything was started."
 _STOPPED = "Stopped."
 
 
 def main(argv: Sequence[str], open_host: OpenHost) -> int:
-    """Carry out a command line; returns its exit code."""
+    """Run a command line; return its exit code."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a sign gets a question mark, not an error.
+        # A terminal that cannot show a character gets a question mark, not an error.
         getattr(stream, "reconfigure", dict)(errors="replace")
     try:
-        code = _guarded(argv, open_host)
+        code = _run_guarded(argv, open_host)
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_output()
         return _PIPE_CLOSED
     except OSError as error:
         _forget_output()
-        return _report(_refused(error), ())
+        return _report(_system_error(error), ())
     except KeyboardInterrupt as interrupt:
         _forget_warnings()
         if not isinstance(interrupt, Told):
@@ -44,13 +54,19 @@ def main(argv: Sequence[str], open_host: OpenHost) -> int:
 
 
 def _code_of(interrupt: KeyboardInterrupt) -> int:
-    """The exit code of a command that a signal ended; without one it was Ctrl-C."""
-    return 128 + int(interrupt.args[0]) if interrupt.args else _INTERRUPTED
+    """Return the exit code of a command that a signal ended; Ctrl-C if the signal is unknown."""
+    # An interrupt inside a codec is raised again with a text as its argument.
+    match interrupt.args:
+        case (int(number), *_):
+            return 128 + number
+        case _:
+            return _INTERRUPTED
 
 
-def _guarded(argv: Sequence[str], open_host: OpenHost) -> int:
+def _run_guarded(argv: Sequence[str], open_host: OpenHost) -> int:
+    """Run a command line; report every error and return the exit code."""
     try:
-        command, given = _understood(argv)
+        command, given = _parse_or_stop(argv)
         return _carry_out(command, given, open_host)
     except Printed as asked:
         sys.stdout.write(str(asked))
@@ -62,10 +78,12 @@ def _guarded(argv: Sequence[str], open_host: OpenHost) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        return _report(_refused(error), argv)
+        return _report(_system_error(error), argv)
 
 
-def _understood(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
+def _parse_or_stop(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
+    """Parse a command line; report an interrupt."""
+    repeat_options({})
     try:
         return parse(argv)
     except KeyboardInterrupt:
@@ -73,22 +91,27 @@ def _understood(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
         raise Told from None
 
 
-def _refused(error: OSError) -> RemitError:
-    return Internal(f"The system refused: {error}.")
+def _system_error(error: OSError) -> RemitError:
+    return Internal(f"System error: {error}.")
 
 
 def _carry_out(command: Command, given: dict[str, Any], open_host: OpenHost) -> int:
+    """Run a command with its parsed arguments; return its exit code."""
+    repeat_options(given)
     fields = fields_of(command.arguments, given)
     options = {name: fields.pop(name) for name in _OPTIONS if name in fields}
     session = Session(open_host, {name: given.get(name) for name in _OPTIONS} | options)
     try:
-        fields = _prepared(command, session, fields)
-        return _performed(command, session, fields, as_json=bool(given.get("json")))
+        fields = _prepare(command, session, fields)
+        return _perform(command, session, fields, as_json=bool(given.get("json")))
     except InvalidParam as error:
-        raise error if given.get("json") else as_typed(error, command.arguments, given) from None
+        if given.get("json"):
+            raise
+        raise as_typed(error, command.arguments, given) from None
 
 
-def _prepared(command: Command, session: Session, fields: dict[str, Any]) -> dict[str, Any]:
+def _prepare(command: Command, session: Session, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a command; report an interrupt."""
     try:
         return command.prepare(session, fields)
     except KeyboardInterrupt:
@@ -96,10 +119,17 @@ def _prepared(command: Command, session: Session, fields: dict[str, Any]) -> dic
         raise Told from None
 
 
-def _performed(command: Command, session: Session, fields: dict[str, Any], *, as_json: bool) -> int:
+def _perform(command: Command, session: Session, fields: dict[str, Any], *, as_json: bool) -> int:
+    """Run a command and show its answer; report an interrupt."""
     try:
-        answer = session.call(command.act, **fields) if isinstance(command.act, str) else command.act(session, fields)
-        return _show(command, answer, None if as_json else Screen(session.call, session.unattended))
+        answer = _act(command, session, fields)
+        if as_json:
+            return _show(command, answer, None)
+        screen = Screen(session.call, session.unattended, session.outlook)
+        screen.has_changes = session.has_changes
+        code = _show(command, answer, screen)
+        command.then(session, fields)
+        return code
     except Told:
         raise
     except KeyboardInterrupt:
@@ -107,7 +137,15 @@ def _performed(command: Command, session: Session, fields: dict[str, Any], *, as
         raise Told from None
 
 
+def _act(command: Command, session: Session, fields: dict[str, Any]) -> Result | Iterator[Result]:
+    """Run the operation or the action of a command."""
+    if isinstance(command.act, str):
+        return session.call(command.act, **fields)
+    return command.act(session, fields)
+
+
 def _show(command: Command, answer: Result | Iterator[Result], screen: Screen | None) -> int:
+    """Show an answer, or each item of a stream; return the exit code."""
     if not isinstance(answer, Iterator):
         _tell(command, answer, screen, 2 if sys.stdout.isatty() else None)
         return command.code(answer)
@@ -119,7 +157,10 @@ def _show(command: Command, answer: Result | Iterator[Result], screen: Screen | 
     return code
 
 
-def _tell(command: Command, answer: Result, screen: Screen | None, indent: int | None = None) -> None:
+def _tell(
+    command: Command, answer: Result, screen: Screen | None, indent: int | None = None
+) -> None:
+    """Print an answer as JSON if there is no screen, otherwise as text."""
     if screen is None:
         _print_json(answer, indent)
     else:
@@ -127,63 +168,93 @@ def _tell(command: Command, answer: Result, screen: Screen | None, indent: int |
 
 
 def _print_json(answer: Result, indent: int | None = None) -> None:
-    """Exact, and safe to show: all but printable ASCII is escaped."""
+    """Print JSON with everything but printable ASCII escaped."""
     from json import dumps
 
     sys.stdout.write(dumps(answer, indent=indent).replace("\x7f", "\\u007f") + "\n")
 
 
 def _report(error: RemitError, argv: Sequence[str]) -> int:
+    """Write an error in the requested format; return its exit code."""
     if "--json" in argv:
-        _print_json(error.wire())
+        _print_json(with_commands_in(error).wire())
         return error.exit_code
     if _logs_json(argv):
         _log_json(error)
         return error.exit_code
-    usage = error.usage if isinstance(error, WrongUse) else ""
-    told = [f"error: {display_line(error.message)}"]
+    told = f"error: {display_line(_message_in_commands(error.message))}"
     if error.hint:
-        told.append(display_line(_in_commands(error.hint)))
-    lines = [part for line in told for part in wrapped_for(sys.stderr, line)]
+        told += f"\n{display_line(_in_commands(error.hint))}"
+    usage = error.usage if isinstance(error, WrongUse) else ""
+    lines = wrapped_for(sys.stderr, told)
     sys.stderr.write(display(usage) + "".join(f"{line}\n" for line in lines))
     return error.exit_code
 
 
 def _logs_json(argv: Sequence[str]) -> bool:
-    """True for a worker or a server that was told to log in JSON: programs read what it writes."""
+    """Return True for a worker or a server with `--log-format json`."""
+    if command_words(argv) not in (["worker"], ["serve"]):
+        return False
     typed = f" {' '.join(argv).replace('--log-format=', '--log-format ')} "
-    serves = not {"worker", "serve"}.isdisjoint(argv[:1])
-    return serves and (" --log-format json " in typed or (" --log-format " not in typed and os.environ.get("REMIT_LOG_FORMAT") == "json"))
+    if " --log-format " in typed:
+        return " --log-format json " in typed
+    return os.environ.get("REMIT_LOG_FORMAT") == "json"
 
 
 def _log_json(error: RemitError) -> None:
-    """Write an error as a line of the log that was not begun yet."""
+    """Write an error as a JSON log line, before logging has started."""
     from datetime import UTC, datetime
     from json import dumps
 
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    line = {"time": now, "level": "error", "logger": "remit", "message": display_line(error.message), "code": error.code}
-    hint = {"hint": display_line(_in_commands(error.hint))} if error.hint else {}
-    sys.stderr.write(dumps(line | hint) + "\n")
+    line = {
+        "time": now,
+        "level": "error",
+        "logger": "remit",
+        "message": display_line(_message_in_commands(error.message)),
+        "code": error.code,
+    }
+    if error.hint:
+        line["hint"] = display_line(_in_commands(error.hint))
+    sys.stderr.write(dumps(line) + "\n")
+
+
+def _message_in_commands(message: str) -> str:
+    """A message with commands in the advice that it ends with: the error of a server has its hint
+    in its message.
+    """
+    import re
+
+    pattern = r"(?s)(?<=[.!?] )(?:Use|Get|See|Try) [^.]*\b[a-z]+_[a-z_]+\b.*$"
+    advice = re.search(pattern, message)
+    if advice is None:
+        return with_commands(message)
+    return with_commands(message[: advice.start()]) + _in_commands(advice[0])
 
 
 def _in_commands(hint: str) -> str:
-    """A hint with commands in place of the operations it names."""
+    """Return a hint with commands in place of operations."""
     import re
 
-    # The first command of an operation is the one that people know best.
-    commands = {command.act: f"'remit {path}'" for path, command in reversed(COMMANDS.items()) if isinstance(command.act, str)}
-    return re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: commands.get(found[0], found[0]), hint)
+    # The first command of an operation is the best known.
+    commands = {
+        command.act: f"`remit {path}`"
+        for path, command in reversed(COMMANDS.items())
+        if isinstance(command.act, str)
+    }
+    return with_commands(
+        re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: commands.get(found[0], found[0]), hint)
+    )
 
 
 def _forget_output() -> None:
-    """Nobody can read on: keep Python from complaining when it flushes at exit."""
+    """Redirect closed standard output, so that Python does not complain at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _forget_warnings() -> None:
-    """Keep Python from complaining of what Ctrl-C left undone, such as a coroutine that was made and not awaited."""
+    """Silence Python's warnings after Ctrl-C, such as about a coroutine that was not awaited."""
     import warnings
 
     warnings.simplefilter("ignore")

@@ -1,0 +1,165 @@
+"""A gateway that learns from refusals: it omits what a model does not accept."""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar
+
+from remit.adapters.models.refusals.endpoint_limits import (
+    LIMITS,
+    STRICT_TURNS,
+    Known,
+    Words,
+    find_refused,
+    named_maximum,
+    refuses_thoughts,
+    unreadable_media,
+)
+from remit.adapters.models.refusals.message_forms import drop_thoughts, hide_media
+from remit.adapters.models.refusals.refusal import CutOff, Refusal, is_about_slots
+from remit.adapters.models.wires.endpoint import Endpoint
+from remit.domain.agents.media import Media
+from remit.domain.llm.failures import CROWD_ADVICE, ModelFailed
+from remit.domain.llm.messages import OnPart, Pause, Request, Response
+from remit.domain.text.counting import counted
+
+log = logging.getLogger("remit.models")
+
+MAX_UNREADABLE = 16
+"""The maximum number of unreadable files that a gateway remembers; each may have megabytes."""
+
+
+class LearningGateway(ABC):
+    """A gateway that repeats a request without what its endpoint has refused."""
+
+    OPTIONAL: ClassVar[frozenset[str]]
+    """The parameters that some endpoints refuse; they are left out once they did."""
+    MAX_TOKENS: ClassVar[int | None] = None
+    """The limit of output tokens that is sent where a request sets none."""
+    WORDS: ClassVar[Words] = {}
+    """The words by which a parameter is refused, where its name alone does not do."""
+
+    def __init__(self, endpoint: Endpoint, *, strict_turns: bool) -> None:
+        self.endpoint = endpoint
+        self._unreadable: set[Media] = set()
+        self._set = {STRICT_TURNS} if strict_turns else set[str]()
+
+    async def _attempt(
+        self,
+        request: Request,
+        on_part: OnPart | None,
+        pause: Pause | None,
+        seconds: float | None,
+    ) -> Response:
+        """Send a request; send it again in another form while its refusals teach something."""
+        while True:
+            known = self._known(request.model)
+            request = self._cap_output(hide_media(request, self._unreadable))
+            try:
+                return await self._send(request, known, on_part, seconds)
+            except ModelFailed as failed:
+                if refuses_thoughts(failed, request):
+                    request = drop_thoughts(request)
+                elif not self._learn(request, known, failed):
+                    self._explain(failed)
+                    raise
+                if pause is not None:
+                    await pause(asyncio.sleep(0))
+
+    def _forget_media(self, media: list[Media]) -> None:
+        """Stop showing these files."""
+        if len(self._unreadable) > MAX_UNREADABLE:
+            self._unreadable.clear()
+        self._unreadable.update(media)
+
+    def _known(self, model: str) -> Known:
+        """Return what a model here does not accept, by the settings and by its refusals."""
+        return frozenset(self.endpoint.refused(model) | self._set)
+
+    def _learn(self, request: Request, known: Known, failed: ModelFailed) -> bool:
+        """Return True if a refused request can be sent again in another form.
+
+        `known` is what was known when the request was built.
+        """
+        if not isinstance(failed, Refusal):
+            return False
+        if media := unreadable_media(failed, request):
+            self._forget_media(media)
+            return True
+        if self._learn_maximum(request, known, failed):
+            return True
+        return self._learn_refused(request, known, failed)
+
+    def _learn_refused(self, request: Request, known: Known, refusal: Refusal) -> bool:
+        """Remember what a model does not accept; return True if the request can be sent without it.
+
+        If other requests have learned something since this one was built, this refusal is ignored:
+        it may be about the same thing.
+        """
+        sent = [name for name in self._parameter_names(request, known) if name in self.OPTIONAL]
+        found = find_refused(refusal, request, sent, known, self.WORDS) - known
+        if self._known(request.model) != known:
+            is_rejected = refusal.kind == "rejected_request" and not refusal.started
+            return bool(found) or is_rejected
+        if found:
+            self.endpoint.refused(request.model).update(found)
+            log.info("%s does not take %s; it is not sent again", self, ", ".join(sorted(found)))
+        return bool(found)
+
+    def _learn_maximum(self, request: Request, known: Known, refusal: Refusal) -> bool:
+        """Return True if a lower limit of output tokens can help; a maximum is learned once."""
+        most, wanted = named_maximum(refusal), self._output_limit(request)
+        if not most or not wanted or most >= wanted:
+            return False
+        if LIMITS.isdisjoint(self._parameter_names(request, known)):
+            return False
+        limit = self.endpoint.output_limit(request.model)
+        if limit is not None:
+            return limit < wanted  # another request has learned it since this one was sent
+        self.endpoint.limit_output(request.model, most)
+        log.info("%s takes at most %d output tokens of %s", self, most, request.model)
+        return True
+
+    def _cap_output(self, request: Request) -> Request:
+        """Return the same request with a limit of output tokens that its model accepts."""
+        limit, wanted = self.endpoint.output_limit(request.model), self._output_limit(request)
+        if limit is None or wanted is None or wanted <= limit:
+            return request
+        return request._replace(settings=request.settings._replace(max_tokens=limit))
+
+    def _output_limit(self, request: Request) -> int | None:
+        """Return the limit of output tokens that a request asks for."""
+        return request.settings.max_tokens or self.MAX_TOKENS
+
+    def _explain(self, failed: ModelFailed) -> None:
+        """Add which setting helps if an endpoint seems to serve fewer concurrent calls than
+        it got.
+        """
+        running = self.endpoint.most_running
+        if _suggests_crowding(failed, running):
+            calls = f"{counted(running, 'call')} were"
+            if running == 1:
+                calls = "1 call was"
+            failed.text = f"{failed.text}. {calls} under way there. {CROWD_ADVICE}"
+
+    @abstractmethod
+    def _parameter_names(self, request: Request, known: Known) -> Iterable[str]:
+        """Return the names of the parameters of a request, without those that were refused."""
+
+    @abstractmethod
+    async def _send(
+        self,
+        request: Request,
+        known: Known,
+        on_part: OnPart | None,
+        seconds: float | None,
+    ) -> Response:
+        """Put a request once, and read its answer."""
+
+
+def _suggests_crowding(failed: ModelFailed, running: int) -> bool:
+    """Return True if a failure may come from too many concurrent calls."""
+    if isinstance(failed, CutOff):
+        return running > 1
+    return isinstance(failed, Refusal) and is_about_slots(failed.said)

@@ -1,0 +1,4 @@
+"""The shared store: PostgreSQL, with batches committed by one database function.
+
+Its migrations are SQL files in `migrations/`.
+"""

@@ -1,0 +1,119 @@
+"""The connections to a database: retried while its server restarts, dropped if it is silent."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import asyncpg
+
+from remit.adapters.stores.opening import GOES_ON
+from remit.adapters.stores.postgres.driver_errors import (
+    EXPECTED,
+    LOST,
+    PATIENCE_SECONDS,
+    translate,
+)
+from remit.adapters.stores.postgres.rollback_check import History
+from remit.errors import Unavailable
+
+log = logging.getLogger("remit.store")
+
+T = TypeVar("T")
+
+SAY_SECONDS = 5.0
+"""After how long a wait for the server is announced: a busy machine may take a few seconds for
+an answer.
+"""
+SILENCE_SECONDS = 10.0
+"""The time to wait for a response before a connection counts as dead: it can go silent without
+breaking.
+"""
+
+
+def closed_error(place: str) -> Unavailable:
+    """Return the error of a call to a store that was closed."""
+    return Unavailable(f"The store {place} is closed.")
+
+
+class Connections:
+    """Uses the connections of a pool to one database."""
+
+    def __init__(self, pool: Any, history: History) -> None:
+        self.pool, self.history = pool, history
+        self._announced = False
+
+    async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
+        """Return the rows of a statement."""
+
+        async def fetch(connection: Any) -> list[Any]:
+            await self.history.check_if_due(connection)
+            found: list[Any] = await connection.fetch(statement, *arguments)
+            return found
+
+        with self.translating():
+            return await self.patiently(fetch)
+
+    @contextmanager
+    def translating(self) -> Generator[None]:
+        """Refuse a store that was found wrong, and raise errors of the driver in remit's terms."""
+        self.history.must_be_sound()
+        try:
+            yield
+        except (*LOST, asyncpg.PostgresError) as error:
+            raise translate(error) from error
+
+    async def patiently(self, action: Callable[[Any], Awaitable[T]]) -> T:
+        """Do it again while the server restarts; whatever we send can be sent twice."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_SECONDS
+        pause = 0.02
+        answered = asyncio.Event()
+        announcement = loop.call_later(SAY_SECONDS, self._announce_wait, answered)
+        try:
+            while True:
+                try:
+                    return await self.use(action)
+                except LOST:
+                    if self.pool.is_closing():
+                        raise closed_error(self.history.marks.place) from None
+                    if loop.time() + pause > deadline:
+                        raise
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 0.5)
+        finally:
+            announcement.cancel()
+            answered.set()
+
+    def _announce_wait(self, answered: asyncio.Event) -> None:
+        """Say once that PostgreSQL is waited for: it may be so again and again."""
+        if not self._announced:
+            self._announced = True
+            log.warning(
+                "Waiting for %s: the server does not answer, or another program has locked a"
+                " table.",
+                self.history.marks.place,
+                extra={GOES_ON: lambda: not answered.is_set()},
+            )
+
+    async def use(self, action: Callable[[Any], Awaitable[T]]) -> T:
+        """Use a connection.
+
+        It is dropped if its response does not arrive in time or the caller stops waiting: the
+        driver would ask the server to cancel, and wait for that on a connection that may be silent.
+        """
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS), self.pool.acquire() as connection:
+                try:
+                    return await action(connection)
+                except asyncio.CancelledError:
+                    connection.terminate()
+                    raise
+                except asyncpg.PostgresError as error:
+                    if not isinstance(error, EXPECTED):
+                        # A restore removes and creates the parts of the schema one by one.
+                        await self.history.check(connection)
+                    raise
+        except asyncpg.InvalidCatalogNameError:
+            raise await self.history.remember_removal() from None

@@ -1,0 +1,3 @@
+ALTER TABLE worker ADD COLUMN place text NOT NULL DEFAULT '';
+
+ALTER TABLE worker ADD COLUMN models text NOT NULL DEFAULT '';

@@ -1,0 +1,1 @@
+ALTER TABLE interaction ADD COLUMN allow_other INTEGER NOT NULL DEFAULT 0;

@@ -1,0 +1,296 @@
+"""The agent loop: ask the model, execute its tool calls, and repeat until the run ends or waits.
+
+Every message and every call is stored under the run's fence. A run may stop anywhere; the next run,
+in any process, continues at the same call.
+"""
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from typing import Literal
+
+from remit.app.agent_loop.budget import RunBudget
+from remit.app.agent_loop.current_run import CurrentRun
+from remit.app.agent_loop.limits import Deadline, LimitReached, RunLimits
+from remit.app.agent_loop.model_turn import Answer, ModelTurn, RunStopped
+from remit.app.agent_loop.prompts import Prompts
+from remit.app.agent_loop.requests import RequestBuilder
+from remit.app.agent_loop.run_end import RunEnd, report_text
+from remit.app.agent_loop.run_writer import RunWriter
+from remit.app.agent_loop.tool_calls import ToolCalls
+from remit.app.agent_loop.toolset import RunTools
+from remit.app.agent_loop.written_calls import WrittenCalls
+from remit.app.conversations.model_view import next_mark
+from remit.app.conversations.statements import completed, last_answer
+from remit.domain.llm.failures import (
+    CONTEXT_FULL,
+    CUT_OFF,
+    MAX_CONTEXT_FULL,
+    MAX_CUT_OFF,
+    ModelFailed,
+    excerpt,
+)
+from remit.domain.llm.messages import UNFINISHED, Response
+from remit.domain.projection.follow_up_jobs import report_seconds
+from remit.domain.prompts import agent_prompts
+from remit.domain.prompts.environment import environment_section
+from remit.domain.task import commands as cmd
+from remit.domain.text.counting import in_seconds
+
+LEAST_SECONDS = 0.1
+"""A run with less time left than this ends."""
+SILENCE = "it said nothing, and nothing again when told to continue"
+Cut = Literal["", "cut_off", "context_full"]
+"""Why an answer was cut off; empty for a complete one."""
+
+
+class AgentRun:
+    """One run of an agent: continues the conversation until the run must stop."""
+
+    def __init__(self, run: CurrentRun, tools: RunTools) -> None:
+        self._run, self._handle, self._conversation = run, run.handle, run.conversation
+        self._budget = RunBudget(run.handle, run.chosen)
+        self._writer = RunWriter(run.handle, run.conversation)
+        self._limits = RunLimits(run, self._budget, self._writer)
+        self._deadline = Deadline(run, self._limits)
+        self._written = WrittenCalls(run, tools)
+        self._prompts = Prompts(run, self._writer, tools, self._written)
+        self._requests = RequestBuilder(run, tools, self._limits, self._budget)
+        self._model = ModelTurn(run, self._requests, self._budget, self._writer)
+        self._calls = ToolCalls(run, self._writer, tools)
+        self._end = RunEnd(run, self._writer, tools, self._calls)
+        self._cuts: Counter[Cut] = Counter()
+        """How many answers in a row were cut off for the same reason."""
+
+    async def close(self) -> None:
+        """Close the tool host."""
+        await self._calls.close()
+
+    async def release(self) -> None:
+        """Release the run after it was cancelled, so that the next run continues at the same call.
+
+        A tool call with effects stays recorded as started; the next run reports its outcome as
+        unknown.
+        """
+        current = asyncio.current_task()
+        assert current is not None
+        current.uncancel()
+        self._writer.discard()
+        await self._writer.release()
+
+    # The time of the run.
+
+    async def run_within_time_limit(self) -> None:
+        """Run until the run ends or its task reaches its time limit.
+
+        A limit that changes during the run applies at once.
+        """
+        await self._prepare()
+        self._handle.changed = self._deadline.move
+        has_time = self._limits.time_left() > 0
+        while has_time:
+            with self._deadline.opened() as deadline:
+                try:
+                    async with deadline:
+                        return await self._loop()
+                except TimeoutError:
+                    if not deadline.expired():
+                        raise
+            has_time = await self._continue_with_time_left()
+        return await self._end_at_time_limit()
+
+    async def _prepare(self) -> None:
+        """Read the budget, and describe the workspace at the start of a task."""
+        await self._budget.open(self._run.services.roots)
+        environment = self._conversation.environment
+        if not environment:
+            found = await self._run.services.environment()
+            environment = environment_section(found, await self._limits.allowance())
+        self._prompts.environment = self._requests.environment = environment
+
+    async def _continue_with_time_left(self) -> bool:
+        """Prepare to continue and return True if the time limit is not reached after all.
+
+        The process stood still, which does not count, or the limit was raised. The interrupted step
+        is repeated.
+        """
+        await self._handle.exclude_silence()
+        await self._handle.look()
+        if self._limits.time_left() < LEAST_SECONDS:
+            return False
+        await self._discard_step()
+        self._writer.count_stored_calls()
+        return True
+
+    async def _discard_step(self) -> None:
+        """Forget what the interrupted step did not store."""
+        self._writer.discard()
+        await self._conversation.reload(self._run.services.store)
+
+    async def _end_at_time_limit(self) -> None:
+        """End the task at its time limit, with a short report if its agent has begun.
+
+        The interrupted step is discarded.
+        """
+        limit = self._limits.seconds(self._run.task)
+        assert limit is not None, "only a limit ends the time"
+        await self._handle.look()
+        if await self._end.finish_unanswered_reminder():
+            return
+        await self._discard_step()
+        self._writer.count_stored_calls(is_ended=True)
+        report = ""
+        if self._conversation.turns and not self._handle.halted:
+            with suppress(TimeoutError, ModelFailed, RunStopped):
+                async with asyncio.timeout(report_seconds(limit)):
+                    report = await self._report_at_time_limit(limit)
+        message = f"The time limit of {in_seconds(limit)} is reached."
+        await self._end.abort("timeout", message + report)
+
+    async def _report_at_time_limit(self, limit: float) -> str:
+        """Ask for a last report, which can use the partial answers to open calls."""
+        await self._budget.refresh()
+        await self._calls.record_partial_answers()
+        why = agent_prompts.LIMIT_REACHED.format(limit=in_seconds(limit))
+        return report_text(await self._model.report(why))
+
+    # The loop.
+
+    async def _loop(self) -> None:
+        while not self._handle.over:
+            self._deadline.move(self._run.task)
+            if self._handle.halted:
+                return await self._writer.release()
+            calls = self._calls.open()
+            if not calls:
+                await self._continue()
+            elif await self._calls.execute(calls):
+                return await self._writer.end(cmd.YieldRun(task_id=self._run.task.id))
+        return None
+
+    async def _continue(self) -> None:
+        """Ask the model, or end the run with the last answer if there is nothing else to read."""
+        may_repeat = self._run.task.queued and self._end.was_refused
+        if may_repeat and await self._prompts.skip_read_reports():
+            # The agent had read these reports when it gave its answer.
+            await self._end.finish(last_answer(self._conversation.history))
+        elif not await self._prompts.add() or not self._handle.halted:
+            with suppress(RunStopped):
+                await self._take_turn()
+
+    async def _take_turn(self) -> None:
+        await self._budget.refresh()
+        if missing_price := self._budget.missing_price:
+            return await self._end.abort("budget", missing_price)
+        try:
+            answer = await self._ask_or_report()
+        except ModelFailed as failed:
+            if failed.kind == "context_overflow":
+                return await self._make_room(failed)
+            return await self._end.fail(failed)
+        if answer is not None:
+            await self._receive(answer)
+        return None
+
+    async def _ask_or_report(self) -> Answer | None:
+        """Return the answer of the model; None if a limit was reached, which ends the run."""
+        limit = self._limits.reached()
+        request = await self._model.next_request() if limit is None else None
+        if request is not None:
+            return await self._model.ask(request)
+        if not await self._end.finish_unanswered_reminder():
+            await self._last_turn(limit or await self._limits.tree_budget())
+        return None
+
+    # Answers of the model.
+
+    async def _receive(self, answer: Answer) -> None:
+        """Continue or end the run, depending on an answer."""
+        cut = _cut_of(answer.response)
+        self._cuts = Counter({cut: self._cuts[cut] + 1})
+        await self._accept(answer.response)
+        self._conversation.append(answer.row)
+        if cut == "context_full":
+            await self._make_room(ModelFailed("context_overflow", CONTEXT_FULL))
+
+    async def _accept(self, response: Response) -> None:
+        if response.stop == "refusal":
+            refusal = f"it refused to answer: {excerpt(response.text)}"
+            await self._end.fail(ModelFailed("rejected_request", refusal))
+        elif self._cuts["cut_off"] >= MAX_CUT_OFF:
+            await self._end.fail(ModelFailed("cut_off", CUT_OFF))
+        elif response.text.strip():
+            await self._accept_text(response)
+        else:
+            await self._accept_silence(response)
+
+    async def _accept_text(self, response: Response) -> None:
+        """End the run with the text of a complete answer."""
+        text = completed(self._conversation.history, response.text)
+        if _is_unfinished(response):
+            await self._writer.save()  # the next prompt tells the model to continue
+        elif (written := self._written.find(text)) is None:
+            await self._end.finish(text)
+        elif self._conversation.knows_how_to_call:
+            await self._end.finish_with_written_call(written, text)
+        else:
+            await self._writer.save()  # the next prompt explains how to call tools
+
+    async def _accept_silence(self, response: Response) -> None:
+        """Continue after an answer without text; fail if the model says nothing twice."""
+        conversation = self._conversation
+        if _is_unfinished(response):
+            await self._writer.save()
+        elif conversation.is_continued:  # the model has nothing to add to the part before
+            await self._end.finish(completed(conversation.history, response.text))
+        elif not conversation.was_silent:
+            await self._writer.save()  # the next prompt tells the model to continue
+        elif not await self._end.finish_with_previous_answer():
+            await self._end.fail(ModelFailed("bad_response", SILENCE))
+
+    async def _make_room(self, overflow: ModelFailed) -> None:
+        """Compact the conversation so that the model can be asked again, or fail the task."""
+        mark = next_mark(self._conversation)
+        if mark is not None and self._cuts["context_full"] < MAX_CONTEXT_FULL:
+            await self._model.compact(mark)
+        elif not await self._end.finish_despite_failure(overflow):
+            report = report_text(await self._model.report_without_history())
+            await self._end.fail_for_good(overflow, report)
+
+    async def _last_turn(self, limit: LimitReached) -> None:
+        """Let the agent report, and end its task because of a limit.
+
+        The task ends even if the model cannot be asked for a report. If the agent was only reminded
+        of open steps, its earlier answer ends the task.
+        """
+        is_reminded = self._conversation.reminder is not None
+        if is_reminded and await self._end.finish_with_previous_answer():
+            return
+        try:
+            report = report_text(await self._model.report(limit.message))
+        except ModelFailed as failed:
+            if not failed.permanent:
+                raise
+            report = f" It could not report: {failed.text}"
+        if (limit.reason, limit.scope) == ("budget", "own"):
+            limit = self._limits.exceeded_budget() or limit  # the report uses tokens too
+        if report:
+            message = limit.error + report
+        else:
+            message = await self._budget.shortage()
+            if limit.scope != "tree":
+                message = f"{limit.error} It could not report: {message}"
+        await self._end.abort(limit.reason, message)
+
+
+def _is_unfinished(response: Response) -> bool:
+    """True for an answer with calls, and for one that the model would continue."""
+    return bool(response.calls) or response.stop in UNFINISHED
+
+
+def _cut_of(response: Response) -> Cut:
+    """Return why an answer without a complete call ended early."""
+    has_call = any(not call.error for call in response.calls)
+    if has_call or response.stop not in UNFINISHED:
+        return ""
+    return "context_full" if response.stop == "context_full" else "cut_off"

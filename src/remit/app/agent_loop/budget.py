@@ -1,0 +1,343 @@
+"""The budget of a task tree: one ledger at its root.
+
+A model call reserves its maximum before it is made and books its real usage afterwards.
+"""
+
+from collections.abc import Sequence
+
+from remit.app.conversations.conversation import Conversation
+from remit.app.runs.run_handle import RunHandle
+from remit.codec import task_of
+from remit.domain.llm.messages import (
+    Request,
+    Response,
+    TextPart,
+    Tokens,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from remit.domain.task.task import Limits, Usage
+from remit.domain.text.counting import counted, dollars
+from remit.ports import Debit, EventStore, OverBudget, ResolvedModel
+from remit.store_queries.task_queries import TASKS
+from remit.store_queries.tree_queries import BUDGET, HEAD, TREE
+
+ANSWER_TOKENS = 4096
+"""The maximum length of an answer in a tree with a budget.
+
+Without a maximum, nothing could be reserved for the answer.
+"""
+REPORT_TOKENS = 1024
+"""The maximum length of the last report. Every earlier call leaves this much of the budget."""
+CHARACTERS_PER_TOKEN = 3
+UNPRICED = (
+    "The model was not asked: max_cost is {most}, but the price of {model} is unknown."
+    " Set price_input and price_output of its tier in the config ([models.main] or [models.light]),"
+    " or limit max_tokens instead of max_cost."
+)
+ROOTS = 1000
+"""How many roots are cached."""
+
+MEDIA_SIZE = 20_000
+"""How many characters an image or a PDF counts as.
+
+Providers charge about 1,000 tokens for an image, and more for each page.
+"""
+
+
+class RootLimits:
+    """Reads the limits of root tasks.
+
+    A root with many children is large, so it is parsed again only when it has changed.
+    """
+
+    def __init__(self, store: EventStore) -> None:
+        self._store = store
+        self._known: dict[str, tuple[bytes, Limits, str | None]] = {}
+
+    async def limits(self, root_id: str) -> Limits:
+        """Return the current limits of a root.
+
+        After a handoff, return those of the task that replaced it.
+        """
+        limits, successor = await self._read(root_id)
+        while successor is not None:
+            limits, successor = await self._read(successor)
+        return limits
+
+    async def _read(self, task_id: str) -> tuple[Limits, str | None]:
+        """Return the limits of a task and the task that replaced it, if any."""
+        (head,) = await self._store.select(HEAD, {"id": int(task_id)})
+        known = self._known.get(task_id)
+        if known is None or known[0] != head.hash:
+            (row,) = await self._store.select(TASKS, {"ids": [int(task_id)]})
+            if len(self._known) >= ROOTS:
+                self._known.clear()
+            task = task_of(row.doc)
+            known = self._known[task_id] = row.hash, task.limits, task.superseded_by
+        return known[1], known[2]
+
+    async def unbooked(self, root_id: str) -> Usage:
+        """Return what a tree without a ledger has used; zero if it has a ledger."""
+        if await self._store.select(BUDGET, {"id": int(root_id)}):
+            return Usage()
+        return await used_so_far(self._store, root_id)
+
+    async def booked(self, root_id: str) -> tuple[int, float] | None:
+        """Return the tokens and cost used or reserved by a tree; None without a ledger."""
+        rows = await self._store.select(BUDGET, {"id": int(root_id)})
+        return (rows[0].tokens, rows[0].cost) if rows else None
+
+
+async def used(store: EventStore, root_id: str) -> Usage:
+    """Return what all tasks of a tree have used."""
+    total = Usage()
+    for row in await store.select(TREE, {"id": int(root_id)}):
+        total = total.plus(task_of(row.doc).usage)
+    return total
+
+
+async def used_so_far(store: EventStore, root_id: str) -> Usage:
+    """Return what all tasks of a tree have used, including live runs.
+
+    A task counts the usage of a run when the run ends; until then, it is read from the stored
+    answers.
+    """
+    total = Usage()
+    for row in await store.select(TREE, {"id": int(root_id)}):
+        task = task_of(row.doc)
+        total = total.plus(task.usage)
+        if task.run is not None:
+            total = total.plus((await Conversation.load(store, task.id)).usage.beyond(task.usage))
+    return total
+
+
+class RunBudget:
+    """The part of a run in the budget of its tree.
+
+    If the root has no limit, nothing is counted here.
+    """
+
+    def __init__(self, handle: RunHandle, chosen: ResolvedModel) -> None:
+        self._handle, self._chosen = handle, chosen
+        self._limits = Limits()
+        self._reserved = (0, 0.0)
+        self._needed = (0, 0.0)
+        self._reports = False
+        self._tools: Sequence[Tool] = ()
+        self._tool_tokens = 0
+        self._used = Usage()
+        self._roots: RootLimits | None = None
+        self._has_ledger = False
+        """True once the tree has had a limit during this run.
+
+        The ledger then counts every call, even after the limit is removed.
+        """
+
+    async def open(self, roots: "RootLimits") -> None:
+        """Read the limits of the tree for the first time in this run."""
+        self._roots = roots
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the current limits of the root; they apply until the next refresh.
+
+        Called before every request is built, and never between a reservation and its settlement. A
+        root knows its own limits from its last write; for other tasks this is one indexed read.
+        """
+        assert self._roots is not None, "opened before it is refreshed"
+        task = self._handle.task
+        self._limits = (
+            task.limits if task.parent_id is None else await self._roots.limits(task.root_id)
+        )
+        if self._limited and not self._has_ledger:
+            self._used = await self._roots.unbooked(task.root_id)
+            self._has_ledger = True
+
+    def max_answer_tokens(self, *, report: bool) -> int | None:
+        """Return the maximum length of an answer; None without a limit."""
+        if not self._limited:
+            return None
+        return REPORT_TOKENS if report else ANSWER_TOKENS
+
+    @property
+    def limit_text(self) -> str:
+        """The limits of the tree, as text."""
+        tokens = (
+            counted(self._limits.max_tokens, "token") if self._limits.max_tokens is not None else ""
+        )
+        cost = dollars(self._limits.max_cost) if self._limits.max_cost is not None else ""
+        return " and ".join(filter(None, (tokens, cost)))
+
+    async def remaining(self) -> tuple[int | None, float | None]:
+        """Return the tokens and the cost that the tree has left; None for what is not limited."""
+        if not self._limited or self._roots is None:
+            return None, None
+        tokens, cost = self._left(*await self._booked(self._roots))
+        return (
+            None if self._limits.max_tokens is None else tokens,
+            None if self._limits.max_cost is None else cost,
+        )
+
+    async def _booked(self, roots: "RootLimits") -> tuple[int, float]:
+        """Return the tokens and the cost that the tree has used or reserved."""
+        booked = await roots.booked(self._handle.task.root_id)
+        used = self._used.input_tokens + self._used.output_tokens, self._used.cost
+        return used if booked is None else booked
+
+    async def last_report_notice(self) -> str:
+        """Return what the agent is told before its last report."""
+        assert self._roots is not None, "opened before anything is asked"
+        booked = await self._booked(self._roots)
+        tokens, cost = counted(booked[0], "token").split()[0], dollars(booked[1])
+        parts: list[str] = []
+        if self._limits.max_tokens is not None:
+            parts.append(f"{tokens} of {counted(self._limits.max_tokens, 'token')}")
+        if self._limits.max_cost is not None:
+            parts.append(f"{cost} of {dollars(self._limits.max_cost)}")
+        task = self._handle.task
+        is_shared = bool(task.children) or task.root_id != task.id
+        used = "used or set aside in the whole tree" if is_shared else "used"
+        turn = "another turn" if any(booked) else "a turn"
+        return f"{' and '.join(parts)} are {used}, and the rest does not cover {turn} with tools."
+
+    async def shortage(self, *, is_reported: bool = False) -> str:
+        """Explain why the budget does not cover the last refused request.
+
+        Every request except the last report leaves enough for that report, so both are counted.
+        `is_reported` is for a text that is stored after that report.
+        """
+        assert self._roots is not None, "opened before anything is asked"
+        used = await self._booked(self._roots)
+        needs, left = (
+            self._limited_amounts(*self._needed),
+            self._limited_amounts(*self._left(*used)),
+        )
+        if used == (0, 0.0):
+            needs = f"up to {needs}" if needs != self.limit_text else f"a little more than {needs}"
+            what, rest = (
+                ("one request needs", " Nothing was used.")
+                if self._reports
+                else ("one request and a last report need", "")
+            )
+            return (
+                f"The limit of {self.limit_text} for the whole tree is smaller than {what}:"
+                f" {needs}.{rest}"
+            )
+        what = "a last report needs" if self._reports else "another request and a last report need"
+        has = f"had {left} left before its last report" if is_reported else f"has {left} left"
+        return f"The budget of the whole tree, {self.limit_text}, {has}, and {what} up to {needs}."
+
+    def _left(self, tokens: int, cost: float) -> tuple[int, float]:
+        return max(0, (self._limits.max_tokens or 0) - tokens), max(
+            0.0, (self._limits.max_cost or 0.0) - cost
+        )
+
+    def _limited_amounts(self, tokens: int, cost: float) -> str:
+        """Return the amounts whose kind is limited, as text."""
+        parts = [counted(tokens, "token")] if self._limits.max_tokens is not None else []
+        parts += [dollars(cost)] if self._limits.max_cost is not None else []
+        return " and ".join(parts)
+
+    @property
+    def missing_price(self) -> str:
+        """Why no call can be made: its cost is limited, and its price is unknown.
+
+        Empty if calls can be made.
+        """
+        own, whole = self._handle.task.limits.max_cost, self._limits.max_cost
+        most = own if whole is None else whole
+        if most is None or self._cost(Tokens(1, 1)) is not None:
+            return ""
+        return UNPRICED.format(most=dollars(most), model=self._chosen.shown)
+
+    async def reserve(self, request: Request, *, report: bool) -> bool:
+        """Reserve the maximum that a call can use; return False if the budget does not cover it.
+
+        A call whose outcome is unknown keeps its reservation.
+        """
+        self._reserved = (0, 0.0)
+        if not self._limited:
+            return True
+        if self.missing_price:
+            return False
+        asked = _size(request) // CHARACTERS_PER_TOKEN + self._tokens_of_tools(request.tools)
+        last = self._amounts(Tokens(asked, REPORT_TOKENS))
+        self._reserved = last if report else self._amounts(Tokens(asked, ANSWER_TOKENS))
+        self._needed = (
+            last if report else (self._reserved[0] + last[0], self._reserved[1] + last[1])
+        )
+        self._reports = report
+        try:
+            await self._debit(
+                *self._reserved, limits=self._limits if report else _reduced(self._limits, *last)
+            )
+        except OverBudget:
+            return False
+        return True
+
+    async def settle(self, response: Response) -> None:
+        """Book the real usage of a call instead of its reservation.
+
+        A call without a reservation is booked when its answer is stored: the tree may have got its
+        first limit, and a ledger, while the model answered.
+        """
+        tokens, cost = response.tokens.input + response.tokens.output, response.cost or 0.0
+        if self._has_ledger:
+            await self._debit(tokens - self._reserved[0], cost - self._reserved[1], limits=Limits())
+            return
+        known_tokens, known_cost = self._handle.unbooked
+        self._handle.unbooked = known_tokens + tokens, known_cost + cost
+
+    async def release(self) -> None:
+        """Release the reservation of a call that was not made."""
+        if any(self._reserved):
+            tokens, cost = self._reserved
+            await self._debit(-tokens, -cost, limits=Limits())
+
+    def _tokens_of_tools(self, tools: Sequence[Tool]) -> int:
+        """Return the tokens of tools; nearly all calls of a run have the same tools."""
+        if self._tools is not tools:
+            size = sum(
+                len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in tools
+            )
+            self._tools, self._tool_tokens = tools, size // CHARACTERS_PER_TOKEN
+        return self._tool_tokens
+
+    def _amounts(self, tokens: Tokens) -> tuple[int, float]:
+        """Return the tokens and the cost of a call."""
+        return tokens.input + tokens.output, self._cost(tokens) or 0.0
+
+    def _cost(self, tokens: Tokens) -> float | None:
+        return self._chosen.gateway.cost(self._chosen.model, tokens)
+
+    @property
+    def _limited(self) -> bool:
+        return self._limits.max_tokens is not None or self._limits.max_cost is not None
+
+    async def _debit(self, tokens: int, cost: float, *, limits: Limits) -> None:
+        root = int(self._handle.task.root_id)
+        await self._handle.keep([], Debit(root, tokens, cost, limits.max_tokens, limits.max_cost))
+
+
+def _reduced(limits: Limits, tokens: int, cost: float) -> Limits:
+    """Return limits reduced by reserved amounts."""
+    return Limits(
+        max_tokens=None if limits.max_tokens is None else max(0, limits.max_tokens - tokens),
+        max_cost=None if limits.max_cost is None else max(0.0, limits.max_cost - cost),
+    )
+
+
+def _size(request: Request) -> int:
+    """Return how many characters a model reads in a request, without its tools."""
+    parts = (part for message in request.messages for part in message.parts)
+    return len(request.system) + sum(_length(part) for part in parts)
+
+
+def _length(part: object) -> int:
+    if isinstance(part, ToolResult):
+        return len(part.text) + (MEDIA_SIZE if part.media is not None else 0)
+    if isinstance(part, TextPart):
+        return len(part.text)
+    return len(str(part.arguments)) if isinstance(part, ToolCall) else 0

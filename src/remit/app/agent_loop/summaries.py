@@ -1,0 +1,85 @@
+"""Summaries of the older part of a conversation, written by the light model."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from remit.app.agent_loop.budget import RootLimits, RunBudget
+from remit.app.runs.run_handle import RunHandle
+from remit.domain.llm.failures import UNBILLED, ModelFailed
+from remit.domain.llm.messages import Message, ModelSettings, Request, Response, user
+from remit.domain.prompts import compaction
+from remit.errors import RemitError
+from remit.ports import Models, ResolvedModel
+
+SUMMARY_TOKENS = 1_500
+"""The maximum length of a summary."""
+Pause = Callable[[Awaitable[None]], Awaitable[None]]
+
+
+class Summarized(NamedTuple):
+    """A summary or, if no model wrote one, an excerpt, with the response that was billed."""
+
+    text: str
+    response: Response | None = None
+    """None if no model answered."""
+
+
+class Summarizer:
+    """Writes summaries with the light model, within the budget of the tree."""
+
+    def __init__(
+        self, models: Models, roots: RootLimits, handle: RunHandle, agent: str, pause: Pause
+    ) -> None:
+        self._models, self._roots, self._handle = models, roots, handle
+        self._agent, self._pause = agent, pause
+
+    async def summarize(self, messages: Sequence[Message]) -> Summarized:
+        """Summarize messages; without a model, return an excerpt of their beginning and end."""
+        characters = compaction.SUMMARY_INPUT
+        try:
+            chosen = self._models.resolve("light")
+        except RemitError:
+            return _excerpt(messages)
+        while characters >= compaction.LEAST_SUMMARY_INPUT:
+            try:
+                response = await self._ask(chosen, compaction.record_of(messages, characters))
+            except ModelFailed as failed:
+                if failed.kind != "context_overflow":
+                    return _excerpt(messages)
+                characters //= 2
+                continue
+            if response is None:
+                return _excerpt(messages)
+            if not response.text.strip():
+                return _excerpt(messages)._replace(response=response)
+            return Summarized(response.text[: compaction.SUMMARY_CHARACTERS], response)
+        return _excerpt(messages)
+
+    async def _ask(self, chosen: ResolvedModel, record: str) -> Response | None:
+        """Ask the model; return None if the budget of the tree does not cover the request."""
+        request = Request(
+            model=chosen.model,
+            system=compaction.SUMMARY_SYSTEM,
+            messages=(user(record),),
+            settings=ModelSettings(max_tokens=SUMMARY_TOKENS),
+            agent=self._agent,
+        )
+        budget = RunBudget(self._handle, chosen)
+        await budget.open(self._roots)
+        if not await budget.reserve(request, report=False):
+            return None
+        try:
+            response = await chosen.gateway.request(request, pause=self._pause)
+        except Exception as error:
+            if not isinstance(error, ModelFailed) or error.kind in UNBILLED:
+                await budget.release()
+            raise
+        if response.cost is None:
+            response = response._replace(cost=chosen.gateway.cost(chosen.model, response.tokens))
+        await budget.settle(response)
+        return response
+
+
+def _excerpt(messages: Sequence[Message]) -> Summarized:
+    record = compaction.record_of(messages, compaction.LEAST_SUMMARY_INPUT)
+    return Summarized(f"{compaction.NO_SUMMARY}\n{record}")

@@ -1,0 +1,381 @@
+"""Turns an agent file of Claude Code, opencode and others into an agent.
+
+Every field gets a note on what remit made of it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from remit.app.agents.agent_notes import Note, Notes, listed, shown
+from remit.app.agents.field_values import (
+    is_storable,
+    read_effort,
+    read_flag,
+    read_minutes,
+    read_mode,
+    read_seconds,
+    read_text,
+    read_turns,
+)
+from remit.app.agents.front_matter import read
+from remit.app.agents.tool_grants import ToolsReader
+from remit.app.agents.tool_names import is_map, tool_names
+from remit.domain.agents.agent import (
+    ALWAYS_READ_ONLY,
+    CAPABILITIES,
+    READING,
+    TOOLS,
+    Agent,
+    AgentFile,
+    Mode,
+    agent_id,
+    is_agent_id,
+    may_use,
+)
+from remit.domain.records.record import replace
+
+_FIELDS = {
+    "id": "id",
+    "name": "name",
+    "description": "description",
+    "tools": "tools",
+    "allowedtools": "tools",
+    "disallowedtools": "disallowed_tools",
+    "permission": "permission",
+    "permissionmode": "permission_mode",
+    "readonly": "read_only",
+    "model": "model",
+    "effort": "effort",
+    "reasoningeffort": "effort",
+    "maxturns": "max_turns",
+    "steps": "max_turns",
+    "maxsteps": "max_turns",
+    "timeoutseconds": "timeout_seconds",
+    "timeoutmins": "timeout_mins",
+    "mode": "mode",
+    "hidden": "hidden",
+    "disable": "disabled",
+    "disabled": "disabled",
+    "capabilities": "capabilities",
+    "prompt": "prompt",
+    "systemprompt": "prompt",
+    "instructions": "prompt",
+}
+"""The field of a key without case and separators: maxTurns and max-turns are the same."""
+_WORDS = (
+    "id name description tools allowed-tools allowedTools disallowedTools disallowed_tools"
+    " permission permissionMode permission_mode readonly readOnly read_only model effort"
+    " reasoningEffort maxTurns max_turns steps maxSteps max_steps timeout_seconds timeout_mins mode"
+    " hidden disable disabled capabilities prompt color skills mcpServers mcp_servers hooks memory"
+    " background isolation initialPrompt temperature top_p variant kind display_name is_background"
+    " approvalMode aliases version author license tags category"
+)
+_SPELLINGS = frozenset(_WORDS.split())
+"""Keys that start a field if front matter must be read line by line."""
+_TIERS = dict.fromkeys(
+    ("main", "inherit", "default", "opus", "sonnet", "fable"), "main"
+) | dict.fromkeys(("light", "haiku", "fast"), "light")
+NO_FRONT_MATTER = (
+    "has no front matter: --- on the first line, fields, --- again, then the role prompt"
+)
+NOT_STORABLE = (
+    "cannot be stored (NUL, an invalid character, a huge number or too many levels); it is dropped"
+)
+READS_ONLY = (
+    "it can only read. To let it change files or run commands, add a line such as `tools: Read,"
+    " Grep, Edit, Bash`"
+)
+
+
+class Reading(NamedTuple):
+    """The result of reading a file; without an agent, a note says why."""
+
+    path: str
+    notes: tuple[Note, ...]
+    agent_id: str | None = None
+    agent: Agent | None = None
+    disabled: bool = False
+    tools_field: str = "tools"
+
+
+class _Unusable(Exception):
+    """The file does not define a usable agent."""
+
+    def __init__(self, field: str, text: str) -> None:
+        self.note = Note(field, "problem", text)
+
+
+def read_agent(file: AgentFile, known: frozenset[str] = frozenset(TOOLS)) -> Reading:
+    """Return the agent that a file defines, with notes on its fields.
+
+    `known` are the tools that can be granted.
+    """
+    reader = _AgentFileReader(file, known)
+    try:
+        agent = reader.read()
+    except _Unusable as why:
+        return Reading(file.path, (*reader.notes, why.note), reader.agent_id)
+    tools_field = reader.names.get("tools", "tools")
+    return Reading(file.path, tuple(reader.notes), agent.id, agent, reader.disabled, tools_field)
+
+
+def tier(value: str) -> tuple[str, bool]:
+    """Return the model that a name stands for, and whether the name is a known one.
+
+    Aliases map to a tier by family; `provider:name` stays as it is.
+    """
+    name = value.strip()
+    if name in ("main", "light") or re.fullmatch(r"[a-z0-9][a-z0-9_.-]*:\S{1,200}", name):
+        return name, True
+    for word in re.split(r"[^a-z]+", name.lower()):
+        if word in _TIERS:
+            return _TIERS[word], True
+    return "main", False
+
+
+class _AgentFileReader:
+    """Reads one agent file and collects notes on its fields."""
+
+    def __init__(self, file: AgentFile, known: frozenset[str]) -> None:
+        self.file, self.known = file, known
+        self.notes = Notes()
+        self.agent_id: str | None = None
+        self.disabled = False
+        self.names: dict[str, str] = {}
+        """The key that the file uses for each field."""
+        self.fields: dict[str, Any] = {}
+        self.extra: dict[str, Any] = {}
+
+    def read(self) -> Agent:
+        """Return the agent; raise `_Unusable` if the file does not define one."""
+        raw, body = self._read_raw()
+        self._sort_fields(raw)
+        self.agent_id = self._read_id()
+        self.disabled = bool(self._read_field("disabled", read_flag))
+        agent = Agent(
+            id=self.agent_id,
+            description=self._read_description(),
+            mode=self._read_mode(),
+            model=self._read_model(),
+            capabilities=self._read_capabilities(),
+            read_only=self._read_read_only(),
+            hidden=bool(self._read_field("hidden", read_flag)),
+            max_turns=self._read_field("max_turns", read_turns),
+            timeout_seconds=self._read_timeout(),
+            effort=self._read_field("effort", read_effort),
+            source=self.file.path,
+            prompt=self._read_prompt(body),
+            extra=self.extra,
+        )
+        return self._add_tools(agent)
+
+    def _read_raw(self) -> tuple[Mapping[str, Any], str]:
+        """Return the fields as they are written, and the text after them."""
+        if self.file.problem:
+            raise _Unusable("", self.file.problem)
+        if self.file.origin == "folder":
+            return _parse_json(self.file.text), ""
+        found = read(self.file.text, _SPELLINGS)
+        if not found.fields:
+            raise _Unusable("", NO_FRONT_MATTER)
+        if found.refusal:
+            text = f"is not strict YAML ({found.refusal}); its known keys were read line by line"
+            self.notes.add("", "mapped", text)
+        for name in found.repeated:
+            self.notes.add(name, "problem", "is given twice; the first one is used")
+        return found.fields, found.body
+
+    def _sort_fields(self, raw: Mapping[str, Any]) -> None:
+        """Assign each key to its field; unknown keys are kept as extra."""
+        for name, value in raw.items():
+            field = self._field_of(name)
+            if not is_storable(value):
+                self.notes.add(name, "problem", NOT_STORABLE)
+            elif field is None:
+                self.extra[name] = value
+                self.notes.add(name, "ignored", "is not used by remit; it is kept")
+            elif field in self.fields:
+                text = f"is ignored: {self.names[field]} takes precedence"
+                self.notes.add(name, "problem", text)
+            elif value is None:
+                self.notes.add(name, "ignored", "is empty")
+            else:
+                self.names[field] = name
+                self.fields[field] = value
+
+    def _field_of(self, key: str) -> str | None:
+        """Return the field that a key means; None if remit does not use it."""
+        field = _FIELDS.get(re.sub(r"[-_ ]", "", key).lower())
+        if field == "name" and self.file.origin == "folder":
+            return None
+        return field
+
+    def _read_field(self, field: str, convert: Callable[[Any], Any]) -> Any:
+        """Return a converted field; drop an invalid one with a note on what is expected."""
+        if field not in self.fields:
+            return None
+        name, written = self.names[field], self.fields[field]
+        try:
+            value = convert(written)
+        except ValueError as expected:
+            self.notes.add_dropped(name, written, expected)
+            return None
+        self.notes.add_result(name, same=value == written, mapped_to=shown(value))
+        return value
+
+    def _read_id(self) -> str:
+        """Return the id: the field `id`, else `name`, else the name of the file."""
+        if "id" in self.fields:
+            return self._make_id("id")
+        if "name" in self.fields:
+            return self._make_id("name")
+        return _validate_id("", self._file_name())
+
+    def _make_id(self, field: str) -> str:
+        """Return the id from a field, with notes."""
+        name, written = self.names[field], self.fields[field]
+        made = _validate_id(name, written)
+        if field == "id" and "name" in self.fields:
+            self.notes.add(self.names["name"], "ignored", f"the id is {made}")
+        self.notes.add_result(name, same=made == written, mapped_to=f"the id {made}")
+        return made
+
+    def _file_name(self) -> str:
+        """Return the name of the file, or of its folder if each agent has one."""
+        *folders, last = self.file.path.split("/")
+        if self.file.origin == "folder":
+            return folders[-1]
+        return last.removesuffix(".md")
+
+    def _read_description(self) -> str:
+        found: str | None = self._read_field("description", read_text)
+        if found is None:
+            self.notes.add("description", "problem", "is missing; callers choose an agent by it")
+            return ""
+        return found
+
+    def _read_prompt(self, body: str) -> str:
+        """Return the text after the fields, else the field `prompt`."""
+        if not body:
+            return self._read_field("prompt", read_text) or ""
+        if "prompt" in self.fields:
+            text = "is ignored: the text below the front matter takes precedence"
+            self.notes.add(self.names["prompt"], "problem", text)
+        return body
+
+    def _read_mode(self) -> Mode:
+        """Return how the agent may be used; opencode has another default."""
+        found: Mode | None = self._read_field("mode", read_mode)
+        if found is not None:
+            return found
+        if self.file.origin == "opencode":
+            return "all"
+        return "subagent"
+
+    def _read_model(self) -> str:
+        """Return the model; the main one if the file names none."""
+        written = self.fields.get("model")
+        if not isinstance(written, str) or not written.strip():
+            self._read_field("model", read_text)
+            return "main"
+        found, is_known = tier(written)
+        mapped_to = found
+        if not is_known:
+            mapped_to += f": {shown(written)} is not a provider:name"
+        self.notes.add_result(self.names["model"], same=found == written, mapped_to=mapped_to)
+        return found
+
+    def _read_timeout(self) -> float | None:
+        """Return the time limit in seconds, which can be written in minutes."""
+        seconds: float | None = self._read_field("timeout_seconds", read_seconds)
+        if seconds is None:
+            minutes: float | None = self._read_field("timeout_mins", read_minutes)
+            return minutes
+        if "timeout_mins" in self.fields:
+            text = f"is ignored: {self.names['timeout_seconds']} takes precedence"
+            self.notes.add(self.names["timeout_mins"], "problem", text)
+        return seconds
+
+    def _read_capabilities(self) -> tuple[str, ...]:
+        """Return the known capabilities."""
+        if "capabilities" not in self.fields:
+            return ()
+        name, written = self.names["capabilities"], self.fields["capabilities"]
+        found = tool_names(written)
+        if found is None:
+            self.notes.add_dropped(name, written, "a list such as [tasks]")
+            return ()
+        known = tuple(item for item in CAPABILITIES if item in found)
+        unknown = [item for item in found if item not in CAPABILITIES]
+        if known:
+            self.notes.add(name, "honored", ", ".join(known))
+        if unknown:
+            self.notes.add(name, "ignored", f"unknown capability {listed(unknown)}")
+        return known
+
+    def _read_read_only(self) -> bool:
+        """Return whether the agent may only read."""
+        flag = self._read_field("read_only", read_flag)
+        # Fail closed: an unparsable restriction still restricts.
+        is_asked = "read_only" in self.fields and flag is not False
+        return any((is_asked, self._has_plan_mode(), self.agent_id in ALWAYS_READ_ONLY))
+
+    def _has_plan_mode(self) -> bool:
+        """Return whether the permission mode is `plan`; other modes have no effect."""
+        if "permission_mode" not in self.fields:
+            return False
+        name = self.names["permission_mode"]
+        if self.fields["permission_mode"] == "plan":
+            self.notes.add(name, "mapped", "to read_only")
+            return True
+        self.notes.add(name, "ignored", "only its tools determine what an agent may do")
+        return False
+
+    def _add_tools(self, agent: Agent) -> Agent:
+        """Give the agent the tools that its file grants and that it may use."""
+        found = ToolsReader(self.fields, self.names, self.known, self.notes).read()
+        agent = replace(agent, disallowed_tools=found.disallowed, spawnable=found.spawnable)
+        tools = may_use(agent, found.listed)
+        lost = [tool for tool in found.listed if tool not in READING]
+        if agent.read_only and lost:
+            text = f"{listed(lost)}: not granted, {agent.id} is read-only"
+            self.notes.add(self.names.get("tools", "permission"), "problem", text)
+        if not tools:
+            text = f"grant nothing; available: {', '.join(TOOLS)}"
+            raise _Unusable(self.names.get("tools", "tools"), text)
+        if "tools" not in self.fields and not agent.read_only:
+            self._note_default_tools(tools)
+        return replace(agent, tools=tools)
+
+    def _note_default_tools(self, tools: tuple[str, ...]) -> None:
+        """Note that a file without tools gets only the tools that read."""
+        if frozenset(tools) <= frozenset(READING):
+            text = f"to {', '.join(tools)}, since the file has no tools: {READS_ONLY}"
+            self.notes.add("tools", "mapped", text)
+
+
+def _validate_id(field: str, written: Any) -> str:
+    """Return a text as an id; raise `_Unusable` if it cannot be one."""
+    made = agent_id(written)
+    if not isinstance(made, str) or not is_agent_id(made):
+        text = f"{shown(written)} is not a valid id: use a to z, digits and dashes, at most 64"
+        raise _Unusable(field, text)
+    return made
+
+
+def _parse_json(text: str) -> Mapping[str, Any]:
+    """Parse a JSON object; raise `_Unusable` for anything else."""
+    from json import loads
+
+    try:
+        found = loads(text.removeprefix("\ufeff"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise _Unusable("", f"is not JSON ({str(error)[:200]})") from None
+    if not is_map(found):
+        raise _Unusable("", "is not a JSON object")
+    return found
+
+
+def _refuse_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,166 @@
+"""The registry of agents: built-in agents and those of a workspace."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from remit.app.agents import role_prompts
+from remit.domain.agents.agent import (
+    READING,
+    TOOLS,
+    Agent,
+    agent_id,
+    granted,
+    matching,
+    may_use,
+    not_granted,
+)
+from remit.domain.records.record import replace
+
+__all__ = ["BUILT_IN", "Agent", "AgentRegistry", "role_prompt", "with_edits"]
+
+if TYPE_CHECKING:  # short commands list agents without importing tasks
+    from remit.domain.task.task import Task, Tools
+
+
+EDITORS = ("build", "general")
+"""The built-in agents that may change the workspace if the operator allows it."""
+
+BUILT_IN = (
+    Agent(
+        id="build",
+        description="Plans a piece of work, does it, and hands parts of it to others.",
+        mode="primary",
+        tools=(*READING, "Task"),
+        capabilities=("tasks",),
+        prompt=role_prompts.BUILD,
+    ),
+    Agent(
+        id="explore",
+        description="Searches and reads the workspace and reports what it found, with places.",
+        model="light",
+        read_only=True,
+        prompt=role_prompts.EXPLORE,
+    ),
+    Agent(
+        id="general",
+        description="Works on whatever it is given, from research to several steps of doing.",
+        prompt=role_prompts.GENERAL,
+    ),
+    Agent(
+        id="plan",
+        description="Thinks a task through and writes a plan; changes nothing.",
+        read_only=True,
+        prompt=role_prompts.PLAN,
+    ),
+    Agent(
+        id="summary",
+        description="Condenses text and results into what matters.",
+        model="light",
+        prompt=role_prompts.SUMMARY,
+    ),
+)
+
+
+class AgentRegistry:
+    """All known agents by id."""
+
+    def __init__(self, agents: tuple[Agent, ...] = BUILT_IN, functions: Iterable[str] = ()) -> None:
+        self._agents = {agent.id: agent for agent in agents}
+        granted_by_files = (tool for agent in agents for tool in agent.tools)
+        self._tools = tuple(dict.fromkeys((*TOOLS, *functions, *granted_by_files)))
+
+    def ids(self) -> frozenset[str]:
+        """Return the ids of all agents."""
+        return frozenset(self._agents)
+
+    def all(self) -> list[Agent]:
+        """Return all agents, by id."""
+        return [self._agents[agent_id] for agent_id in sorted(self._agents)]
+
+    def get(self, agent_id: str) -> Agent | None:
+        """Return an agent by id; None if it is unknown."""
+        return self._agents.get(agent_id)
+
+    def find(self, name: str) -> Agent | None:
+        """Return the agent with a name; case, spaces, dashes and underscores do not matter.
+
+        None if there is no such agent.
+        """
+        found = matching(name, self._agents)
+        if found is None:
+            return None
+        return self._agents[found]
+
+    def grant(self, agent_id: str, tools: "Tools") -> tuple[str, ...]:
+        """Return the tools that an agent has under a grant; empty for an unknown agent."""
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            return ()
+        return granted(agent, tools.allow, tools.deny)
+
+    def not_granted(self, task: "Task", asked: "Tools", lacking: str) -> str:
+        """Explain which requested tools a task did not get; empty if it got all.
+
+        Without a list, the tools of its agent were requested; missing read-only tools are not
+        mentioned then.
+        """
+        agent = self._agents.get(task.owner or "")
+        if agent is None:
+            return ""
+        named = [tool for tool in self._asked_tools(agent, asked) if tool not in asked.deny]
+        notice = not_granted(agent, named, self.grant(agent.id, task.tools), lacking)
+        unknown = self._list_unknown(asked.allow or ())
+        return f"{notice} {unknown}".strip()
+
+    def _asked_tools(self, agent: Agent, asked: "Tools") -> list[str]:
+        """Return the known tools of a list, or what the agent can do besides reading."""
+        if asked.allow is None:
+            return [tool for tool in agent.tools if tool not in READING]
+        return [tool for tool in asked.allow if tool in self._tools]
+
+    def _list_unknown(self, names: Iterable[str]) -> str:
+        """List names that are not known tools; a worker elsewhere may know such a function."""
+        unknown = [name for name in dict.fromkeys(names) if name not in self._tools]
+        if not unknown:
+            return ""
+        return f"Unknown tools: {', '.join(unknown)}. Available: {', '.join(self._tools)}."
+
+    def usable(self, agent_id: str, tools: Iterable[str]) -> tuple[str, ...]:
+        """Return those tools that a grant could give to an agent; empty for an unknown agent."""
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            return ()
+        return may_use(agent, tools)
+
+    def seconds(self, agent_id: str) -> float | None:
+        """Return the default time limit of an agent; None without one."""
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            return None
+        return agent.timeout_seconds
+
+    def id_for_filter(self, name: str) -> str:
+        """Return the agent id for a filter, which may also name a removed agent."""
+        found = self.find(name)
+        if found is None:
+            return str(agent_id(name))
+        return found.id
+
+
+def role_prompt(agent: Agent, tools: Collection[str]) -> str:
+    """Return the role prompt of an agent with these tools, with the rules for sub-agents."""
+    prompt = role_prompts.for_grant(agent.prompt, tools)
+    if agent.mode == "primary" or prompt.endswith(role_prompts.SUBAGENT):
+        return prompt
+    return f"{prompt}\n\n{role_prompts.SUBAGENT}".strip()
+
+
+def with_edits(agents: Iterable[Agent], tools: Sequence[str]) -> tuple[Agent, ...]:
+    """Give `build` and `general` further tools, with which they may change the workspace."""
+    return tuple(_add_tools(agent, tools) for agent in agents)
+
+
+def _add_tools(agent: Agent, tools: Sequence[str]) -> Agent:
+    if agent.id not in EDITORS:
+        return agent
+    return replace(agent, tools=tuple(dict.fromkeys((*agent.tools, *tools))))

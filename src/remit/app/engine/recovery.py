@@ -1,0 +1,275 @@
+"""What is left behind when something went wrong that cannot go wrong: found, and put right from
+the events.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
+
+from remit.app.agent_loop.budget import used
+from remit.app.maintenance.verify import UNREPLAYABLE, chain_faults, stream_rows
+from remit.app.runs.worker_scope import Scope
+from remit.app.service import Service
+from remit.codec import decode_event
+from remit.domain.projection.document import document_of
+from remit.domain.projection.follow_up_jobs import CHECK, RELEASE, TELL, TIMER, Job, signal_job
+from remit.domain.records.serialize import instant
+from remit.domain.task import commands as cmd
+from remit.domain.task import events as ev
+from remit.domain.task.task import Task
+from remit.errors import Conflict, Corrupt, UnknownEvent
+from remit.ports import Append, Stale, Store, Unit
+from remit.store_queries.event_queries import EVENTS, EVENTS_OF
+from remit.store_queries.query import Query, TaskNumber
+from remit.store_queries.queue_queries import QUEUED
+from remit.store_queries.recovery_queries import (
+    ALARMED,
+    DOCUMENTS,
+    RUNLESS,
+    UNCHECKED,
+    UNHEARD,
+    UNRELEASED,
+    UNTOLD,
+    RunWithoutJob,
+    TaskAndDocument,
+)
+from remit.store_queries.task_queries import JOBLESS
+from remit.store_queries.tree_queries import BUDGETS, ENDED_CHILDREN, ROOTS, RootBudget
+
+AboutTask = TypeVar("AboutTask", TaskNumber, TaskAndDocument, RunWithoutJob, RootBudget)
+
+SYSTEM = "system:recovery"
+PAGE = 500
+CENTS_FRACTION = 1e-6
+"""How far sums of money may be apart that were added up in different orders."""
+
+
+class Findings(NamedTuple):
+    """Ids of tasks, by what is wrong with them."""
+
+    runnable_without_job: tuple[str, ...] = ()
+    stale_runs: tuple[str, ...] = ()
+    parents_not_told: tuple[str, ...] = ()
+    dependents_not_told: tuple[str, ...] = ()
+    undelivered_updates: tuple[str, ...] = ()
+    waiting_without_alarm: tuple[str, ...] = ()
+    claims_without_check: tuple[str, ...] = ()
+    unreadable_rows: tuple[str, ...] = ()
+    """Tasks whose row cannot be read.
+
+    Only the doctor looks for them, since that takes reading every one.
+    """
+    budgets_below_use: tuple[str, ...] = ()
+    """Trees whose ledger says less than their tasks have used.
+
+    Nothing puts that right; more is what lost calls were given.
+    """
+
+    @property
+    def total(self) -> int:
+        """Return the number of findings of all kinds."""
+        return sum(len(found) for found in self)
+
+    @property
+    def beyond_repair(self) -> tuple[str, ...]:
+        """Return the kinds among them that cannot be repaired."""
+        return ("budgets_below_use",) if self.budgets_below_use else ()
+
+    @property
+    def repairable(self) -> int:
+        """Return the number of findings that can be repaired."""
+        return self.total - sum(len(getattr(self, kind)) for kind in self.beyond_repair)
+
+    def view(self, lost: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return the findings as callers see them.
+
+        If rows could not be rebuilt (`lost`), only these are listed as unreadable.
+        """
+        seen = self
+        beyond_repair = list(self.beyond_repair)
+        if lost:
+            seen = self._replace(unreadable_rows=lost)
+            beyond_repair.insert(0, "unreadable_rows")
+        return {
+            "left_behind": {kind: list(ids) for kind, ids in seen._asdict().items()},
+            "beyond_repair": beyond_repair,
+        }
+
+
+class Recovery:
+    """Compares the queue with the tasks.
+
+    The queue follows from the events and can always be made anew.
+    """
+
+    def __init__(self, store: Store, service: Service, scope: Scope | None = None) -> None:
+        self._store, self._service = store, service
+        self._scope = scope
+        """The trees to look at; without it, all."""
+
+    async def examine(self) -> Findings:
+        """Return what is wrong in two looks, because a healthy store changes between reads."""
+        first, second = await self._look(), await self._look()
+        kinds = zip(first, second, strict=True)
+        return Findings(*(_in_both(before, now) for before, now in kinds))
+
+    async def unreadable(self) -> tuple[str, ...]:
+        """Return the tasks whose row cannot be read; rows of a newer remit are readable by it."""
+        found: list[str] = []
+        async for row in self._rows(DOCUMENTS):
+            try:
+                document_of(row.doc, row.id)
+            except Corrupt:
+                found.append(str(row.id))
+        return tuple(found)
+
+    async def rebuild(self, task_id: str) -> bool:
+        """Rebuild the rows of a task from its events; return False if the events were changed."""
+        chain = await self._store.select(EVENTS_OF, {"streams": [task_id]})
+        if any(chain_faults(task_id, chain)):
+            return False
+        guard = Append(task_id, len(chain), ())
+        try:
+            await self._store.commit(Unit((guard,), tuple(stream_rows(chain))))
+        except (Stale, *UNREPLAYABLE):
+            return False
+        return True
+
+    async def repair(self, findings: Findings | None = None) -> Findings:
+        """Repair what is wrong; every repair is safe to repeat."""
+        found = findings or await self.examine()
+        for task_id in found.runnable_without_job:
+            task = await self._service.load(task_id)
+            await self._service.put(self._service.jobs.ready_job(task))
+        for task_id in found.stale_runs:
+            await self._lose_run(task_id)
+        await self._signal(TELL, found.parents_not_told)
+        await self._signal(RELEASE, found.dependents_not_told)
+        await self._signal(CHECK, found.claims_without_check)
+        for task_id in found.undelivered_updates:
+            await self._wake(task_id)
+        for task_id in found.waiting_without_alarm:
+            await self._service.put(*(await self._alarms(task_id)).values())
+        return found
+
+    async def _lose_run(self, task_id: str) -> None:
+        """End a run that no worker has."""
+        task = await self._service.load(task_id)
+        if task.run is not None:
+            lost = cmd.LoseRun(task_id=task_id, run_id=task.run.id)
+            await self._service.execute(lost, SYSTEM)
+
+    async def _signal(self, kind: str, task_ids: tuple[str, ...]) -> None:
+        """Queue a missing signal for each of these tasks."""
+        tasks = await self._service.tasks(task_ids)
+        await self._service.put(*[signal_job(kind, task) for task in tasks])
+
+    async def _wake(self, task_id: str) -> None:
+        """Queue a run of a task, unless it can no longer run."""
+        with suppress(Conflict):
+            await self._service.execute(cmd.RunTask(task_id=task_id), SYSTEM)
+
+    async def _look(self) -> Findings:
+        """Return what looks wrong at the moment."""
+        return Findings(
+            runnable_without_job=await self._select_ids(JOBLESS, self._load),
+            stale_runs=await self._select_ids(RUNLESS, self._load),
+            parents_not_told=await self._select_ids(UNTOLD, self._has_news),
+            dependents_not_told=tuple([str(row.id) async for row in self._rows(UNRELEASED)]),
+            undelivered_updates=await self._select_ids(UNHEARD, self._can_wake),
+            waiting_without_alarm=await self._select_ids(ALARMED, self._alarms),
+            claims_without_check=tuple([str(row.id) async for row in self._rows(UNCHECKED)]),
+            budgets_below_use=await self._budgets_below_use(),
+        )
+
+    async def _select_ids(
+        self,
+        query: Query[AboutTask],
+        is_wanted: Callable[[str], Awaitable[Any]],
+    ) -> tuple[str, ...]:
+        """Return the tasks of a query that fulfill a condition.
+
+        Skip tasks that a newer remit wrote, or that cannot be read.
+        """
+        found: list[str] = []
+        async for row in self._rows(query):
+            with suppress(UnknownEvent, Corrupt):
+                if await is_wanted(str(row.id)):
+                    found.append(str(row.id))
+        return tuple(found)
+
+    async def _load(self, task_id: str) -> Task:
+        return await self._service.load(task_id)
+
+    async def _budgets_below_use(self) -> tuple[str, ...]:
+        """Return the roots of trees whose ledger has less than their tasks have used."""
+        found: list[str] = []
+        async for budget in self._rows(BUDGETS):
+            with suppress(UnknownEvent, Corrupt):
+                usage = await used(self._store, str(budget.id))
+                is_below = budget.tokens < usage.input_tokens + usage.output_tokens
+                if is_below or budget.cost < usage.cost - CENTS_FRACTION:
+                    found.append(str(budget.id))
+        return tuple(found)
+
+    async def _alarms(self, task_id: str) -> dict[str, Job]:
+        """Return the missing jobs for the timers, cron slots and time limit of a task."""
+        task = await self._service.load(task_id)
+        wanted = await self._timers(task)
+        timed = [self._service.jobs.slot_job(task), self._service.jobs.limit_job(task)]
+        for job in filter(None, timed):
+            wanted[job.key] = job
+        queued = await self._store.select(QUEUED, {"names": list(wanted)})
+        present = {row.key for row in queued}
+        return {key: job for key, job in wanted.items() if key not in present}
+
+    async def _timers(self, task: Task) -> dict[str, Job]:
+        """Return the jobs of all timers that a task waits for, by key."""
+        items = task.wait.on if task.wait else ()
+        refs = [item.ref for item in items if item.kind == "timer"]
+        if not refs:
+            return {}
+        rows = await self._store.select(EVENTS, {"stream": task.id, "after": 0, "limit": 1_000_000})
+        jobs: dict[str, Job] = {}
+        for row in rows:
+            if row.type != "TimerSet":
+                continue
+            event = decode_event(row.stored).event
+            if isinstance(event, ev.TimerSet) and event.timer_id in refs:
+                key = TIMER + event.timer_id
+                jobs[key] = Job(key=key, at=instant(event.due_at), root=int(task.root_id))
+        return jobs
+
+    async def _has_news(self, task_id: str) -> bool:
+        """Return whether a task has not been told of the end of a subtask."""
+        rows = await self._store.select(ENDED_CHILDREN, {"id": int(task_id)})
+        ended = {str(row.id) for row in rows}
+        task = await self._service.load(task_id)
+        return any(child.holds and child.id in ended for child in task.children)
+
+    async def _can_wake(self, task_id: str) -> bool:
+        """Return whether a task waits without need of an answer, so that an update wakes it."""
+        task = await self._service.load(task_id)
+        return task.wait is not None and not task.wait.holds
+
+    async def _rows(self, query: Query[AboutTask]) -> AsyncIterator[AboutTask]:
+        after = 0
+        while rows := await self._store.select(query, {"after": after, "limit": PAGE}):
+            for row in await self._in_scope(rows):
+                yield row
+            after = rows[-1].id
+            if len(rows) < PAGE:
+                return
+
+    async def _in_scope(self, rows: list[AboutTask]) -> list[AboutTask]:
+        """Return the rows about trees that this process looks at."""
+        if self._scope is None:
+            return rows
+        found = await self._store.select(ROOTS, {"ids": [row.id for row in rows]})
+        roots = {row.id: row.root_id for row in found}
+        return [row for row in rows if roots.get(row.id) in self._scope]
+
+
+def _in_both(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ids that both looks found."""
+    return tuple(task_id for task_id in now if task_id in before)

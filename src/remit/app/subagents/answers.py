@@ -1,0 +1,170 @@
+"""The answers to delegation calls, as the model of the parent reads them."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from remit.app.subagents.delegation_arguments import is_blocking, item_count, requested_tools
+from remit.app.subagents.delegation_call import DelegatingRun, DelegationCall, failed
+from remit.app.subagents.last_models import last_models
+from remit.domain.agents.tools import ToolOutcome
+from remit.domain.delegation.result_envelope import (
+    envelope,
+    json_bytes,
+    lean_envelope,
+    passage,
+    refused_result,
+    result_of,
+    result_part,
+)
+from remit.domain.llm.messages import ToolCall
+from remit.domain.prompts.offered_tools import SUBTASK
+from remit.domain.records.serialize import dumps, plain
+from remit.domain.task.task import State, Task
+
+RECEIPT = "Get its result with task_output; wait_seconds waits for it. Its end also wakes you."
+UNDER_WAY = "It has not ended yet."
+ASKED = "It waits for a person to answer, and then continues."
+_STATUSES = {"done": "Success", "failed": "Error"}
+"""The status that `create_subtask_<agent>` returns by the state of the task; else Cancel."""
+
+
+class ReusedResults(NamedTuple):
+    """Tasks whose results answer items of a call, and the models that worked on its tasks."""
+
+    tasks: Mapping[str, Task]
+    models: Mapping[str, str]
+
+
+async def answer_to(
+    run: DelegatingRun, delegation: DelegationCall, unended: str = RECEIPT
+) -> ToolOutcome:
+    """Return the answer to a call whose items have ended or need no waiting.
+
+    `unended` is the note on items that have not ended.
+    """
+    _, call, children, _, notes = delegation
+    places = range(item_count(call))
+    if all(delegation.note(place, "refused") for place in places):
+        reasons = [note.text for _, note in sorted(notes.items())]
+        return failed("\n\n".join(reasons))._replace(denied=True)
+    if call.name.startswith(SUBTASK):
+        return ToolOutcome(_subtask_result(children[0], _notice(run, children[0], call)))
+    if call.name == "create_subtask":
+        return ToolOutcome(_created_answer(run, children[0], call))
+    reused = await _reused_results(run, delegation)
+    results = [_item_answer(run, delegation, place, reused) for place in places]
+    if call.name != "Task":
+        _add_notes(results, unended)
+    if call.name == "task_parallel":
+        return ToolOutcome(dumps({"results": results}))
+    is_error = 0 in children and children[0].state in (State.FAILED, State.CANCELED)
+    return ToolOutcome(dumps(results[0]), is_error=is_error)
+
+
+def _add_notes(results: list[dict[str, Any]], unended: str) -> None:
+    """Add what the items that have not ended wait for."""
+    for item in results:
+        if item["status"] == "running":
+            item["note"] = ASKED if "questions" in item else unended
+
+
+async def _reused_results(run: DelegatingRun, delegation: DelegationCall) -> ReusedResults:
+    """Load the tasks whose results are reused, and the models of all tasks of a call."""
+    known = [note.text for note in delegation.notes.values() if note.kind == "found"]
+    tasks = {task.id: task for task in await run.handle.tasks(known)}
+    task_ids = [*tasks, *(task.id for task in delegation.children.values())]
+    return ReusedResults(tasks, await last_models(run.store, task_ids))
+
+
+def _notice(run: DelegatingRun, child: Task, call: ToolCall, place: int = 0) -> str:
+    """Explain which requested tools a subtask did not get; empty if it got all."""
+    return run.agents.not_granted(child, requested_tools(call, place), "your own task")
+
+
+def _item_answer(
+    run: DelegatingRun, delegation: DelegationCall, place: int, reused: ReusedResults
+) -> dict[str, Any]:
+    """Return the answer for one item."""
+    call, child = delegation.call, delegation.children.get(place)
+    if child is not None:
+        more = _without_empty({"notice": _notice(run, child, call, place)})
+        uncached = delegation.note(place, "uncached")
+        if uncached is not None:
+            more["not_cached"] = uncached.text
+        return _result(run, child, reused, call, more)
+    note = delegation.note(place, "found", "refused")
+    if note is None:
+        return {"status": "running"}
+    if note.kind == "found":
+        return _result(run, reused.tasks[note.text], reused, call, {"cached": True})
+    error = {"code": note.code or "INVALID_PARAM", "message": note.text}
+    return {"status": "failed", "error": error}
+
+
+def _result(
+    run: DelegatingRun, task: Task, reused: ReusedResults, call: ToolCall, more: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the result envelope of a task with more data: for `Task` whole, else its lean form."""
+    agent = run.agents.get(task.owner or "")
+    tier = task.model or (agent.model if agent else "main")
+    is_whole = call.name == "Task"
+    found = envelope(
+        task,
+        model=reused.models.get(task.id),
+        tier=tier,
+        cwd=run.operations.folder,
+        params=call.arguments if is_whole else {},
+    )
+    found["data"] |= more
+    part = result_part(found, 0)
+    return part if is_whole else lean_envelope(part)
+
+
+def _created_answer(run: DelegatingRun, task: Task, call: ToolCall) -> str:
+    """Return the answer of `create_subtask`, with the result if the call waited for it."""
+    changed = {"id": task.id, "state": task.state.value, "version": task.version}
+    answer: dict[str, Any] = {"task_id": task.id, "task": changed}
+    answer |= _without_empty({"notice": _notice(run, task, call)})
+    if is_blocking(call, 0):
+        refused = refused_result(task)
+        result = refused or result_of(task)
+        part = passage(result, task.completion_outputs, task.id, size=json_bytes)
+        if refused:
+            answer["failure_reason"] = task.failure_reason
+        answer["duration"] = task.duration
+        answer["tool_summary"] = [plain(item) for item in task.tool_summary]
+        answer |= _without_empty({"outputs": part.outputs, "note": part.note})
+        answer["result"] = part.text
+    return dumps(answer)
+
+
+def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that have a value."""
+    return {name: value for name, value in fields.items() if value}
+
+
+def _subtask_result(task: Task, notice: str) -> str:
+    """Return the answer of `create_subtask_<agent>`."""
+    status = None
+    if task.state.terminal:
+        status = _STATUSES.get(task.state.value, "Cancel")
+    result = result_of(task)
+    part = passage(result, task.completion_outputs, task.id, size=json_bytes)
+    texts = {
+        "summary": task.summary,
+        "failureReason": task.failure_reason,
+        "finalAssistantMessage": task.final_message,
+    }
+    first_names = {text: name for name, text in reversed(texts.items())}
+    found = {
+        "taskId": task.id,
+        "agentId": task.owner,
+        "subTaskStatus": status,
+        "duration": task.duration,
+        "toolSummary": [plain(item) for item in task.tool_summary] or None,
+        "outputs": part.outputs,
+        "note": part.note or None,
+        "notice": notice or None,
+        **{name: part.text if text == result else text for text, name in first_names.items()},
+    }
+    return dumps({name: value for name, value in found.items() if value is not None})

@@ -1,0 +1,215 @@
+"""Answers the lookups of plans from the store, the agents and the clock."""
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, assert_never
+
+from remit.app.writing.task_cache import Seen, TaskCache
+from remit.codec import decode_event
+from remit.domain.decisions.creation import NewIds
+from remit.domain.decisions.evolve import evolve
+from remit.domain.outputs.required_outputs import FileQuery, Files
+from remit.domain.planning import lookups as ask
+from remit.domain.planning.downtime import unattended_since
+from remit.domain.planning.recurrence import recurs, series_of
+from remit.domain.projection.stored_usage import (
+    StoredUsage,
+    as_counts,
+    model_usage,
+    tool_uses,
+)
+from remit.domain.task import events as ev
+from remit.domain.task.task import Task, Usage
+from remit.ports import Agents, Clock, EventStore
+from remit.store_queries.event_queries import EVENTS
+from remit.store_queries.queue_queries import SERIES
+from remit.store_queries.record_queries import GUIDE, INTERACTION
+from remit.store_queries.run_queries import CALLS, MESSAGES
+from remit.store_queries.task_queries import TASKS
+from remit.store_queries.tree_queries import ATTENDED, DEPENDENTS, ENDED_CHILDREN
+
+LEASE_SECONDS = 10.0
+"""The default time without a heartbeat after which a worker counts as dead."""
+BATCH = 100
+"""How many rows are read at a time."""
+EVERYTHING = 0
+"""The root id under which workers that serve every tree are recorded."""
+
+LookFor = Callable[[Sequence[FileQuery]], Awaitable[Files]]
+"""Looks up files of the workspace."""
+ServedRoots = Callable[[Collection[int]], Awaitable[Collection[int]]]
+"""Returns those of some roots whose trees live workers serve."""
+
+
+async def _all_served(roots: Collection[int]) -> Collection[int]:
+    return roots
+
+
+class PlanLookups:
+    """Answers each lookup; tasks that it reads are added to what the attempt has seen."""
+
+    def __init__(
+        self,
+        store: EventStore,
+        clock: Clock,
+        agents: Agents,
+        cache: TaskCache,
+        files: LookFor | None,
+    ) -> None:
+        self._store, self._clock, self._agents = store, clock, agents
+        self._cache, self._files = cache, files
+        self.lease_seconds = LEASE_SECONDS
+        """The time without a heartbeat after which a worker counts as dead."""
+        self.served_roots: ServedRoots = _all_served
+        """Returns the trees that live workers serve."""
+
+    async def answer(self, need: ask.Lookup, seen: Seen) -> Any:
+        """Return the answer that a plan is sent for its lookup."""
+        match need:
+            case ask.Load(refs=refs):
+                return await self._cache.load(refs, seen)
+            case ask.SeenFiles(files=files):
+                return await self._files(files) if self._files else {}
+            case ask.Dependents(task_id=task_id):
+                return await self._dependents(task_id, seen)
+            case ask.EndedChildren(task_id=task_id):
+                return await self._ended_children(task_id)
+            case ask.TaskEnds(ids=ids):
+                return await self._ends(ids)
+            case ask.KnownGuides(ids=ids):
+                return await self._known_guides(ids)
+            case ask.KnownAgents():
+                return self._agents.ids()
+            case ask.Granted(agent_id=agent_id, tools=tools):
+                return self._agents.grant(agent_id, tools)
+            case ask.ClaimedKey(stream=stream):
+                return await self._claimed_key(stream)
+            case ask.Answer(interaction_id=interaction_id):
+                return await self._interaction(interaction_id)
+            case ask.NextSlot(cron=cron, after=after):
+                return self._clock.next_slot(cron, after)
+            case ask.TaskAtStart(task_id=task_id):
+                return await self._task_at_start(task_id)
+            case ask.UnattendedSince(task_ids=ids):
+                return await self._unattended_since(ids, seen)
+            case ask.UsageInStore(task_ids=ids):
+                return {task_id: await self._stored_usage(task_id) for task_id in ids}
+            case ask.LiveOfSeries(series_id=series_id):
+                return await self._live_of_series(series_id, seen)
+            case ask.NewTaskIds():
+                return (await self._new_ids(1))[0]
+            case ask.ManyTaskIds(count=count):
+                return await self._new_ids(count)
+            case _:
+                assert_never(need)
+
+    async def _stored_usage(self, task_id: str) -> StoredUsage:
+        """Return the usage of all stored messages and calls of a task that ends."""
+        usage = Usage()
+        after = 0
+        while rows := await self._store.select(
+            MESSAGES, {"id": int(task_id), "after": after, "limit": BATCH}
+        ):
+            usage = usage.plus(model_usage(json.loads(row.doc) for row in rows))
+            after = rows[-1].number
+        calls = await self._store.select(CALLS, {"id": int(task_id)}) if after else []
+        return StoredUsage(usage=usage, tools=as_counts(tool_uses(calls, is_ended=True)))
+
+    async def _dependents(self, task_id: str, seen: Seen) -> tuple[Task, ...]:
+        """Return the tasks that depend on a task."""
+        rows = await self._store.select(DEPENDENTS, {"id": int(task_id)})
+        found = await self._cache.load([str(row.id) for row in rows], seen)
+        return tuple(task for task in found.values() if task is not None)
+
+    async def _ended_children(self, task_id: str) -> frozenset[str]:
+        rows = await self._store.select(ENDED_CHILDREN, {"id": int(task_id)})
+        return frozenset(str(row.id) for row in rows)
+
+    async def _ends(self, ids: Sequence[str]) -> dict[str, ask.End]:
+        """Return how tasks ended, without keeping the tasks."""
+        found: dict[str, ask.End] = {}
+        for start in range(0, len(ids), BATCH):
+            wanted = [int(task_id) for task_id in ids[start : start + BATCH]]
+            for row in await self._store.select(TASKS, {"ids": wanted}):
+                task = self._cache.parse(str(row.id), row.hash, row.doc).task
+                found[task.id] = ask.End.of(task)
+        return found
+
+    async def _known_guides(self, ids: Iterable[str]) -> frozenset[str]:
+        rows = await self._store.select(GUIDE, {"names": list(ids)})
+        return frozenset(row.id for row in rows)
+
+    async def _claimed_key(self, stream: str) -> Any:
+        """Return the event that claimed an idempotency key; None for an unused key."""
+        rows = await self._store.select(EVENTS, {"stream": stream, "after": 0, "limit": 1})
+        if not rows:
+            return None
+        return decode_event(rows[0].stored).event
+
+    async def _interaction(self, interaction_id: str) -> dict[str, Any] | None:
+        """Return the status and the answer of a question; None if there is no such question."""
+        rows = await self._store.select(INTERACTION, {"interaction": interaction_id})
+        if not rows:
+            return None
+        found = rows[0]
+        return {
+            "status": found.status,
+            "answer": found.answer,
+            "answered_by": found.answered_by,
+            "answered_at": found.answered_at,
+        }
+
+    async def _task_at_start(self, task_id: str) -> Task | None:
+        """Return a task as it was just before its first start; None if it has not started."""
+        task: Task | None = None
+        after = 0
+        while rows := await self._store.select(
+            EVENTS, {"stream": task_id, "after": after, "limit": BATCH}
+        ):
+            for row in rows:
+                entry = decode_event(row.stored)
+                if isinstance(entry.event, ev.TaskStarted):
+                    return task
+                task, after = evolve(task, entry), entry.version
+        return None
+
+    async def _unattended_since(self, task_ids: Sequence[str], seen: Seen) -> dict[str, datetime]:
+        """Return since when no worker has served each task; served tasks are left out."""
+        tasks = [seen[task_id].task for task_id in task_ids]
+        roots = {int(task.root_id) for task in tasks}
+        attended = await self._attended_at(roots)
+        served = await self.served_roots(roots)
+        now, lease = self._clock.now(), timedelta(seconds=self.lease_seconds)
+        found: dict[str, datetime] = {}
+        for task in tasks:
+            root = int(task.root_id)
+            times = [attended[key] for key in (EVERYTHING, root) if key in attended]
+            attended_at = max(times, default=None)
+            since = unattended_since(task, attended_at, now, lease, is_served=root in served)
+            if since is not None:
+                found[task.id] = since
+        return found
+
+    async def _attended_at(self, roots: Iterable[int]) -> dict[int, datetime]:
+        """Return when a worker last served each tree, and every tree (`EVERYTHING`)."""
+        rows = await self._store.select(ATTENDED, {"ids": [EVERYTHING, *sorted(roots)]})
+        return {row.root_id: datetime.fromisoformat(row.at) for row in rows}
+
+    async def _live_of_series(self, series_id: str, seen: Seen) -> Task | None:
+        """Return the task of a series that has not ended; None without one."""
+        pattern = f'%"series_id":"{series_id}"%'
+        rows = await self._store.select(SERIES, {"id": int(series_id), "pattern": pattern})
+        found = await self._cache.load([str(row.id) for row in rows], seen)
+        for task in filter(None, found.values()):
+            # User text can match the pattern too.
+            if recurs(task) and series_of(task) == series_id:
+                return task
+        return None
+
+    async def _new_ids(self, count: int) -> list[NewIds]:
+        numbers = await self._store.new_ids(count)
+        return [
+            NewIds(id=str(number), uid=self._clock.uid(), thread_id=self._clock.uid())
+            for number in numbers
+        ]

@@ -1,0 +1,211 @@
+"""Completion of a task: claims, acceptance criteria and their verification."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from remit.domain.decisions.context import NO_FILES, Events
+from remit.domain.decisions.evolve import apply_events
+from remit.domain.outputs.required_outputs import Files, Gap, gaps, provided_outputs, refusal
+from remit.domain.prompts.rejections import failed_criteria, missing_outputs, unmet
+from remit.domain.task import events as ev
+from remit.domain.task.policy import MAX_OUTPUT_ASKS, MAX_ROUNDS, must_own_or_create
+from remit.domain.task.task import (
+    Criterion,
+    Json,
+    State,
+    Task,
+    ToolCount,
+    Usage,
+    Verification,
+)
+
+LONG = 40
+"""Texts of at least this many characters are not repeated by chance."""
+_SENTENCE_ENDS = (".", "!", "?", ":", ";")
+
+
+def claim(
+    task: Task,
+    actor: str,
+    now: datetime,
+    *,
+    run_id: str | None = None,
+    authorized: bool = False,
+    outputs: Mapping[str, Json] | None = None,
+    summary: str | None = None,
+    final_message: str | None = None,
+    tool_summary: tuple[ToolCount, ...] = (),
+    files: Files = NO_FILES,
+) -> Events:
+    """Claim completion, and conclude at once if no criterion has to be checked by code.
+
+    `authorized` is true for a run whose task has authority over this one. Any other agent must
+    own the task or have created it.
+    """
+    if found := gaps(task, outputs, files):
+        raise refusal(found)
+    if not authorized:
+        must_own_or_create(actor, task, "complete it")
+    if outputs is not None:
+        collected = provided_outputs(task, outputs)
+        outputs = {name: collected[name] for name in outputs}
+    claimed = ev.CompletionClaimed(
+        run_id=run_id,
+        outputs=outputs,
+        summary=summary,
+        final_message=final_message,
+        tool_summary=tool_summary,
+    )
+    after = apply_events(task, [claimed], actor, now)
+    # Attest now: the events that conclude the checks can have a different actor.
+    attested = [
+        _attest(item, after)
+        for item in after.acceptance
+        if item.check is None and item.status == "unchecked"
+    ]
+    return [claimed, *attested, *conclude(apply_events(after, attested, actor, now))]
+
+
+def join_texts(*texts: str | None) -> str:
+    """Join texts as paragraphs. Drop each text that a later one repeats or an earlier one ends
+    with.
+    """
+    parts: list[str] = []
+    for text in filter(None, texts):
+        parts = [part for part in parts if not _repeats(text, part)]
+        if parts and _ends_with(parts[-1], text):
+            continue
+        parts.append(text)
+    return "\n\n".join(parts)
+
+
+def _repeats(text: str, part: str) -> bool:
+    """Return whether `text` contains `part`; a short part must be a whole sentence or line."""
+    whole, sought = _collapse_spaces(text), _collapse_spaces(part)
+    if len(sought) >= LONG:
+        return sought in whole
+    if sought in map(_collapse_spaces, text.splitlines()):
+        return True
+    end = "" if sought.endswith(_SENTENCE_ENDS) else r"(?=$|[.!?:;])"
+    return re.search(rf"(?:^|[.!?:;] ){re.escape(sought)}{end}", whole) is not None
+
+
+def _ends_with(text: str, end: str) -> bool:
+    """Return whether the last sentences or the last line of `text` equal `end`."""
+    whole, last = _collapse_spaces(text), _collapse_spaces(end)
+    if not whole.endswith(last):
+        return False
+    before = whole.removesuffix(last).rstrip()
+    if not before or before[-1] in ".!?:;":
+        return True
+    last_line = text.rstrip().rpartition("\n")[2]
+    return _collapse_spaces(last_line) == last
+
+
+def _collapse_spaces(text: str) -> str:
+    return " ".join(text.split())
+
+
+def unclaimed_answer(task: Task) -> str | None:
+    """Return the answer that the agent was asked to complete; None if its claim was refused."""
+    return None if task.answer == task.summary else task.answer
+
+
+def report_gaps(
+    task: Task,
+    found: Sequence[Gap],
+    *,
+    told: bool = False,
+    final_message: str | None = None,
+    tool_summary: tuple[ToolCount, ...] = (),
+) -> Events:
+    """Give a running agent one more turn to close gaps in its outputs.
+
+    The task fails after `MAX_OUTPUT_ASKS` such turns, with the tools that its run has used.
+    """
+    if task.output_asks >= MAX_OUTPUT_ASKS:
+        failed = ev.TaskFailed(reason="acceptance", message=_gaps_message(found))
+        if not tool_summary or task.run is None:
+            return [failed]
+        used = ev.BudgetSettled(run_id=task.run.id, usage=Usage(), tool_summary=tool_summary)
+        return [used, failed]
+    rejected = ev.AcceptanceRejected(
+        update_id=task.update_id(),
+        gaps=tuple(gap.text for gap in found),
+        missing_outputs=True,
+        told=told,
+        message=missing_outputs(task, found),
+        final_message=final_message or None,
+    )
+    return [rejected]
+
+
+def _gaps_message(found: Sequence[Gap]) -> str:
+    missing: list[str] = []
+    sentences: list[str] = []
+    for gap in found:
+        if gap.problems:
+            sentences.append(gap.text)
+        else:
+            missing.append(gap.name)
+    if missing:
+        sentences.insert(0, f"Required outputs are missing: {', '.join(missing)}.")
+    return " ".join(sentences)
+
+
+def withdraw_claim(task: Task) -> Events:
+    """Withdraw a claim that is being checked because the terms changed.
+
+    This does not count as an acceptance round.
+    """
+    at = task.paused_from if task.state is State.PAUSED else task.state
+    if at is not State.VERIFYING:
+        return []
+    return [ev.AcceptanceRejected(update_id="", gaps=(), outdated=True)]
+
+
+def conclude(task: Task) -> Events:
+    """Complete or reject a claimed task; return no events while a criterion is undecided."""
+    if task.state is not State.VERIFYING:
+        return []
+    if not all(criterion.decided for criterion in task.acceptance):
+        return []
+    unchecked = [criterion for criterion in task.acceptance if criterion.status == "unchecked"]
+    attested = [_attest(criterion, task) for criterion in unchecked]
+    failing = unmet(task)
+    if failing:
+        return [*attested, _reject(task, failing)]
+    return [*attested, ev.TaskCompleted(verification=_verification(task.acceptance))]
+
+
+def _attest(criterion: Criterion, task: Task) -> ev.CriterionChecked:
+    """Record the claimer's own statement as evidence for a criterion that code cannot check."""
+    if statement := task.summary or task.final_message:
+        return ev.CriterionChecked(criterion_id=criterion.id, status="attested", evidence=statement)
+    return ev.CriterionChecked(criterion_id=criterion.id, status="unverified")
+
+
+def _verification(acceptance: Sequence[Criterion]) -> Verification:
+    """Return whether code or a person has verified every criterion that was not waived."""
+    if not acceptance:
+        return "none"
+    statuses = {criterion.status for criterion in acceptance}
+    if statuses - {"waived"} == {"pass"}:
+        return "verified"
+    return "unverified"
+
+
+def _gap_text(criterion: Criterion) -> str:
+    return f"{criterion.text} ({criterion.evidence})" if criterion.evidence else criterion.text
+
+
+def _reject(task: Task, failing: list[Criterion]) -> ev.Event:
+    gaps = tuple(_gap_text(item) for item in failing)
+    if task.rounds >= MAX_ROUNDS:
+        return ev.TaskFailed(
+            reason="acceptance",
+            message=f"Not accepted after {MAX_ROUNDS + 1} claims: {'; '.join(gaps)}",
+        )
+    message = failed_criteria(task, failing)
+    return ev.AcceptanceRejected(update_id=task.update_id(), gaps=gaps, message=message)

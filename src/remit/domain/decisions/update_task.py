@@ -1,0 +1,245 @@
+"""What update_task decides: changed fields, changed terms, and a new status."""
+
+from typing import TypeVar, assert_never
+
+from remit.domain.decisions.completion import claim, withdraw_claim
+from remit.domain.decisions.context import Context, Events
+from remit.domain.decisions.creation import build_criteria
+from remit.domain.decisions.evolve import fold
+from remit.domain.decisions.runs import wake
+from remit.domain.outputs.required_outputs import validate_outputs
+from remit.domain.records.record import replace
+from remit.domain.task import commands as cmd
+from remit.domain.task import events as ev
+from remit.domain.task.task import State, Task
+from remit.domain.task.titles import stands_for_instructions, title_of
+from remit.errors import Conflict
+
+V = TypeVar("V")
+OWN_CANCEL = "Canceled by its own agent."
+
+
+def update(task: Task, command: cmd.UpdateTask, context: Context) -> Events:
+    """Change the fields of a task, then its status."""
+    _must_have_version(task, command.expected_version)
+    command = _without_echoes(task, command)
+    events = [
+        *_revise(task, command),
+        *_reassign(task, command),
+        *_change_dependencies(task, command),
+        *_update_terms(task, command),
+    ]
+    match command.status:
+        case "active" if task.state is State.DRAFT:
+            return [*events, ev.TaskActivated()]
+        case "done":
+            return events + _claim_as_is(fold(task, events, context), context)
+        case "canceled":
+            return [*events, canceled(task, None, context)]
+        case "active" | None:
+            return events
+        case _:
+            assert_never(command.status)
+
+
+def _without_echoes(task: Task, command: cmd.UpdateTask) -> cmd.UpdateTask:
+    """Drop texts that a client only sends back as it read them.
+
+    A read returns one text for all that were not given; sent back, it is still not given.
+    """
+    title = if_changed(task.title, command.title)
+    description, instructions = command.description, command.instructions
+    if not _has_own_description(task):
+        description = if_changed(task.description, description)
+    if task.description_only or stands_for_instructions(task):
+        instructions = if_changed(task.instructions, instructions)
+    return replace(command, title=title, description=description, instructions=instructions)
+
+
+def canceled(task: Task, message: str | None, context: Context) -> ev.TaskCanceled:
+    """Cancel a task; without a message, a cancellation by its own run says so."""
+    is_own = context.acting_task_id == task.id
+    return ev.TaskCanceled(reason="user", message=message or (OWN_CANCEL if is_own else None))
+
+
+def _must_have_version(task: Task, expected: int | None) -> None:
+    """Refuse an update that was made for another version of the task."""
+    if expected is None or expected == task.version:
+        return
+    raise Conflict(
+        f"Task {task.id} is at version {task.version}, not {expected}.",
+        hint="Read the task again and repeat the change.",
+        details={"version": task.version, "expected_version": expected},
+    )
+
+
+def _claim_as_is(task: Task, context: Context) -> Events:
+    """Claim completion with the outputs and the summary that the task already has."""
+    return claim(
+        task,
+        context.actor,
+        context.now,
+        run_id=context.run_id,
+        authorized=context.acting_task_id is not None,
+        files=context.files,
+    )
+
+
+def _revise(task: Task, command: cmd.UpdateTask) -> Events:
+    """Return the changed fields that are not terms of the task."""
+    labels = command.labels
+    if labels is not None:
+        labels = tuple(dict.fromkeys(labels))
+    revised = ev.TaskRevised(
+        title=if_changed(task.title, command.title),
+        description=if_changed(task.description, command.description),
+        priority=if_changed(task.priority, command.priority),
+        labels=if_changed(task.labels, labels),
+        metadata=if_changed(task.metadata or {}, command.metadata),
+        limits=if_changed(task.limits, command.limits),
+        has_description=not task.has_description and _repeats_instructions(task, command),
+    )
+    return [] if revised == ev.TaskRevised() else [revised]
+
+
+def _repeats_instructions(task: Task, command: cmd.UpdateTask) -> bool:
+    """Return whether the new description equals the instructions, which do not change."""
+    is_unchanged = _new_instructions(task, command) in (None, task.instructions)
+    is_same_text = command.description == task.instructions
+    return is_unchanged and is_same_text and not task.description_only
+
+
+def if_changed(old: V, new: V | None) -> V | None:
+    """Return the new value of a field; None if the update does not change it."""
+    return None if new == old else new
+
+
+def _reassign(task: Task, command: cmd.UpdateTask) -> Events:
+    """Give a task that has not started to another owner."""
+    if command.owner is None or command.owner == task.owner:
+        return []
+    assert task.started_at is None, "planning hands off a started task"
+    return [ev.TaskReassigned(owner=command.owner)]
+
+
+def _change_dependencies(task: Task, command: cmd.UpdateTask) -> Events:
+    """Change the dependencies of a task that has not started."""
+    if command.depends_on is None or command.depends_on == task.depends_on:
+        return []
+    if task.started_at is not None:
+        raise Conflict(
+            f"Task {task.id} has started; its dependencies can no longer change.",
+            hint="Cancel it, or create a new task.",
+        )
+    return [ev.DependenciesChanged(depends_on=command.depends_on)]
+
+
+def _update_terms(task: Task, command: cmd.UpdateTask) -> Events:
+    """Queue an update for each changed term (instructions, acceptance, outputs) and withdraw a
+    pending claim.
+    """
+    events: Events = []
+    events += _update_instructions(task, command)
+    events += _update_acceptance(task, command, len(events) + 1)
+    events += _update_outputs(task, command, len(events) + 1)
+    if not events:
+        return []
+    return [*events, *wake(task, "update"), *withdraw_claim(task)]
+
+
+def _update_acceptance(task: Task, command: cmd.UpdateTask, ahead: int) -> Events:
+    """Return the update of the criteria if they change; `ahead` numbers it."""
+    if command.acceptance is None:
+        return []
+    acceptance = build_criteria(command.acceptance, task)
+    if acceptance == task.acceptance:
+        return []
+    updated = ev.AcceptanceUpdated(
+        update_id=task.update_id(ahead),
+        acceptance=acceptance,
+        terms_version=task.terms_version + 1,
+    )
+    return [updated]
+
+
+def _update_outputs(task: Task, command: cmd.UpdateTask, ahead: int) -> Events:
+    """Return the update of the required outputs if they change; `ahead` numbers it."""
+    if command.outputs is None or command.outputs == task.outputs:
+        return []
+    validate_outputs(command.outputs)
+    updated = ev.OutputsUpdated(
+        update_id=task.update_id(ahead),
+        outputs=command.outputs,
+        terms_version=task.terms_version + 1,
+    )
+    return [updated]
+
+
+def _update_instructions(task: Task, command: cmd.UpdateTask) -> Events:
+    """Return the update of the instructions if they change, with title and description."""
+    instructions = _new_instructions(task, command)
+    if instructions is None or instructions == task.instructions:
+        return []
+    title = _new_title(task, command, instructions)
+    has_text = command.instructions is not None or task.description_only
+    shown_title = title or command.title or task.title
+    is_like_title = stands_for_instructions(task) or shown_title == instructions
+    updated = ev.InstructionsUpdated(
+        update_id=task.update_id(),
+        instructions=instructions,
+        description=_new_description(task, command, instructions),
+        title=title,
+        terms_version=task.terms_version + 1,
+        has_description=_gives_description(task, command, instructions),
+        has_instructions=has_text and is_like_title,
+    )
+    return [updated]
+
+
+def _new_title(task: Task, command: cmd.UpdateTask, instructions: str) -> str | None:
+    """Return a title derived from the new instructions if the old title was derived as well."""
+    if command.title is not None or not task.delegated:
+        return None
+    if task.title != title_of(task.instructions):
+        return None
+    return title_of(instructions)
+
+
+def _new_description(task: Task, command: cmd.UpdateTask, instructions: str) -> str | None:
+    """Return the new instructions if they are the description too, else None."""
+    if command.description is None:
+        return None if _has_own_description(task) else instructions
+    return instructions if _describes_anew(task, command, instructions) else None
+
+
+def _gives_description(task: Task, command: cmd.UpdateTask, instructions: str) -> bool:
+    """Return whether a description equal to the new instructions is given or kept."""
+    if command.description is not None:
+        return _describes_anew(task, command, instructions)
+    return _has_own_description(task) and task.description == instructions
+
+
+def _describes_anew(task: Task, command: cmd.UpdateTask, instructions: str) -> bool:
+    """Return whether the update gives both texts, and they are equal."""
+    if command.description != instructions:
+        return False
+    return command.instructions is not None or not task.description_only
+
+
+def _has_own_description(task: Task) -> bool:
+    """Return whether the description was given, so that new instructions do not replace it."""
+    return task.has_description or task.description != task.instructions
+
+
+def _new_instructions(task: Task, command: cmd.UpdateTask) -> str | None:
+    """Return the new instructions of an update; None if it gives none.
+
+    A new description or title counts if it takes the place of the instructions.
+    """
+    if command.instructions is not None:
+        return command.instructions
+    if task.description_only:
+        return command.description
+    if stands_for_instructions(task):
+        return command.title
+    return None

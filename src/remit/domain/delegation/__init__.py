@@ -1,0 +1,4 @@
+"""Delegation from one agent to another: requests, the result envelope and the cache key.
+
+Waiting for results is in `app.delegation`.
+"""

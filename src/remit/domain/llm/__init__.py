@@ -1,0 +1,5 @@
+"""Conversations with language models in provider-neutral terms: messages, failures, model
+selection.
+
+The providers' formats are in `adapters.models`.
+"""

@@ -1,0 +1,319 @@
+"""Requests to models and their responses, independent of the provider.
+
+These are named tuples, the cheapest immutable values: a conversation creates, stores and sends
+thousands of them.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple, assert_never
+
+from remit.domain.agents.media import Media
+from remit.domain.task.task import Effort
+from remit.errors import UnknownEvent
+
+DELIMITER = "===== remit ====="
+"""The line before remit's own text in a message, for endpoints that take no second message."""
+_UNSEEN = (
+    r"\x00-\x08\x0e-\x1b\x7f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e01ef"
+)
+INVISIBLE = rf"(?:\x1b\[[\d;]*+[A-Za-z]|\x1b\][^\x07\x1b\n]{{0,200}}+(?:\x07|\x1b\\)|[{_UNSEEN}])"
+"""A pattern for an invisible character or a terminal escape."""
+
+
+def spread(word: str) -> str:
+    """Return a pattern for a word whose letters may be separated by invisible characters."""
+    return rf"[{_UNSEEN}]*+".join(word)
+
+
+_GAP = rf"(?:[^\S\n]|{INVISIBLE})*+"
+DELIMITER_LIKE = rf"={{3,}}+{_GAP}{spread('remit')}{_GAP}={{3,}}+"
+"""A pattern for text that looks like the delimiter."""
+_DELIMITER = re.compile(rf"(?<!=){DELIMITER_LIKE}", re.IGNORECASE)
+"""Possessive, and only at the start of a row of signs: a file may contain a megabyte of them."""
+
+Role = Literal["user", "assistant", "tool"]
+Stop = Literal["end", "tool_calls", "length", "context_full", "paused", "refusal"]
+UNFINISHED: tuple[Stop, ...] = ("length", "context_full", "paused")
+"""Stop reasons of answers that the model would continue."""
+CUT_OFF_CALL = (
+    "Your answer was cut off at the limit of output tokens, before the arguments of this call were"
+    " complete. Write less at once: split a long text into several calls."
+)
+
+
+class TextPart(NamedTuple):
+    """A text."""
+
+    text: str
+
+
+class ToolCall(NamedTuple):
+    """A tool call of the model.
+
+    With `error`, the arguments are in `raw` and are not a JSON object.
+    """
+
+    call_id: str
+    name: str
+    arguments: Mapping[str, Any]
+    raw: str = ""
+    error: str = ""
+    provider: str = ""
+    data: Mapping[str, Any] | None = None
+    """What the provider sent with the call and expects back, such as a signature."""
+
+
+class ToolResult(NamedTuple):
+    """The result of a tool call."""
+
+    call_id: str
+    name: str
+    text: str
+    is_error: bool = False
+    media: Media | None = None
+    """An image or a PDF that the model is shown with the text."""
+
+
+class Thinking(NamedTuple):
+    """A thought of a model, in the form that its provider expects back in `data`."""
+
+    text: str
+    provider: str
+    data: Mapping[str, Any]
+
+
+Part = TextPart | ToolCall | ToolResult | Thinking
+
+
+class Message(NamedTuple):
+    """One message of a conversation; tool results are separate messages."""
+
+    role: Role
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined."""
+        return text_of(self.parts)
+
+
+class Tool(NamedTuple):
+    """A tool that a model may call."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+class ModelSettings(NamedTuple):
+    """Settings of a request; the provider decides those that are not set."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    effort: Effort | None = None
+    stop: tuple[str, ...] = ()
+
+
+DEFAULTS = ModelSettings()
+
+
+class Request(NamedTuple):
+    """Everything that a model call needs."""
+
+    model: str
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...] = ()
+    settings: ModelSettings = DEFAULTS
+    agent: str = ""
+    """The agent that asks; failures are also counted per agent."""
+    timeout_seconds: float | None = None
+    """The time limit of the call, including waits and retries."""
+    may_call: bool = True
+    """False if no tool may be called; tools are still sent, as earlier messages refer to them."""
+    passing: int = 0
+    """The number of last messages that are not in the next request and need no caching."""
+
+
+class Tokens(NamedTuple):
+    """The tokens of a call; `input` includes cached tokens.
+
+    `estimated` is True if the provider reported no plausible numbers.
+    """
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    estimated: bool = False
+
+
+class Response(NamedTuple):
+    """The answer of a model, with the name of the model."""
+
+    parts: tuple[Part, ...]
+    stop: Stop
+    tokens: Tokens
+    model: str
+    cost: float | None = None
+    """In US dollars; None if the price is unknown."""
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined."""
+        return text_of(self.parts)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls, in order."""
+        return tuple(part for part in self.parts if type(part) is ToolCall)
+
+    @property
+    def message(self) -> Message:
+        """The answer as the next message of the conversation."""
+        return Message("assistant", self.parts)
+
+
+def explain_cut_calls(response: Response) -> Response:
+    """Return a response whose unusable calls say that the limit of output tokens cut them off."""
+    if response.stop != "length":
+        return response
+    return response._replace(parts=tuple(map(_explain_cut_call, response.parts)))
+
+
+def _explain_cut_call(part: Part) -> Part:
+    if type(part) is not ToolCall or not part.error:
+        return part
+    return part._replace(error=CUT_OFF_CALL)
+
+
+class Delta(NamedTuple):
+    """A part of an answer that is being streamed; `number` identifies its tool call."""
+
+    kind: Literal["text", "thinking", "tool_call"]
+    text: str
+    number: int = 0
+    call_id: str = ""
+    name: str = ""
+
+
+OnPart = Callable[[Delta], None]
+Pause = Callable[[Awaitable[None]], Awaitable[None]]
+"""Waits before a model is asked again; may return early.
+
+If it raises, the model must not be asked.
+"""
+
+
+def text_of(parts: tuple[Part, ...]) -> str:
+    """Join the text parts."""
+    return "\n\n".join([part.text for part in parts if type(part) is TextPart])
+
+
+def user(*texts: str) -> Message:
+    """Return a user message with each text as its own part."""
+    return Message("user", tuple(TextPart(text) for text in texts))
+
+
+def without_delimiters(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Return messages in which no text can pass for remit's delimiter."""
+    return tuple(map(_without_delimiter, messages))
+
+
+def _without_delimiter(message: Message) -> Message:
+    """Return a message in which no text can pass for remit's delimiter."""
+    if message.role == "assistant" or not any(map(_may_hold_delimiter, message.parts)):
+        return message
+    return message._replace(parts=tuple(map(_quote_delimiter, message.parts)))
+
+
+def _may_hold_delimiter(part: Part) -> bool:
+    return isinstance(part, TextPart | ToolResult) and "===" in part.text
+
+
+def _quote_delimiter(part: Part) -> Part:
+    if not isinstance(part, TextPart | ToolResult):
+        return part
+    return part._replace(text=_DELIMITER.sub("== (quoted) remit ==", part.text))
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """Return a message in its stored form."""
+    return {"role": message.role, "parts": [_plain_part(part) for part in message.parts]}
+
+
+def restore(raw: Mapping[str, Any]) -> Message:
+    """Return a stored message; raise `UnknownEvent` for an unknown format."""
+    try:
+        return Message(raw["role"], tuple([_READERS[part["type"]](part) for part in raw["parts"]]))
+    except (KeyError, TypeError) as error:
+        raise UnknownEvent(
+            f"A message has a shape this version does not know: {error}", hint="Upgrade remit."
+        ) from error
+
+
+def _plain_part(part: Part) -> dict[str, Any]:
+    """Return a part in its stored form."""
+    match part:
+        case TextPart():
+            return {"type": "text", "text": part.text}
+        case ToolCall():
+            return _plain_call(part)
+        case ToolResult():
+            return _plain_result(part)
+        case Thinking():
+            return {
+                "type": "thinking",
+                "text": part.text,
+                "provider": part.provider,
+                "data": part.data,
+            }
+        case _:
+            assert_never(part)
+
+
+def _plain_call(call: ToolCall) -> dict[str, Any]:
+    """Return a tool call in its stored form."""
+    stored: dict[str, Any] = {
+        "type": "tool_call",
+        "call_id": call.call_id,
+        "name": call.name,
+        "arguments": call.arguments,
+    }
+    if call.error:
+        stored |= {"raw": call.raw, "error": call.error}
+    if call.data:
+        stored |= {"provider": call.provider, "data": call.data}
+    return stored
+
+
+def _plain_result(result: ToolResult) -> dict[str, Any]:
+    """Return a tool result in its stored form."""
+    stored: dict[str, Any] = {
+        "type": "tool_result",
+        "call_id": result.call_id,
+        "name": result.name,
+        "text": result.text,
+    }
+    if result.is_error:
+        stored["is_error"] = True
+    return stored
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], Part]] = {
+    "text": lambda raw: TextPart(raw["text"]),
+    "tool_call": lambda raw: ToolCall(
+        raw["call_id"],
+        raw["name"],
+        raw["arguments"],
+        raw.get("raw", ""),
+        raw.get("error", ""),
+        raw.get("provider", ""),
+        raw.get("data"),
+    ),
+    "tool_result": lambda raw: ToolResult(
+        raw["call_id"], raw["name"], raw["text"], raw.get("is_error", False)
+    ),
+    "thinking": lambda raw: Thinking(raw["text"], raw["provider"], raw["data"]),
+}

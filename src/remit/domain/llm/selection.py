@@ -1,0 +1,416 @@
+"""Selects the model of each tier from the environment, the user's and the workspace's config.
+
+A key never goes to an address from another source.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, cast, get_args
+
+from remit.domain.task.task import Effort
+
+TIERS = {"main": "LLM", "light": "LIGHT_LLM"}
+"""Each tier and the prefix of its variables."""
+FIELDS = {
+    "model": "The name of the model, or `provider:name`.",
+    "base_url": "The URL of an OpenAI-compatible endpoint. Default: the provider's.",
+    "api_key": "The key.",
+    "api_key_env": "The variable with the key.",
+    "stream": (
+        "Set to false if the endpoint cannot stream answers (default true; a stream shows stalls"
+        " early)."
+    ),
+    "media": (
+        "Set to true if the model accepts images and PDFs. Default: decided by its name"
+        " (such as gpt-5, claude, gemini)."
+    ),
+    "concurrency": (
+        "Maximum concurrent calls to the endpoint per process (default 1024). Tiers that share"
+        " an endpoint use the smaller value."
+    ),
+    "effort": (
+        "The reasoning effort: `low`, `medium`, `high`, or `none` to send no such parameter."
+        " Tasks and agents can override it."
+    ),
+    "api": (
+        "`chat` (chat completions, the default) or `responses` (OpenAI's Responses API), at an"
+        " OpenAI-compatible URL."
+    ),
+    "parallel_tool_calls": (
+        "Set to false if the model may call only one tool per answer (default true)."
+    ),
+    "strict_turns": (
+        "Set to true if messages must alternate (default false; remit learns it from a refusal)."
+    ),
+    "price_input": "US dollars per million input tokens, for a model without a listed price.",
+    "price_output": "US dollars per million output tokens.",
+    "price_cached": "US dollars per million input tokens from the provider's cache.",
+}
+"""The fields of `[models.<tier>]`."""
+APIS = ("chat", "responses")
+_MORE = ("effort", "api", "parallel_tool_calls", "strict_turns", "media")
+_OWN_ENDPOINT = frozenset({"base_url", "api_key", "api_key_env"})
+"""The settings that give a model its own endpoint or key."""
+KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+"""The variable with the key of each provider, for tasks that name its models."""
+
+HOW_TO_SET_A_MODEL = (
+    "Set LLM_MODEL_ID and LLM_API_KEY in the environment (and LLM_BASE_URL for an endpoint other"
+    " than OpenAI's), or [models.main] in the config file."
+)
+
+
+class ModelChoice(NamedTuple):
+    """A model, its endpoint and its key."""
+
+    model: str
+    base_url: str = ""
+    api_key: str = ""
+    prices: tuple[float, float, float | None] | None = None
+    """US dollars for a million tokens: input, output, cached input."""
+    origin: str = ""
+    stream: bool = True
+    concurrency: int | None = None
+    """The maximum of concurrent calls to its endpoint."""
+    key_origin: str = ""
+    """The setting with the key."""
+    key_setting: str = ""
+    """The variable in which to set a key for this tier."""
+    missing_key: str = ""
+    """The variable named by `api_key_env`, if it is not set."""
+    effort: Effort | None = None
+    api: str = "chat"
+    parallel_tool_calls: bool = True
+    strict_turns: bool = False
+    media: bool | None = None
+    """True if it accepts images and PDFs; None decides by the name of the model."""
+
+    def __repr__(self) -> str:
+        return f"ModelChoice({self.model!r}, {self.base_url!r}, from {self.origin})"
+
+    @property
+    def shown(self) -> str:
+        """The model as people see it."""
+        if self.base_url:
+            return f"{self.model} at {self.base_url}"
+        return self.model
+
+
+class Choices(NamedTuple):
+    """The configured tiers, the keys of providers, and ignored settings."""
+
+    tiers: Mapping[str, ModelChoice]
+    keys: Mapping[str, str]
+    ignored: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"Choices({dict(self.tiers)!r}, keys of {sorted(self.keys)}, ignored {self.ignored!r})"
+        )
+
+    @property
+    def missing_keys(self) -> list[str]:
+        """A message for each unset variable that should contain the key of a tier."""
+        missing: dict[str, str] = {}
+        for tier, choice in self.tiers.items():
+            name = choice.missing_key
+            if name and not choice.api_key and not self._has_provider_key(choice):
+                missing.setdefault(
+                    name,
+                    f"{name} is not set. It holds the API key of the {tier} model (api_key_env).",
+                )
+        return list(missing.values())
+
+    def _has_provider_key(self, choice: ModelChoice) -> bool:
+        """Return True if a model uses its provider, and the key of that is set."""
+        return not choice.base_url and _provider(choice.model) in self.keys
+
+
+class Table(NamedTuple):
+    """`[models]` of a config file."""
+
+    path: str
+    values: Mapping[str, Any]
+
+
+def choose(workspace: Table | None, user: Table | None, env: Mapping[str, str]) -> Choices:
+    """Combine the settings: environment over the user's config over the workspace's.
+
+    A workspace may be untrusted. It may name a model; other fields count only with an address and a
+    key of its own, and only if the user has set neither. The user's key never goes to an address
+    that a workspace names, and a workspace cannot make the user's model look cheaper.
+    """
+    ignored: list[str] = []
+    theirs = {tier: _workspace_fields(workspace, tier, ignored) for tier in TIERS}
+    mine: dict[str, dict[str, Any]] = {}
+    for tier, prefix in TIERS.items():
+        mine[tier] = _user_fields(user, tier, ignored) | _variables(prefix, env, ignored)
+    main = _choose_main(theirs["main"], mine["main"], env)
+    light = _choose_light(main, theirs, mine, env)
+    tiers: dict[str, ModelChoice] = {}
+    for tier, found in (("main", main), ("light", light)):
+        if found is not None:
+            tiers[tier] = found
+        elif mine[tier]:
+            names = " and ".join(sorted(mine[tier].keys() - {"key_origin"}))
+            ignored.append(f"{names} of the {tier} model, which has no name")
+    if main is not None:
+        tiers.setdefault("light", main)
+    return Choices(tiers, _set_variables(KEYS, env), tuple(ignored))
+
+
+def _choose_main(
+    theirs: Mapping[str, Any], mine: Mapping[str, Any], env: Mapping[str, str]
+) -> ModelChoice | None:
+    """Return the main model; None if it has no name."""
+    found = _combine(theirs, mine, env)
+    if found is None:
+        return None
+    return _with_key_setting(found, "main")
+
+
+def _choose_light(
+    main: ModelChoice | None,
+    theirs: Mapping[str, Mapping[str, Any]],
+    mine: Mapping[str, Mapping[str, Any]],
+    env: Mapping[str, str],
+) -> ModelChoice | None:
+    """Return the light model: one of its own or a variant of the main model; None if neither."""
+    light = _combine(theirs["light"], mine["light"], env)
+    if light is not None:
+        if main is not None:
+            light = _complete(light, main, mine["main"].get("base_url", ""))
+        return _with_key_setting(light, "light")
+    if main is None or not _is_variant(mine["light"]):
+        return None
+    variant = _combine(theirs["main"], {**mine["main"], **mine["light"]}, env) or main
+    return variant._replace(key_setting=main.key_setting)
+
+
+def _with_key_setting(choice: ModelChoice, tier: str) -> ModelChoice:
+    """Add the variable in which to set a key for this tier."""
+    setting = choice.missing_key or f"{TIERS[tier]}_API_KEY"
+    return choice._replace(key_setting=setting)
+
+
+def _user_fields(table: Table | None, tier: str, ignored: list[str]) -> dict[str, Any]:
+    """Return the valid fields of a tier in the user's config."""
+    if table is None:
+        return {}
+    return _with_origins(_valid_fields(table, tier, ignored), table, tier)
+
+
+def _workspace_fields(table: Table | None, tier: str, ignored: list[str]) -> dict[str, Any]:
+    """Return the fields of a tier that the config of a workspace may set."""
+    if table is None:
+        return {}
+    found = _valid_fields(table, tier, ignored)
+    if not {"base_url", "api_key"} <= found.keys():
+        dropped = [name for name in found if name != "model"]
+        for name in dropped:
+            del found[name]
+            ignored.append(
+                f"models.{tier}.{name} in {table.path}, which has no address with a key of its own"
+            )
+    if found.pop("api_key_env", None):
+        ignored.append(
+            f"models.{tier}.api_key_env in {table.path}: a workspace does not read variables"
+        )
+    return _with_origins(found, table, tier)
+
+
+def _valid_fields(table: Table, tier: str, ignored: list[str]) -> dict[str, Any]:
+    """Return the known fields of a tier with valid values; empty text is not a value."""
+    given = table.values.get(tier, {})
+    if not isinstance(given, Mapping):
+        ignored.append(f"models.{tier} in {table.path}, which is not a table")
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in cast("Mapping[str, Any]", given).items():
+        setting = f"models.{tier}.{name} in {table.path}"
+        if name not in FIELDS:
+            ignored.append(setting)
+        elif not _RIGHT.get(name, _is_text)(value):
+            ignored.append(f"{setting}: expected {_EXPECTED.get(name, 'text')}")
+        elif value != "":
+            found[name] = value
+    return found
+
+
+def _with_origins(found: dict[str, Any], table: Table, tier: str) -> dict[str, Any]:
+    """Add the settings that name the model and hold its key."""
+    if "api_key" in found:
+        found["key_origin"] = f"api_key of [models.{tier}] in {table.path}"
+    elif "api_key_env" in found:
+        found["key_origin"] = found["api_key_env"]
+    return _with_origin(found, table.path)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_price(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+_RIGHT: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(
+        ("stream", "parallel_tool_calls", "strict_turns", "media"),
+        lambda value: isinstance(value, bool),
+    ),
+    "effort": lambda value: value in get_args(Effort),
+    "api": lambda value: value in APIS,
+    "concurrency": _is_count,
+    **dict.fromkeys(("price_input", "price_output", "price_cached"), _is_price),
+}
+"""The checks of fields that are not text."""
+_EXPECTED: Mapping[str, str] = {
+    **dict.fromkeys(("stream", "parallel_tool_calls", "strict_turns", "media"), "true or false"),
+    "effort": f"one of {', '.join(get_args(Effort))}",
+    "api": f"one of {', '.join(APIS)}",
+    "concurrency": "a whole number from 1",
+    **dict.fromkeys(("price_input", "price_output", "price_cached"), "a number from 0"),
+}
+"""What these fields accept, as text."""
+
+
+def _variables(prefix: str, env: Mapping[str, str], ignored: list[str]) -> dict[str, Any]:
+    """Return the fields of a tier that are set in the environment."""
+    names = {
+        "model": f"{prefix}_MODEL_ID",
+        "base_url": f"{prefix}_BASE_URL",
+        "api_key": f"{prefix}_API_KEY",
+    }
+    found: dict[str, Any] = dict(_set_variables(names, env))
+    if "api_key" in found:
+        found["key_origin"] = names["api_key"]
+    switches = {"stream": f"{prefix}_STREAM", "media": f"{prefix}_MEDIA"}
+    for field, value in _set_variables(switches, env).items():
+        found[field] = value.lower() not in ("0", "false", "no", "off")
+    if most := env.get(f"{prefix}_CONCURRENCY", "").strip():
+        if number := _read_count(most):
+            found["concurrency"] = number
+        else:
+            ignored.append(f"{prefix}_CONCURRENCY, which is not a whole number from 1")
+    return _with_origin(found, names["model"])
+
+
+def _set_variables(names: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of those variables that are set, by field."""
+    found: dict[str, str] = {}
+    for field, name in names.items():
+        value = env.get(name, "").strip()
+        if value:
+            found[field] = value
+    return found
+
+
+def _read_count(text: str) -> int:
+    """Return a whole number from 1; 0 if the text is not one."""
+    if text.isascii() and text.isdigit() and len(text) < 10:
+        return int(text)
+    return 0
+
+
+def _with_origin(found: dict[str, Any], origin: str) -> dict[str, Any]:
+    """Add the setting that names the model."""
+    if "model" in found:
+        found["origin"] = origin
+    return found
+
+
+def _combine(
+    theirs: Mapping[str, Any], mine: Mapping[str, Any], env: Mapping[str, str]
+) -> ModelChoice | None:
+    """Return the model of a tier by the workspace's and the user's settings; None without a
+    name.
+    """
+    model = mine.get("model") or theirs.get("model")
+    if not model:
+        return None
+    origin = mine.get("origin") or theirs["origin"]
+    if mine.keys().isdisjoint(_OWN_ENDPOINT):
+        mine = {**theirs, **mine}
+    key = _read_key(model, mine, env)
+    choice = ModelChoice(
+        model,
+        mine.get("base_url", ""),
+        key,
+        _read_prices(mine),
+        origin,
+        mine.get("stream", True),
+        mine.get("concurrency"),
+        **{name: mine[name] for name in _MORE if name in mine},
+    )
+    if key:
+        return choice._replace(key_origin=mine.get("key_origin", ""))
+    if mine.get("api_key"):
+        return choice
+    return choice._replace(missing_key=str(mine.get("api_key_env", "")))
+
+
+def _read_key(model: str, fields: Mapping[str, Any], env: Mapping[str, str]) -> str:
+    """Return the key of a model, which is set itself or in a variable."""
+    is_user_choice = fields.get("base_url") or fields.get("model")
+    if ":" in model and not is_user_choice:
+        return ""  # a provider named by the workspace gets only its own key
+    key = fields.get("api_key") or env.get(fields.get("api_key_env", ""), "")
+    return str(key).strip()  # key files end with a newline
+
+
+def _read_prices(fields: Mapping[str, Any]) -> tuple[float, float, float | None] | None:
+    """Return the prices for input, output and cached input; None if they are not set."""
+    if not {"price_input", "price_output"} <= fields.keys():
+        return None
+    cached = fields.get("price_cached")
+    return float(fields["price_input"]), float(fields["price_output"]), cached
+
+
+def _is_variant(light: Mapping[str, Any]) -> bool:
+    """Return True for light settings without a model name that modify the main model.
+
+    An address or a key belongs to a separate model.
+    """
+    return bool(light) and light.keys().isdisjoint(_OWN_ENDPOINT)
+
+
+def _complete(light: ModelChoice, main: ModelChoice, users_url: str) -> ModelChoice:
+    """Give the light model the endpoint of the main one unless it has its own.
+
+    An address, a key or another provider makes it independent.
+    """
+    if _has_other_endpoint(light, main):
+        return light
+    if light.api_key:
+        return light._replace(base_url=light.base_url or users_url)
+    missing = ""
+    if not main.api_key:
+        missing = light.missing_key or main.missing_key
+    api = main.api if light.api == "chat" else light.api
+    return light._replace(
+        base_url=main.base_url,
+        api_key=main.api_key,
+        key_origin=main.key_origin,
+        missing_key=missing,
+        stream=light.stream and main.stream,
+        api=api,
+        parallel_tool_calls=light.parallel_tool_calls and main.parallel_tool_calls,
+        strict_turns=light.strict_turns or main.strict_turns,
+    )
+
+
+def _has_other_endpoint(light: ModelChoice, main: ModelChoice) -> bool:
+    """Return True if the light model has another address than the main one, or another provider."""
+    if light.base_url and light.base_url != main.base_url:
+        return True
+    if main.base_url:
+        return False
+    return _provider(light.model) != _provider(main.model)
+
+
+def _provider(model: str) -> str:
+    return model.rpartition(":")[0].partition(":")[0] or "openai"

@@ -1,0 +1,106 @@
+"""How to claim completion: the call of complete_task, and the outputs that it must contain."""
+
+from collections.abc import Iterable, Mapping
+
+from remit.domain.outputs.criteria import checked_output, judge
+from remit.domain.outputs.required_outputs import gaps
+from remit.domain.records.serialize import dumps
+from remit.domain.task.task import Criterion, Output, OutputKind, Task
+
+_PLACEHOLDERS: Mapping[OutputKind, str] = {
+    "text": '"<the text>"',
+    "json": "<a JSON value>",
+    "file": '"<the path of a file in the workspace>"',
+    "url": '"<an absolute URL>"',
+}
+
+
+def claim_again(task: Task) -> str:
+    """Return the call of complete_task that hands over the outstanding outputs."""
+    values = outstanding(task)
+    if task.session_id is None:
+        return claim_with(values)
+    outputs = f", outputs={_json_object(values)}" if values else ""
+    return f'complete_task(task_id="{task.id}"{outputs})'
+
+
+def claim_with(values: Mapping[str, str]) -> str:
+    """Return the call with which a running agent hands over outputs, with their placeholders."""
+    if not values:
+        return "complete_task"
+    return f'complete_task with {{"outputs": {_json_object(values)}}}'
+
+
+def _json_object(values: Mapping[str, str]) -> str:
+    """Return a JSON object with a placeholder for each value."""
+    fields = [f"{dumps(name)}: {value}" for name, value in values.items()]
+    return "{" + ", ".join(fields) + "}"
+
+
+def next_claim(task: Task) -> str:
+    """Return how to claim completion after a rejected claim."""
+    call = f"call {claim_again(task)}"
+    is_running_agent = task.session_id is None
+    if task.completion == "explicit" or not is_running_agent:
+        return call
+    # A final message with open steps only ends the run of a task that was not delegated.
+    waits_for_tick = bool(task.open_steps) and not task.delegated
+    if waits_for_tick or outstanding(task):
+        return call
+    return f"{call}, or end with a final message"
+
+
+def outstanding(task: Task) -> dict[str, str]:
+    """Return a placeholder for each output that the next claim must contain.
+
+    A check can need an output that is optional, or that the task does not declare.
+    """
+    missing = {gap.name for gap in gaps(task, None, {})}
+    failing = failing_outputs(task)
+    wanted = missing.union(failing)
+    values = placeholders(output for output in task.outputs if output.name in wanted)
+    if not failing:
+        return values
+    for name in failing:
+        values.setdefault(name, "<the value>")
+    return values | _replacements(task, failing)
+
+
+def _replacements(task: Task, failing: Iterable[str]) -> dict[str, str]:
+    """Return a placeholder for each output that was handed over with a value that fails a check."""
+    with_schema = {output.name for output in task.outputs if output.schema is not None}
+    replaced = [name for name in failing if task.provided.get(name) is not None]
+    return {name: "<the new value>" for name in replaced if name not in with_schema}
+
+
+def placeholders(outputs: Iterable[Output]) -> dict[str, str]:
+    """Return a placeholder for the value of each output, by its name."""
+    return {output.name: _placeholder(output) for output in outputs}
+
+
+def _placeholder(output: Output) -> str:
+    if output.schema is not None:
+        return "<a JSON value that follows the schema>"
+    return _PLACEHOLDERS[output.kind]
+
+
+def in_force(task: Task) -> list[Criterion]:
+    """Return the criteria that were not waived."""
+    return [item for item in task.acceptance if item.status != "waived"]
+
+
+def failing_outputs(task: Task) -> list[str]:
+    """Return the outputs for which a check would fail now."""
+    failing: list[str] = []
+    for item in in_force(task):
+        name = checked_output(item.check)
+        if name and judge(item.check, task, {}).status == "fail":
+            failing.append(name)
+    return failing
+
+
+def needed_outputs(task: Task) -> set[str]:
+    """Return the names of the outputs that the task or one of its checks requires."""
+    required = {output.name for output in task.outputs if output.required}
+    checked = {checked_output(item.check) for item in in_force(task)}
+    return required | checked

@@ -1,0 +1,100 @@
+"""Why a result is not accepted yet, and how to claim completion again."""
+
+from collections.abc import Sequence
+
+from remit.domain.outputs.criteria import requirement
+from remit.domain.outputs.required_outputs import Gap, gaps
+from remit.domain.prompts.claims import (
+    claim_with,
+    failing_outputs,
+    next_claim,
+    outstanding,
+    placeholders,
+)
+from remit.domain.prompts.headings import HEADINGS, without_headings
+from remit.domain.task.task import Criterion, Task, Update
+from remit.domain.text.optional_lines import indented
+
+_INCOMPLETE = "The task is not complete."
+"""The start of a rejection that names missing outputs."""
+_NO_LONGER_COUNTS = """\
+A result was not accepted, but the terms have changed since, and the reason no longer counts. If \
+the \
+work is done, {}."""
+"""The text of a rejection whose criteria or outputs were changed or waived."""
+
+
+def refused_claim(task: Task, found: Sequence[Gap]) -> str:
+    """Return the answer to complete_task if outputs are missing or wrong."""
+    return f"{HEADINGS['rejection']}\n{missing_outputs(task, found)}"
+
+
+def missing_outputs(task: Task, found: Sequence[Gap]) -> str:
+    """List outputs that are missing or wrong, and the call that hands over all of them."""
+    named = {gap.name for gap in found}
+    required = {output.name for output in task.outputs if output.required}
+    values = outstanding(task)
+    wanted = [output for output in task.outputs if output.name in named.union(values)]
+    values |= placeholders(wanted)
+    what = "outputs are not accepted"
+    if named <= required:
+        what = "required outputs are missing or wrong"
+    kept = required.union(task.provided, failing_outputs(task))
+    omittable = ", ".join(output.name for output in wanted if output.name not in kept)
+    may_omit = f" You can leave out: {omittable}." if omittable else ""
+    call = f"Call {claim_with(values)} and your own values.{may_omit}"
+    return "\n".join(
+        [
+            f"{_INCOMPLETE} These {what}:",
+            *[f"- {gap.text}" for gap in found],
+            f"{call} A message alone does not hand over an output.",
+        ]
+    )
+
+
+def failed_criteria(task: Task, failing: Sequence[Criterion]) -> str:
+    """List the criteria that a result fails, and how to claim completion again."""
+    lines = ["The last result was checked. These acceptance criteria are not met:"]
+    for item in failing:
+        check = requirement(item.check, task) or "by remit"
+        lines += [f"- {item.id}: {indented(item.text)}", f"  Check: {check}."]
+        if item.evidence:
+            lines.append(f"  Found: {item.evidence}.")
+    return "\n".join([*lines, f"Close these gaps. Then {next_claim(task)}."])
+
+
+def unmet(task: Task) -> list[Criterion]:
+    """Return the criteria that the last result failed and that still apply."""
+    return [criterion for criterion in task.acceptance if criterion.status == "fail"]
+
+
+def unmet_now(task: Task) -> str:
+    """Return why the last result failed its criteria; empty if that no longer applies."""
+    failing = unmet(task)
+    return failed_criteria(task, failing) if failing else ""
+
+
+def _missing_now(task: Task) -> str:
+    """Return which outputs are missing or wrong; empty if that no longer applies."""
+    found = gaps(task, None, {})
+    return missing_outputs(task, found) if found else ""
+
+
+def standing_rejection(task: Task) -> str:
+    """Return why the last result was not accepted; empty if that no longer applies."""
+    reason = unmet_now(task)
+    return f"{HEADINGS['rejection']}\n{without_headings(reason)}" if reason else ""
+
+
+def rejection_text(task: Task, update: Update, *, is_newest: bool) -> str:
+    """Return why a result was not accepted, by the current terms."""
+    if not is_newest:
+        return "Replaced by a later rejection."
+    names_outputs = update.content.startswith(_INCOMPLETE)
+    reason = _missing_now(task) if names_outputs else unmet_now(task)
+    return reason or _NO_LONGER_COUNTS.format(next_claim(task))
+
+
+def is_rejection(text: str) -> bool:
+    """Return True for the text of a rejection."""
+    return text.startswith(f"{HEADINGS['rejection']}\n")

@@ -1,0 +1,83 @@
+"""Reminders after a final message that left work open."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from remit.domain.prompts.claims import claim_again, claim_with, outstanding
+from remit.domain.prompts.headings import in_one_line
+from remit.domain.task.commands import PlanTool
+from remit.domain.task.task import Task
+
+EXPLICIT = "A message does not complete this task."
+"""The start of a reminder that only says that complete_task must be called.
+
+Its update is stored with type steps.
+"""
+_ONE_LAST_MESSAGE = (
+    "Then end with one last message. Your answer above stays part of the result, so do not"
+    " repeat it: say what is new or corrected, or that nothing is. It ends the task."
+    " Steps that are still open then stay on record as open."
+)
+_NEXT_TICK = (
+    "If you end with another message and steps are open, the task waits for its next scheduled run."
+)
+
+
+def reminder(task: Task, open_steps: Sequence[int], tool: PlanTool) -> str:
+    """Return the reminder after a final message that left work open.
+
+    Steps have the numbers of the task block.
+    """
+    return "\n".join([*_open_steps(task, open_steps, tool), *_how_to_end(task)])
+
+
+def _open_steps(task: Task, open_steps: Sequence[int], tool: PlanTool) -> list[str]:
+    if not open_steps:
+        return []
+    lines = [f"- step {index}: {in_one_line(task.steps[index].title)}" for index in open_steps]
+    return [
+        "Your last message would end this run, but these steps of your plan are still open:",
+        *lines,
+        f"Do what is left to do.{_how_to_mark(open_steps[0], tool)}",
+    ]
+
+
+def _how_to_end(task: Task) -> list[str]:
+    """Explain how to end the task now that the agent has sent a final message."""
+    if task.completion == "explicit":
+        return _only_explicitly(task)
+    claim: list[str] = []
+    if outstanding(task):
+        claim = [f"Then call {claim_again(task)}. A message alone does not complete this task."]
+    if not task.delegated:
+        return [*claim, _NEXT_TICK]
+    return claim or [_ONE_LAST_MESSAGE]
+
+
+def _only_explicitly(task: Task) -> list[str]:
+    """Explain how to end a task that only complete_task completes."""
+    call = claim_with(outstanding(task))
+    otherwise = "the task waits for its next scheduled run"
+    if task.delegated:
+        otherwise = "a person is asked how to go on"
+    return [
+        f"{EXPLICIT} Only complete_task does.",
+        f"If the work is done, call {call}. If you need a person to decide, call ask_user.",
+        f"If you end with another message instead, {otherwise}.",
+    ]
+
+
+def _how_to_mark(index: int, tool: PlanTool) -> str:
+    match tool:
+        case "update_step":
+            example = f'{{"index": {index}, "done": true}} (for step {index})'
+            return f" Mark each step that is done: call update_step with {example}."
+        case "TodoWrite":
+            done = '"status": "completed" for each step that is done'
+            return (
+                f" Mark the steps that are done: call TodoWrite with the whole list, with {done}."
+            )
+        case "":
+            return ""
+        case _:
+            assert_never(tool)

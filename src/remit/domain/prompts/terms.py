@@ -1,0 +1,86 @@
+"""The criteria and outputs of a task, as its agent or session reads them."""
+
+from remit.domain.outputs.criteria import requirement
+from remit.domain.prompts.claims import in_force, needed_outputs, outstanding
+from remit.domain.prompts.headings import without_headings
+from remit.domain.records.serialize import dumps
+from remit.domain.task.policy import outline
+from remit.domain.task.task import Criterion, Task
+from remit.domain.text.optional_lines import indented, labeled
+
+SHORT = 1_500
+"""The number of characters of instructions or of a description that the task block repeats.
+
+Longer ones are referred to, or cut.
+"""
+
+ALL_WAIVED = "(all of them are waived)"
+"""The list of criteria if all of them were waived."""
+
+
+def listed_criteria(task: Task) -> list[str]:
+    """Return a line for each criterion that was not waived, with its check."""
+    if not task.acceptance:
+        return []
+    lines = [f"- [ ] {criterion_text(task, criterion)}" for criterion in in_force(task)]
+    return lines or [ALL_WAIVED]
+
+
+def criteria_in_full(task: Task) -> list[str]:
+    """Return the criteria under a heading if the task block only refers to them."""
+    if not has_long_criteria(task):
+        return []
+    lines = [f"- {item.id}: {criterion_text(task, item)}" for item in in_force(task)]
+    heading = "Acceptance criteria, which the result must meet:"
+    return [without_headings("\n".join([heading, *lines]))]
+
+
+def has_long_criteria(task: Task) -> bool:
+    """Return True if the criteria are too long to be repeated in each request."""
+    return sum(len(item.text) for item in in_force(task)) > SHORT
+
+
+def criterion_text(task: Task, item: Criterion) -> str:
+    """Return a criterion as a list item, with its check."""
+    text = indented(item.text)
+    check = requirement(item.check, task)
+    return f"{text} (check: {check})" if check else text
+
+
+def listed_outputs(task: Task) -> list[str]:
+    """Return the required outputs, the optional ones, and their schemas."""
+    required, optional = output_outlines(task)
+    return [
+        *labeled("Required Outputs", required),
+        *labeled("Optional Outputs", optional),
+        *output_schemas(task),
+    ]
+
+
+def output_outlines(task: Task) -> tuple[str, str]:
+    """Return the needed outputs as one line, and the optional ones as another."""
+    if not task.outputs:
+        return "", ""
+    needed = needed_outputs(task)
+    required = outline(output for output in task.outputs if output.name in needed)
+    optional = outline(output for output in task.outputs if output.name not in needed)
+    return required, optional
+
+
+def output_schemas(task: Task) -> list[str]:
+    """Return a line for each output with a JSON Schema."""
+    with_schema = [output for output in task.outputs if output.schema is not None]
+    return [
+        f"The output {output.name} follows this JSON Schema: {dumps(output.schema)}"
+        for output in with_schema
+    ]
+
+
+def handed_over(task: Task) -> list[str]:
+    """Return a line with the outputs that need not be handed over again, if there are any."""
+    kept = set(task.provided).difference(outstanding(task))
+    names = [output.name for output in task.outputs if output.name in kept]
+    return labeled(
+        "Handed over already (send one again only to replace it)",
+        ", ".join(names),
+    )

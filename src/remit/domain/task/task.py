@@ -1,0 +1,523 @@
+"""The task and its parts."""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from remit.domain.agents.agent import ID as AGENT_ID
+from remit.domain.agents.agent import agent_id
+from remit.domain.records.record import MEGABYTE, Coerce, Items, Matches, Range, Text, record
+
+Json = Any
+
+TASK_ID = r"[1-9][0-9]{0,17}"
+UID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+
+
+def plain_id(value: Any) -> Any:
+    """Convert a task id as people write it (42, "#42", an upper-case uid) to its stored form."""
+    if isinstance(value, str):
+        return value.strip().removeprefix("#").lower()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+TaskId = Annotated[
+    str, Coerce(plain_id), Matches(f"{TASK_ID}|{UID}", "a task id such as 42, #42, or a uid")
+]
+AgentId = Annotated[
+    str,
+    Coerce(agent_id),
+    Matches(AGENT_ID, "an agent id: lower-case letters, digits, - and _, at most 64"),
+]
+GuideId = Annotated[
+    str,
+    Matches(
+        r"[a-z0-9](?:[a-z0-9._-]{0,126}[a-z0-9])?",
+        "a guide id: lower-case letters, digits, . - and _, at most 128",
+    ),
+]
+SessionId = Annotated[str, Text(1, 256, "characters")]
+Actor = Annotated[
+    str, Matches(r"(?:user|agent|system):[^\s/]{1,128}", "user:<name>, agent:<id> or system:<part>")
+]
+Title = Annotated[str, Text(1, 256, "characters")]
+StepTitle = Annotated[str, Text(1, 60, "characters")]
+Line = Annotated[str, Text(1, 1000, "characters")]
+Body = Annotated[str, Text(0, MEGABYTE)]
+Words = Annotated[str, Text(1, MEGABYTE)]
+Label = Annotated[str, Text(1, 64, "characters")]
+Labels = Annotated[tuple[Label, ...], Items(64)]
+Metadata = Annotated[Mapping[str, Json], Items(256)]
+ToolName = Annotated[str, Text(1, 128, "characters")]
+Count = Annotated[int, Range(0, 2**53)]
+
+NAMED_PRIORITY = {"urgent": 0, "high": 1, "normal": 2, "low": 3}
+
+
+def plain_priority(value: Any) -> Any:
+    """Convert the name of a priority to its number."""
+    return NAMED_PRIORITY.get(value, value) if isinstance(value, str) else value
+
+
+Priority = Annotated[
+    int,
+    Range(0, 4),
+    Coerce(plain_priority, '{"type": "string", "enum": ["urgent", "high", "normal", "low"]}'),
+]
+Model = Annotated[
+    str, Matches(r"main|light|[a-z0-9][a-z0-9_.-]*:\S{1,200}", "main, light, or provider:name")
+]
+
+Effort = Literal["none", "low", "medium", "high"]
+"""How much a model thinks; `none` sends no such parameter."""
+
+
+class State(StrEnum):
+    """The state of a task."""
+
+    DRAFT = "draft"
+    PENDING = "pending"
+    RUNNING = "running"
+    WAITING = "waiting"
+    PAUSED = "paused"
+    VERIFYING = "verifying"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @property
+    def terminal(self) -> bool:
+        """Return whether the task has ended and can no longer change."""
+        return self in TERMINAL
+
+    @property
+    def status(self) -> str:
+        """Return the coarse status that boards show."""
+        return self.value if self is State.DRAFT or self.terminal else "active"
+
+
+TERMINAL = frozenset({State.DONE, State.FAILED, State.CANCELED})
+
+FailCause = Literal[
+    "model_authentication",
+    "model_forbidden",
+    "model_not_found",
+    "model_quota",
+    "model_context",
+    "model_unconfigured",
+    "model_unreachable",
+]
+"""Causes of the failure reason `error` that the operator can fix."""
+FailReason = Literal[
+    "error", "timeout", "budget", "acceptance", "lost", "rejected", "dependency", "turns"
+]
+CancelReason = Literal["user", "parent", "superseded"]
+CriterionStatus = Literal["unchecked", "attested", "pass", "fail", "unverified", "waived"]
+Verification = Literal["none", "unverified", "verified"]
+Completion = Literal["auto", "explicit"]
+OutputKind = Literal["text", "json", "file", "url"]
+WaitKind = Literal["user", "subtask", "timer", "tick"]
+ChildWait = Literal["wake", "block", "none"]
+DependencyRule = Literal["done", "settled"]
+UpdateType = Literal[
+    "instructions", "acceptance", "outputs", "message", "steps", "rejection", "subtask"
+]
+WakeCause = Literal["tick", "run", "update", "message", "timeout"]
+
+
+@record
+class Criterion:
+    """An acceptance criterion and its status."""
+
+    id: str
+    text: Words
+    check: Json = None
+    status: CriterionStatus = "unchecked"
+    evidence: str | None = None
+    by: str | None = None
+
+    @property
+    def decided(self) -> bool:
+        """Return whether no check by code is pending."""
+        return self.check is None or self.status not in ("unchecked", "attested")
+
+
+@record
+class Output:
+    """An output that the task must have when it completes, unless it is optional."""
+
+    name: Annotated[str, Text(1, 128, "characters")]
+    kind: OutputKind = "text"
+    schema: Mapping[str, Json] | None = None
+    required: bool = True
+
+
+@record
+class Step:
+    """One item of the plan."""
+
+    title: StepTitle
+    details: Body | None = None
+    done: bool = False
+    task_id: str | None = None
+
+
+@record
+class Resource:
+    """A URL or a file that the task uses."""
+
+    type: Literal["url", "file"]
+    value: Annotated[str, Text(1, 4096, "characters")]
+    label: Title | None = None
+
+
+@record
+class Dependency:
+    """Another task that must be done, or merely settled, before this one starts."""
+
+    task_id: TaskId
+    on: DependencyRule = "done"
+
+
+@record
+class Schedule:
+    """When a task may start, and when it recurs."""
+
+    not_before: datetime | None = None
+    cron: (
+        Annotated[str, Matches(r"\S+(?:\s+\S+){4}", "five cron fields such as 0 6-21 * * *")] | None
+    ) = None
+
+
+@record
+class Tools:
+    """The tools that a task may use or pass on; without an allow list, those of its agent."""
+
+    allow: Annotated[tuple[ToolName, ...], Items(256)] | None = None
+    deny: Annotated[tuple[ToolName, ...], Items(256)] = ()
+    offer: Annotated[tuple[ToolName, ...], Items(256)] | None = None
+    """The tools that its own model sees; it can only pass on the others. None means all."""
+    named: Annotated[tuple[ToolName, ...], Items(256)] | None = None
+    """The tools that the call names; the others are defaults of the agent. None means all."""
+
+    def permits(self, tool: str) -> bool:
+        """Return whether this grant alone allows a tool."""
+        return tool not in self.deny and (self.allow is None or tool in self.allow)
+
+
+@record
+class Limits:
+    """The limits of a task; a limit that is not set has a default."""
+
+    timeout_seconds: Annotated[float, Range(0.001, 31_536_000)] | None = None
+    max_turns: Annotated[int, Range(1, 10_000)] | None = None
+    max_attempts: Annotated[int, Range(1, 100)] | None = None
+    max_tokens: Annotated[int, Range(1, 10**12)] | None = None
+    max_cost: Annotated[float, Range(0, 10**9)] | None = None
+    max_depth: Annotated[int, Range(0, 32)] | None = None
+    max_children: Annotated[int, Range(0, 10_000)] | None = None
+
+
+@record
+class Usage:
+    """The model usage of a task."""
+
+    requests: Count = 0
+    input_tokens: Count = 0
+    output_tokens: Count = 0
+    tool_calls: Count = 0
+    cost: Annotated[float, Range(0, 10**12)] = 0.0
+
+    def beyond(self, known: "Usage") -> "Usage":
+        """Return the model usage that exceeds `known`."""
+        return Usage(
+            requests=max(0, self.requests - known.requests),
+            input_tokens=max(0, self.input_tokens - known.input_tokens),
+            output_tokens=max(0, self.output_tokens - known.output_tokens),
+            cost=max(0.0, self.cost - known.cost),
+        )
+
+    def plus(self, other: "Usage") -> "Usage":
+        """Return the sum of both."""
+        return Usage(
+            requests=self.requests + other.requests,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            tool_calls=self.tool_calls + other.tool_calls,
+            cost=self.cost + other.cost,
+        )
+
+
+@record
+class ToolCount:
+    """How often a tool was called."""
+
+    tool: ToolName
+    count: Count
+
+
+@record
+class WaitFor:
+    """One item that a task waits for; `call_id` is the open tool call that gets the answer."""
+
+    kind: WaitKind
+    ref: str
+    call_id: str | None = None
+
+    def names(self, kind: WaitKind, ref: str) -> bool:
+        """Return whether it is the item of this kind with this reference."""
+        return (self.kind, self.ref) == (kind, ref)
+
+
+@record
+class Wait:
+    """What a task waits for, and since when."""
+
+    on: tuple[WaitFor, ...]
+    since: datetime
+
+    @property
+    def holds(self) -> bool:
+        """Return whether the wait needs an answer, so that no other event can end it."""
+        return any(item.call_id is not None or item.kind == "user" for item in self.on)
+
+    def includes(self, kind: WaitKind) -> bool:
+        """Return whether one of its items is of this kind."""
+        return any(item.kind == kind for item in self.on)
+
+
+@record
+class Child:
+    """A subtask as its parent knows it; `settled` is the state it ended in."""
+
+    id: str
+    wait: ChildWait = "wake"
+    settled: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Return whether it prevents the automatic completion of its parent."""
+        return self.settled is None and self.wait != "none"
+
+
+@record
+class Run:
+    """The live run of a task; its id is the fence of every write by the worker."""
+
+    id: str
+    worker: str
+    started_at: datetime
+    progressed: bool = False
+
+
+@record
+class Update:
+    """A change that has not been delivered to the agent yet."""
+
+    update_id: str
+    type: UpdateType
+    content: str
+    at: datetime
+
+
+@record
+class Interaction:
+    """An open question to a person."""
+
+    id: str
+    question: str
+    options: tuple[str, ...] = ()
+    blocking: bool = True
+    asked_by: str
+    asked_at: datetime
+    call_id: str | None = None
+    allow_other: bool = False
+
+
+@record
+class Counts:
+    """How many of each numbered part a task has had, for ids that are never reused."""
+
+    updates: int = 0
+    interactions: int = 0
+    notifications: int = 0
+    runs: int = 0
+    criteria: int = 0
+    timers: int = 0
+
+
+def _number(child: Child) -> int:
+    return int(child.id)
+
+
+@record
+class Task:
+    """One unit of work, bound to one agent; a fold of its events."""
+
+    id: str
+    uid: str
+    title: str
+    description: str
+    instructions: str
+    instructions_version: int = 1
+    acceptance: tuple[Criterion, ...] = ()
+    completion: Completion = "auto"
+    verification: Verification = "none"
+    outputs: tuple[Output, ...] = ()
+    completion_outputs: Mapping[str, Json] | None = None
+    guides: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    resources: tuple[Resource, ...] = ()
+    owner: str | None = None
+    created_by: str
+    parent_id: str | None = None
+    children: tuple[Child, ...] = ()
+    step_index: int | None = None
+    root_id: str
+    depth: int = 0
+    depends_on: tuple[Dependency, ...] = ()
+    schedule: Schedule | None = None
+    rerun_of: str | None = None
+    superseded_by: str | None = None
+    series_id: str | None = None
+    """The first task of the series that this one continues."""
+    state: State
+    paused_from: State | None = None
+    paused_by_agent: bool = False
+    """True while an agent has it paused: no person knows that it waits to be resumed."""
+    wait: Wait | None = None
+    reason: str | None = None
+    failure_reason: str | None = None
+    cause: FailCause | None = None
+    thread_id: str
+    channel: str = "local"
+    session_id: str | None = None
+    parent_session_id: str | None = None
+    model: str | None = None
+    effort: Effort | None = None
+    tools: Tools = Tools()
+    priority: int = 2
+    limits: Limits = Limits()
+    summary: str | None = None
+    final_message: str | None = None
+    usage: Usage = Usage()
+    tool_summary: tuple[ToolCount, ...] = ()
+    duration: float = 0.0
+    clock_since: datetime | None = None
+    held: bool = False
+    """True while all subtasks that it waits for wait for a person."""
+    overdue: datetime | None = None
+    """When the time of the waiting task was up; set while it is queued for its last report."""
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    archived_at: datetime | None = None
+    version: int
+    language: int = 1
+    """The newest event language in its stream; versions that do not know it must not change the
+    task.
+    """
+    labels: tuple[str, ...] = ()
+    metadata: Mapping[str, Json] | None = None
+    idempotency_key: str | None = None
+    cache_key: str | None = None
+    via: str | None = None
+    """How the root of its tree was created: `mcp`, or None for every other way."""
+    vouched: bool = False
+    terms_version: int = 1
+    """Incremented with each change of instructions, acceptance or outputs."""
+    has_instructions: bool = False
+    """Whether instructions equal to the title were given; they do not follow the title."""
+    title_outdated: bool = False
+    """Whether the title served as the instructions, which have changed since."""
+    description_only: bool = False
+    """Whether only a description was given, which then serves as the instructions."""
+    has_description: bool = False
+    """Whether a description equal to the instructions was given; new instructions keep it."""
+    awaited: bool = False
+    """Whether the task was delegated or a caller has waited for it since."""
+    creator_task_id: str | None = None
+    """The task whose run created this one."""
+    run: Run | None = None
+    attempts: int = 0
+    rounds: int = 0
+    output_asks: int = 0
+    idle_runs: int = 0
+    reminded: bool = False
+    """Whether the agent was reminded of what its final message left undone.
+
+    This happens once in an awaited task with automatic completion, and otherwise once after each
+    run that ended with a final message.
+    """
+    outdated_answer: bool = False
+    """Whether the instructions have changed since `final_message`."""
+    briefed: bool = False
+    queued: tuple[Update, ...] = ()
+    questions: tuple[Interaction, ...] = ()
+    counts: Counts = Counts()
+
+    def update_id(self, ahead: int = 1) -> str:
+        """Return the id of the next update, or of a later one."""
+        return f"{self.id}-u{self.counts.updates + ahead}"
+
+    def child_index(self, child_id: str) -> int | None:
+        """Return the index of a subtask; subtasks are in the order of their ids."""
+        index = bisect_left(self.children, int(child_id), key=_number)
+        if index == len(self.children) or self.children[index].id != child_id:
+            return None
+        return index
+
+    def child(self, child_id: str) -> Child | None:
+        """Return a subtask as this task knows it; None if it has no such subtask."""
+        index = self.child_index(child_id)
+        return None if index is None else self.children[index]
+
+    @property
+    def open_steps(self) -> tuple[int, ...]:
+        """Return the indexes of the steps that are not done."""
+        return tuple(index for index, step in enumerate(self.steps) if not step.done)
+
+    @property
+    def provided(self) -> Mapping[str, Json]:
+        """Return the outputs that were handed over so far."""
+        return self.completion_outputs or {}
+
+    @property
+    def answer(self) -> str | None:
+        """Return the final message that the agent was asked to complete, a part of the result."""
+        if not self.reminded or self.outdated_answer:
+            return None
+        return self.final_message
+
+    @property
+    def delegated(self) -> bool:
+        """Return whether the task was delegated or a caller waits for it, so that it never waits
+        for a tick.
+        """
+        return self.awaited or self.parent_id is not None
+
+    @property
+    def waits_for_tick(self) -> bool:
+        """Return whether the task waits for its next tick."""
+        return self.wait is not None and self.wait.includes("tick")
+
+    @property
+    def in_flight(self) -> bool:
+        """Return whether a worker or a session works on it, or its result is being checked."""
+        return self.run is not None or self.state in (State.RUNNING, State.VERIFYING)
+
+
+@record
+class Guide:
+    """A troubleshooting guide that tasks link to."""
+
+    id: str
+    title: str
+    body: str
+    created_by: str
+    created_at: datetime

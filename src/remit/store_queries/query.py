@@ -1,0 +1,41 @@
+"""A named query of a store, and the type of its rows. Nothing slow is imported here."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+R = TypeVar("R", bound=tuple[Any, ...])
+
+
+class Query(NamedTuple, Generic[R]):
+    """A question to a store."""
+
+    name: str
+    params: tuple[str, ...]
+    row: type[R]
+    """A NamedTuple."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of its rows, in order."""
+        kind: Any = self.row
+        columns: tuple[str, ...] = kind._fields
+        return columns
+
+    def rows(self, found: Iterable[Iterable[Any]]) -> list[R]:
+        """Typed rows of what a database returned."""
+        kind: Any = self.row
+        make: Callable[[Iterable[Any]], R] = kind._make
+        return list(map(make, found))
+
+
+class TaskNumber(NamedTuple):
+    """A task."""
+
+    id: int
+
+
+BATCH = ("after", "limit")
+"""The parameters of a query that is read in batches of ascending ids."""
+
+NO_LIMIT = 1_000_000
+"""The value of `limit` for all rows."""

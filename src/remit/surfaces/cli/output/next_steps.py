@@ -1,0 +1,370 @@
+"""What happens next to a task, given its state and the live workers."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from remit.surfaces.cli.output.page_parts import join_ids
+from remit.surfaces.cli.output.times import is_ahead, moment, upcoming
+from remit.surfaces.text.display import surround
+from remit.surfaces.text.printed_commands import command_line
+
+Task = dict[str, Any]
+Unattended = Callable[[str], bool]
+"""Returns True if no live worker works on a task."""
+
+ENDED = ("done", "failed", "canceled")
+_AT_SERVER = "on the server's machine: remit worker or remit serve"
+_START_ON_SERVER = "Start one: remit worker or remit serve (on the server's machine)."
+NO_SERVER_WORKER = f"No worker is running for it. {_START_ON_SERVER}"
+_NAMED = 5
+
+
+def start_worker(server: str | None = None) -> str:
+    """Return the commands that start a worker, on the server's machine if a server is used."""
+    if server is not None:
+        return _AT_SERVER
+    return f"{command_line('worker')}, or {command_line('serve')}"
+
+
+def outlook(task: Task, unattended: Unattended, now: Any, server: str | None) -> str:
+    """Return what happens next to a task, and what a person can do about it.
+
+    Only the server's workers continue a task of a server.
+
+    Empty if the task has ended or a worker works on it.
+    """
+    describe = _OUTLOOKS.get(task["state"])
+    if describe is None:
+        return ""
+    return describe(task, unattended, now, server)
+
+
+def _draft(task: Task, _unattended: Unattended, now: Any, _server: str | None) -> str:
+    return f"It is a draft. {how_to_activate(task, now)}"
+
+
+def _paused(task: Task, _unattended: Unattended, _now: Any, _server: str | None) -> str:
+    return f"It is paused. Continue it with: {command_line('task resume', task['id'])}"
+
+
+def _running(task: Task, unattended: Unattended, _now: Any, server: str | None) -> str:
+    """Return how a task continues whose worker is gone; empty while a worker runs it."""
+    if not has_lost_worker(task, unattended):
+        return ""
+    return f"The worker that ran it is gone. {_how_to_continue(task, server)}"
+
+
+def how_to_activate(task: Task, now: Any) -> str:
+    """The command that activates a draft, and what keeps the task from starting afterwards."""
+    activate = command_line("task update", task["id"], "--status active")
+    return ". ".join([f"Activate it with: {activate}", *_holds_of_draft(task, now)])
+
+
+def _holds_of_draft(task: Task, now: Any) -> list[str]:
+    """What keeps a draft from starting when it is active."""
+    holds: list[str] = []
+    if task["session_id"] is not None:
+        holds.append(f"Session {task['session_id']} then gets it with its next request")
+    elif task["owner"] is None:
+        set_owner = command_line("task update", task["id"], "--owner AGENT")
+        holds.append(f"No agent owns it, so it does not start then. Give it one with: {set_owner}")
+    if task["blocked_by"]:
+        holds.append(f"It then starts when {prerequisites(task)}")
+    schedule: dict[str, Any] = task["schedule"] or {}
+    not_before: str | None = schedule.get("not_before")
+    if not_before is not None and is_ahead(not_before, now):
+        holds.append(f"It then does not start before {upcoming(not_before, now)}")
+    return holds
+
+
+def _how_to_continue(task: Task, server: str | None) -> str:
+    """Return how to continue a task whose worker is gone."""
+    if server is not None:
+        return _START_ON_SERVER
+    run = command_line("task run", task["id"])
+    return f"Continue it with: {run}. Or start a worker: {start_worker()}."
+
+
+def has_lost_worker(task: Task, unattended: Unattended) -> bool:
+    """Return True for a task in state running whose worker is gone."""
+    return task["state"] == "running" and task["session_id"] is None and unattended(task["id"])
+
+
+def _pending(task: Task, unattended: Unattended, now: Any, server: str | None) -> str:
+    """Return what keeps a pending task from starting, and what a person can do about it."""
+    holds: dict[str, str] = {item["kind"]: item["ref"] for item in task["held_by"]}
+    if "session" in holds:
+        return (
+            f"Session {holds['session']} works on it and gets it with its next request; workers"
+            " leave it alone."
+        )
+    set_owner = command_line("task update", task["id"], "--owner AGENT")
+    if "owner" in holds:
+        return f"No agent owns it, so it does not start. Give it one with: {set_owner}"
+    if "agent" in holds:
+        return (
+            f"Agent {holds['agent']} is unknown here, and no live worker works for it, so it does"
+            f" not start. Restore the agent's file, or set another owner with: {set_owner}"
+        )
+    if ended := [item for item in task["held_by"] if item.get("state") in ENDED]:
+        return _never(task, ended, unattended, server)
+    if holds:
+        return f"{_start(task, holds, now)} {_then(task, unattended, server)}".rstrip()
+    if not unattended(task["id"]):
+        return ""
+    return _needs_worker(task, server)
+
+
+def _needs_worker(task: Task, server: str | None) -> str:
+    """Return how to start a task that only needs a worker."""
+    if server is not None:
+        return NO_SERVER_WORKER
+    run = command_line("task run", task["id"])
+    return (
+        f"No worker is running for it. Run it here with: {run}."
+        f" Or start a worker: {start_worker()}."
+    )
+
+
+def _start(task: Task, holds: dict[str, str], now: Any) -> str:
+    """Return when a task starts that waits for other tasks, a time, or both."""
+    if "dependency" in holds:
+        return f"It starts when {prerequisites(task)}{_start_after_others(task, holds, now)}."
+    if "retry" in holds:
+        return f"It is tried again at {upcoming(holds['retry'], now)}."
+    if "slot" in holds:
+        again = ", and again at each later slot until you cancel it" if recurs(task) else ""
+        run = command_line("task run", task["id"])
+        slot = upcoming(holds["slot"], now)
+        return f"It starts at its next slot, {slot}{again}. Run it now with: {run}."
+    return f"It does not start before {upcoming(holds['not_before'], now)}."
+
+
+def _start_after_others(task: Task, holds: dict[str, str], now: Any) -> str:
+    """Return what a task still waits for after its dependencies have ended."""
+    if "not_before" in holds:
+        return f", and not before {upcoming(holds['not_before'], now)}"
+    calendar = _calendar(task)
+    return surround(calendar, ", and then at the next slot of its calendar (", ")")
+
+
+def recurs(task: Task) -> bool:
+    """Return True for a task of a series, which continues at each slot of its schedule."""
+    return _calendar(task) is not None and task["parent_id"] is None
+
+
+def _calendar(task: Task) -> str | None:
+    """Return the cron expression of a task; None without one."""
+    schedule: dict[str, str] = task["schedule"] or {}
+    return schedule.get("cron") or None
+
+
+def _never(
+    task: Task, ended: Sequence[dict[str, str]], unattended: Unattended, server: str | None
+) -> str:
+    """Return what happens to a task whose dependencies ended without being done."""
+    told = " and ".join(map("#{0[ref]} is {0[state]}".format, ended))
+    follows = "A worker fails it soon"
+    if unattended(task["id"]):
+        follows = f"A worker fails it when one runs ({start_worker(server)})"
+    clear = command_line("task update", task["id"], "--clear depends-on")
+    return (
+        f"It can never start: {told}, and had to be done first. {follows}. "
+        f"Start it without its dependencies with: {clear}"
+    )
+
+
+def _then(task: Task, unattended: Unattended, server: str | None) -> str:
+    """Return that a task will need a worker, if none is running now."""
+    if not unattended(task["id"]):
+        return ""
+    return f"No worker is running for it now; it needs one then ({start_worker(server)})."
+
+
+def prerequisites(task: Task) -> str:
+    """Return the unmet dependencies of a task: `#3 is done and #4 has ended`."""
+    needs = {item["task_id"]: item["on"] for item in task["depends_on"]}
+    ends = {"done": "is done"}
+    unmet = [(other, needs.get(other, "done")) for other in task["blocked_by"]]
+    return " and ".join(f"#{other} {ends.get(need, 'has ended')}" for other, need in unmet)
+
+
+def _waiting(task: Task, unattended: Unattended, _now: Any, server: str | None) -> str:
+    """Return what a waiting task waits for, and whether a worker continues it."""
+    wait: dict[str, Any] = task["wait"] or {"on": []}
+    kinds = {item["kind"] for item in wait["on"]}
+    if "user" in kinds:
+        return f"It waits for an answer from you. See the question with: {command_line('inbox')}"
+    subtasks = [item["ref"] for item in wait["on"] if item["kind"] == "subtask"]
+    said = _awaited(task, kinds, subtasks)
+    if not unattended(task["id"]):
+        return said
+    return f"{said.removesuffix('.')}. No worker is running for it ({start_worker(server)})."
+
+
+def _awaited(task: Task, kinds: Collection[str], subtasks: Sequence[str]) -> str:
+    """Return what a waiting task waits for, if it is not a person."""
+    if subtasks:
+        return f"It waits for {named(subtasks)}."
+    if "tick" not in kinds:
+        return "It waits for a timer."
+    slots = [moment(item["ref"]) for item in task["held_by"]]
+    turn = "".join(map(", {}".format, slots)) or f" ({command_line('schedule show')})"
+    run = command_line("task run", task["id"])
+    return f"It waits for its next scheduled turn{turn}. Run it now with: {run}"
+
+
+def _verifying(task: Task, unattended: Unattended, _now: Any, server: str | None) -> str:
+    """Return who checks the acceptance criteria of a task."""
+    if unattended(task["id"]):
+        return (
+            "No worker is running. Its acceptance criteria are checked when one starts:"
+            f" {start_worker(server)}."
+        )
+    watch = command_line("task watch", task["id"])
+    return f"A worker checks its acceptance criteria. Follow it with: {watch}"
+
+
+_OUTLOOKS: dict[str, Callable[[Task, Unattended, Any, str | None], str]] = {
+    "draft": _draft,
+    "pending": _pending,
+    "waiting": _waiting,
+    "paused": _paused,
+    "verifying": _verifying,
+    "running": _running,
+}
+"""Returns the outlook of a task, by its state; an ended task has none."""
+
+
+def how_to_answer(question: dict[str, Any]) -> str:
+    """Return the command that answers a question, with a placeholder for the answer."""
+    return command_line("interact respond", question["id"], _typed_answer(question))
+
+
+def _typed_answer(question: dict[str, Any]) -> str:
+    """Return the placeholder for the answer in a command."""
+    if not question["options"]:
+        return "'YOUR ANSWER'"
+    is_ambiguous = any(option.strip().isdecimal() for option in question["options"])
+    number = "--option N" if is_ambiguous else "N"
+    if question.get("allow_other"):
+        return f"{number}, or 'ANOTHER ANSWER'"
+    return number
+
+
+# After a wait that was interrupted.
+
+
+def stopped(
+    tasks: Sequence[Task], unattended: Unattended, now: Any, server: str | None
+) -> list[str]:
+    """Return lines about tasks after an interrupted wait: which have ended, and how the others
+    continue.
+    """
+    lines = [_has_ended(task) for task in tasks if task["state"] in ENDED]
+    left = [task for task in tasks if task["state"] not in ENDED]
+    if len(left) == 1:
+        lines += _one_left(left[0], unattended, now, server)
+    elif left:
+        lines += _several_left(left, unattended, server)
+    return lines
+
+
+def _has_ended(task: Task) -> str:
+    """Return that a task has ended, and how to see its result."""
+    see = command_line("task result", task["id"])
+    return f"#{task['id']} has ended: it is {task['state']}. See it with: {see}"
+
+
+def quit_at_once(created: Sequence[str], left: Sequence[str], server: str | None) -> str:
+    """Return lines about the tasks of a wait that ends at once, without reading the store.
+
+    `left` are the created tasks that have not ended.
+    """
+    if not created:
+        return f"Stopped. Tasks may have been created. See them with: {command_line('task list')}"
+    if not left:
+        see = command_line("task result", created[0])
+        return f"Stopped. {named(created)} ended. See the result with: {see}"
+    return _quit_lines(left, server)
+
+
+def _quit_lines(task_ids: Sequence[str], server: str | None) -> str:
+    """Return lines about tasks that have not ended, without reading the store."""
+    first, names = task_ids[0], named(task_ids)
+    is_one = len(task_ids) == 1
+    cancel = f"Cancel {'it' if is_one else 'one'} with: {command_line('task cancel', first)}"
+    if server is not None:
+        kept = f"Stopped waiting. The server at {server} keeps {names}."
+        how = f"See its state with: {command_line('task show', first)}"
+    elif is_one:
+        kept = f"Stopped. {names} is kept."
+        run = command_line("task run", first)
+        how = f"If no other worker is running for it, continue it with: {run}"
+    else:
+        kept = f"Stopped. {names} are kept."
+        how = f"If no other worker is running for them, continue all with: {start_worker()}."
+    return "\n".join([kept, how, cancel])
+
+
+def _one_left(task: Task, unattended: Unattended, now: Any, server: str | None) -> list[str]:
+    """Return lines about the only task that has not ended."""
+    cancel = f"Cancel it with: {command_line('task cancel', task['id'])}"
+    follow = f"Follow it with: {command_line('task watch', task['id'])}. {cancel}"
+    if server is not None:
+        kept = f"Stopped waiting. The server at {server} keeps #{task['id']} ({task['state']})"
+        if unattended(task["id"]):
+            return [f"{kept}.", f"{NO_SERVER_WORKER} {cancel}"]
+        return [f"{kept}; its workers continue it.", follow]
+    if how := outlook(task, unattended, now, None):
+        if _is_idle(task, unattended):
+            how = _how_to_continue_idle(task)
+        return [f"Stopped. #{task['id']} is kept ({task['state']}).", how, cancel]
+    goes_on = (
+        f"Stopped waiting. #{task['id']} continues ({task['state']}): a worker is running"
+        " elsewhere."
+    )
+    return [goes_on, follow]
+
+
+def _is_idle(task: Task, unattended: Unattended) -> bool:
+    """Return True if a task could start and no worker is running for it."""
+    return task["state"] == "pending" and task["ready"] and unattended(task["id"])
+
+
+def _how_to_continue_idle(task: Task) -> str:
+    run = command_line("task run", task["id"])
+    return f"No worker is running for it now. Continue it with: {run}"
+
+
+def _several_left(tasks: Sequence[Task], unattended: Unattended, server: str | None) -> list[str]:
+    """Return lines about several tasks that have not ended."""
+    first, names = tasks[0]["id"], named([task["id"] for task in tasks])
+    cancel = f"Cancel one with: {command_line('task cancel', first)}"
+    has_unattended = any(unattended(task["id"]) for task in tasks)
+    if server is not None:
+        return [*_kept_by_server(server, names, has_unattended=has_unattended), cancel]
+    if has_unattended:
+        return [
+            f"Stopped. {names} are kept. No worker is running for all of them now.",
+            f"Continue one with: {command_line('task run', first)}.",
+            f"Continue all with: {start_worker()}.",
+            cancel,
+        ]
+    return [f"Stopped waiting. {names} continue: a worker is running elsewhere.", cancel]
+
+
+def _kept_by_server(server: str, names: str, *, has_unattended: bool) -> list[str]:
+    """Return lines about several tasks of a server that have not ended."""
+    kept = f"Stopped waiting. The server at {server} keeps {names}"
+    if not has_unattended:
+        return [f"{kept}; its workers continue them."]
+    return [f"{kept}.", f"No worker is running for all of them now. {_START_ON_SERVER}"]
+
+
+def named(task_ids: Sequence[str]) -> str:
+    """Return task ids as `#1, #2 and 3 more`."""
+    names = join_ids(task_ids[:_NAMED])
+    if len(task_ids) <= _NAMED:
+        return names
+    return f"{names} and {len(task_ids) - _NAMED} more"

@@ -1,0 +1,4 @@
+"""The MCP surface: the server, stdio, progress and instructions.
+
+Its tools come from the catalog.
+"""

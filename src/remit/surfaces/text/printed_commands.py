@@ -1,0 +1,79 @@
+"""Commands that are printed for a person to copy.
+
+A copied command must reach the same store, so it repeats the options that select the store, as they
+were typed. Environment variables and the current folder are not repeated: a copied command inherits
+them. The options come first, so that a command that is copied without its end fails and does not
+reach another store.
+
+Other layers do not know these options. They write a command in backticks, and each surface prints
+their texts through `with_commands`. Texts for other processes keep the backticks.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from remit.errors import RemitError
+
+REPEATED = ("workspace", "database_url", "url")
+"""The options that select the store."""
+PASSWORD = "PASSWORD"  # noqa: S105
+"""Placeholder for the password of a URL, which is never printed. The user replaces it, like AGENT
+or TITLE elsewhere. A command copied with it cannot log in; an unset variable would be an empty
+option and select another store.
+"""
+
+OPENS_DATABASE = frozenset(
+    ("doctor", "export", "import", "init", "migrate", "schedule", "serve", "token", "worker")
+)
+"""The first words of commands that never use a server. With `--url` they are printed for the
+server's machine, where a client's options mean nothing.
+"""
+_MARKED = re.compile(r"`remit ([a-z][^`]*)`")
+
+_typed: dict[str, str] = {}
+"""The options of this process's command line."""
+
+
+def repeat_options(options: Mapping[str, Any]) -> None:
+    """Make every printed command repeat those of these options that select the store."""
+    _typed.clear()
+    for name in REPEATED:
+        if options.get(name):
+            _typed[name] = without_password(str(options[name]))
+
+
+def command_line(*parts: str) -> str:
+    """Return a command as it is printed: `task run`, `1` is `remit --workspace DIR task run 1`."""
+    words = " ".join(parts)
+    if not _typed or ("url" in _typed and words.split()[0] in OPENS_DATABASE):
+        return f"remit {words}"
+    from shlex import quote
+
+    repeated: list[str] = []
+    for name, value in _typed.items():
+        option = f"--{name.replace('_', '-')}"
+        if f"{option} " not in words:
+            repeated += [option, quote(value)]
+    return " ".join(["remit", *repeated, words])
+
+
+def with_commands(text: str) -> str:
+    """Return a text of another layer with the commands in backticks as they are printed."""
+    return _MARKED.sub(lambda found: command_line(found[1]), text)
+
+
+def with_commands_in(error: RemitError) -> RemitError:
+    """Return an error of another layer, with its commands as they are printed."""
+    return error.for_call(message=with_commands(error.message), hint=with_commands(error.hint))
+
+
+def without_password(url: str, shown: str = PASSWORD) -> str:
+    """Return a URL for display, with its password replaced."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return url
+    user, at, place = rest.rpartition("@")
+    if at and ":" in user:
+        rest = f"{user.partition(':')[0]}:{shown}@{place}"
+    return scheme + mark + re.sub(r"(?i)([?&](?:ssl)?password=)[^&]*", rf"\g<1>{shown}", rest)

@@ -1,0 +1,26 @@
+"""Fixtures of the surface tests."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.surfaces.repository import Repository
+from tests.surfaces.shell import Shell
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    made = Shell(tmp_path)
+    assert made.remit("init").code == 0
+    return made
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    made = Repository(folder)
+    (folder / "code.py").write_text("print(1)\n")
+    made.git("add", "-A")
+    made.git("commit", "--quiet", "-m", "Begin")
+    return made
