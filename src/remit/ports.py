@@ -206,6 +206,13 @@ class EventStore(Protocol):
         """Return the position of the last event; all later events come after it."""
         ...
 
+    async def check(self) -> None:
+        """Raise RolledBack if the store lacks a state that this process has seen.
+
+        A read can be older than the last check of a store on a server.
+        """
+        ...
+
     def watch(self, topic: Topic = "events") -> AbstractAsyncContextManager["Watch"]:
         """Watch for new events, or for jobs that can be claimed."""
         ...

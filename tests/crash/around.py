@@ -37,6 +37,9 @@ class Around:
     async def tail(self) -> str:
         return await self._store.tail()
 
+    async def check(self) -> None:
+        await self._store.check()
+
     def watch(self, topic: Topic = "events") -> AbstractAsyncContextManager[Watch]:
         return self._store.watch(topic)
 

@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from remit import Remit, RolledBack
 from remit.adapters.stores.postgres.completeness import INDEXES, SEQUENCES, TABLES, TRIGGERS
 from remit.bootstrap import open_store
 from tests.patience import patient
@@ -109,6 +110,22 @@ def test_a_live_server_refuses_everything_while_its_database_is_restored(
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(patient(20)) == 0
     assert titles(database.shell) == ["Fourth", "First"]
+
+
+async def test_a_task_is_not_called_missing_while_its_database_is_restored(
+    database: Database,
+) -> None:
+    database.create("First")
+    database.dump("older")
+    async with Remit.open(database.folder, database_url=database.url, worker=False) as remit:
+        made = await remit.create_task(title="Second")
+        await remit.get_task(made.task_id)
+        await asyncio.to_thread(database.restore, "older", "pre-data")
+        # At once, before the store is checked again: nothing may be read from the empty tables.
+        with pytest.raises(RolledBack, match="is incomplete"):
+            await remit.get_task(made.task_id)
+        with pytest.raises(RolledBack, match="is incomplete"):
+            await remit.complete_task(task_id=made.task_id)
 
 
 def test_a_live_worker_goes_on_when_the_newest_copy_is_restored(database: Database) -> None:

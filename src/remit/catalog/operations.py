@@ -1,7 +1,7 @@
 """The table of operations from which every surface is built."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any, Literal, NamedTuple, cast
 
 from remit.app.agents.registry import Agent, AgentRegistry
@@ -73,7 +73,8 @@ async def call(core: AppContext, name: str, fields: Mapping[str, Any], caller: C
     """Validate the fields and run an operation; the entry point of every surface."""
     operation = _operation(name)
     with refusal_in_envelope(name, fields):
-        return await operation.handler(core, parse(operation.input, fields), caller)
+        async with _checking_absence(core):
+            return await operation.handler(core, parse(operation.input, fields), caller)
 
 
 async def attend(
@@ -103,11 +104,25 @@ async def _items(
         expected = f"one of {', '.join(waiting)}"
         raise invalid("operation", f"is {name}, which does not wait", expected)
     with refusal_in_envelope(name, fields):
-        async with aclosing(
-            operation.stream(core, parse(operation.input, fields), caller, True)
-        ) as items:
+        async with (
+            _checking_absence(core),
+            aclosing(operation.stream(core, parse(operation.input, fields), caller, True)) as items,
+        ):
             async for item in items:
                 yield item
+
+
+@asynccontextmanager
+async def _checking_absence(core: AppContext) -> AsyncGenerator[None, None]:
+    """Check the store before a call says that something does not exist.
+
+    It can be missing only because the store was rolled back or is being restored.
+    """
+    try:
+        yield
+    except NotFound:
+        await core.store.check()
+        raise
 
 
 @contextmanager

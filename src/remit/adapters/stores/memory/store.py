@@ -110,6 +110,9 @@ class MemoryEventStore:
         """Return the last position."""
         return str(len(self._data.events))
 
+    async def check(self) -> None:
+        """Return: nothing outside of this process can change the store."""
+
     @asynccontextmanager
     async def watch(
         self,

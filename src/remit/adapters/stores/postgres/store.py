@@ -247,6 +247,11 @@ class PostgresEventStore:
             return ""
         return str(rows[0]["position"])
 
+    async def check(self) -> None:
+        """Raise RolledBack if the database was rolled back or is being restored."""
+        with self._connections.translating():
+            await self._connections.patiently(self._history.check)
+
     @asynccontextmanager
     async def watch(self, topic: Topic = "events") -> AsyncGenerator["PostgresWatch", None]:
         """Yield a watch that wakes after commits of any process."""

@@ -341,6 +341,10 @@ class SqliteEventStore:
         """Return the last position."""
         return str(self._open_reader.tail())
 
+    async def check(self) -> None:
+        """Raise RolledBack if the file was replaced; every read checks this."""
+        self._open_reader.tail()
+
     @asynccontextmanager
     async def watch(
         self,
