@@ -256,7 +256,8 @@ def _stopped_watching(shell: Shell, *arguments: str) -> list[str]:
     started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=patient(30))
     assert started.returncode == 130, err
-    return err.splitlines()
+    # On a busy machine the command repeats that it waits before it is seen to be idle.
+    return [line for line in err.splitlines() if not line.endswith("without news")]
 
 
 def test_an_interrupt_inside_a_codec_ends_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
