@@ -61,9 +61,14 @@ class Outcome(NamedTuple):
 
     @property
     def update_ids(self) -> tuple[str, ...]:
-        """Ids of the updates that will be delivered to the agent."""
-        events = (entry.event for entry in self.entries)
-        return tuple(event.update_id for event in events if isinstance(event, UPDATES))
+        """Ids of the updates that the command made for the agent of the task.
+
+        The first instructions of a successor include all changes; no update tells of them.
+        """
+        own = [entry.event for entry in self.entries if entry.stream == self.task_id]
+        if any(isinstance(event, ev.TaskCreated) for event in own):
+            return ()
+        return tuple(event.update_id for event in own if isinstance(event, UPDATES))
 
     @property
     def canceled(self) -> tuple[str, ...]:

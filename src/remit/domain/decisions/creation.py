@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from remit.domain.outputs.criteria import parse_check
 from remit.domain.outputs.required_outputs import validate_outputs
+from remit.domain.prompts.reports import reported_end
+from remit.domain.prompts.update_messages import is_said
 from remit.domain.records.record import record, replace
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
@@ -18,7 +20,7 @@ from remit.domain.task.policy import (
     narrow_tools,
     with_tool_list,
 )
-from remit.domain.task.task import Criterion, Limits, Resource, Step, Task, Tools
+from remit.domain.task.task import Criterion, Limits, Resource, Step, Task, Tools, Update
 from remit.errors import Conflict, LimitExceeded, invalid
 
 B = TypeVar("B", bound=cmd.Brief | cmd.UpdateTask)
@@ -272,6 +274,27 @@ def successor_event(
         root_id=parent.root_id,
         depth=task.depth,
         awaited=True,
+    )
+
+
+def passed_on(task: Task, successor_id: str) -> list[ev.MessageSent | ev.SubtaskSettled]:
+    """Return the messages and reports that the agent of a task has not read, for its successor.
+
+    The successor is created with the current terms, so it needs no updates of them.
+    """
+    unread = [update for update in task.queued if is_said(update)]
+    return [
+        _repeated(update, f"{successor_id}-u{number}") for number, update in enumerate(unread, 1)
+    ]
+
+
+def _repeated(update: Update, update_id: str) -> ev.MessageSent | ev.SubtaskSettled:
+    """Return the event that queues a message or a report again."""
+    if update.type == "message":
+        return ev.MessageSent(update_id=update_id, message=update.content)
+    child_id, state = reported_end(update.content)
+    return ev.SubtaskSettled(
+        child_id=child_id, state=state, update_id=update_id, report=update.content
     )
 
 

@@ -14,6 +14,7 @@ from remit.domain.decisions.creation import (
     creation_event,
     list_tools,
     must_accept_subtask,
+    passed_on,
     successor_event,
 )
 from remit.domain.decisions.decide import decide
@@ -258,6 +259,7 @@ def _create_successor(
     event = successor_event(place, ids, owner, parent)
     made: Events = [replace(event, root_id=task.root_id) if keeps_tree else event]
     made += [ev.SubtaskLinked(child_id=child.id, wait=child.wait) for child in live]
+    made += passed_on(task, ids.id)
     if task.state is State.PAUSED:
         made.append(ev.TaskPaused(by_agent=task.paused_by_agent))
     changes[ids.id] = made

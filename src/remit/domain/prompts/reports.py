@@ -1,7 +1,7 @@
 """Reports on how other tasks ended, as an agent reads them."""
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from remit.domain.delegation.result_envelope import refused_result, result_of, status_of
 from remit.domain.prompts.headings import SUBTASK_ENDED, in_one_line, quoted
@@ -26,6 +26,16 @@ TITLED = 60
 
 _TITLE = re.compile(r'"(.*)"')
 """The title in the first line of a report."""
+
+_ENDS: Mapping[str, str] = {
+    "completed": "done",
+    "failed": "failed",
+    "timeout": "failed",
+    "cancelled": "canceled",
+}
+"""The state of an ended task, by its status in a report."""
+_HEAD = re.compile(rf'Task (?P<id>\d+) ".*" \(.*\): (?P<status>{"|".join(_ENDS)}) after ')
+"""The first line of a report up to the duration."""
 
 MOST_REPORTS = 40
 """How many prerequisites are reported; further ones are only named."""
@@ -151,6 +161,13 @@ def reports_on(update: Update, task_ids: Iterable[str]) -> bool:
     if update.type != "subtask":
         return False
     return update.content.startswith(tuple(f'Task {task_id} "' for task_id in task_ids))
+
+
+def reported_end(report: str) -> tuple[str, str]:
+    """Return the id and the state of the task on whose end `ended_report` reports."""
+    head = _HEAD.match(report)
+    assert head is not None, "as ended_report writes it"
+    return head["id"], _ENDS[head["status"]]
 
 
 def subtask_ended(report: str) -> str:
