@@ -294,6 +294,19 @@ async def test_an_item_says_itself_whether_it_is_waited_for_and_how_its_result_l
         ] == "Slow."
 
 
+@pytest.mark.parametrize("form", ["round", ["flat"], "", 1])
+async def test_an_item_without_a_valid_form_is_refused_in_that_of_the_call(
+    any_url: str, tmp_path: Path, form: Any
+) -> None:
+    async with stage(any_url, tmp_path, echo, workers=0) as at:
+        works = [{"objective": "Look", "format": form}]
+        (refused,) = (await at.call("task_parallel", tasks=works, format="flat"))["results"]
+        assert (refused["status"], refused["objective"]) == ("failed", "Look")
+        assert "tasks[0].format" in refused["error"]
+        (refused,) = (await at.call("task_parallel", tasks=works))["results"]
+        assert (refused["data"]["status"], refused["error"]["code"]) == ("failed", "INVALID_PARAM")
+
+
 async def test_receipts_alone_need_no_worker(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, echo, workers=0) as at:
         found = (

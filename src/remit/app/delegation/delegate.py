@@ -33,6 +33,8 @@ from remit.errors import InvalidParam, Problem, RemitError, Unavailable, unknown
 
 Result = dict[str, Any]
 Items = AsyncGenerator[Item, None]
+FORMATS = ("envelope", "flat")
+"""The forms of a result that a request can ask for."""
 ENDED = frozenset(state.value for state in TERMINAL)
 
 
@@ -212,11 +214,15 @@ class _Group:
     def _refused(
         self, index: int, item: Mapping[str, Any] | ask.DelegateTask, refused: RemitError
     ) -> Item:
-        """Return the result of an item that was refused, in the form that it asks for."""
+        """Return the result of an item that was refused, in the form that it asks for.
+
+        An item without a valid form gets that of the whole request.
+        """
         if isinstance(item, ask.DelegateTask):
             sent, form = plain(item), item.format
         else:
-            sent, form = item, item.get("format") or self._request.format
+            sent, named = item, item.get("format")
+            form = named if named in FORMATS else self._request.format
         return _result(index, None, refusal(_in_item(index, refused), sent).shown(form))
 
     async def results(self, progress: bool) -> Items:
