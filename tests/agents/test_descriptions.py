@@ -48,6 +48,53 @@ async def test_a_draft_starts_with_its_new_description(any_url: str, tmp_path: P
         assert OLD not in current(first)
 
 
+async def test_a_description_added_to_a_title_becomes_the_instructions(
+    any_url: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, looking(gate)) as at:
+        task_id = await at.create(title="Write the notes", instructions=None)
+        await reached(gate)
+        answer = await at.call("update_task", task_id=task_id, description=NEW)
+        assert answer["update_ids"] == ["1-u1"]
+        gate.open.set()
+        task = await at.team.ended(task_id)
+        assert (task.title, task.instructions, task.description) == ("Write the notes", NEW, NEW)
+        second = at.script.asked[1]
+        assert second.messages[-2].text == MODIFIED
+        assert "\n\n# Task\nWrite the notes\n\n# Who" in second.system
+        block = second.messages[-1].text
+        assert "\nTitle: Write the notes\n" in block
+        assert f"\nInstructions: {NEW}\n" in block
+        (update,) = (await at.call("list_updates", task_id=task_id))["updates"]
+        assert (update["type"], update["status"]) == ("instructions", "delivered")
+
+
+async def test_a_draft_with_a_title_starts_with_the_description_that_is_added(
+    any_url: str, tmp_path: Path
+) -> None:
+    async with stage(any_url, tmp_path, [says("Done.")]) as at:
+        task_id = await at.create(title="Write the notes", instructions=None, status="draft")
+        await at.call("update_task", task_id=task_id, description=OLD)
+        await at.call("update_task", task_id=task_id, description=NEW, status="active")
+        await at.team.ended(task_id)
+        (first,) = at.script.asked
+        assert [message.text for message in first.messages[:-1]] == [NEW]
+        assert "\nTitle: Write the notes\n" in first.messages[-1].text
+        assert OLD not in current(first)
+
+
+async def test_a_description_added_to_the_title_of_a_subtask_leaves_the_title(
+    any_url: str, tmp_path: Path
+) -> None:
+    async with stage(any_url, tmp_path, [], workers=0) as at:
+        await at.create(owner="build")
+        made = await at.call("create_subtask", task_id="1", title="Write the notes", owner="plan")
+        await at.call("update_task", task_id=made["task_id"], description=NEW)
+        task = await at.team.task(made["task_id"])
+        assert (task.title, task.instructions) == ("Write the notes", NEW)
+
+
 @pytest.mark.parametrize(
     ("given", "changes", "instructions"),
     [
@@ -60,6 +107,14 @@ async def test_a_draft_starts_with_its_new_description(any_url: str, tmp_path: P
         ),
         ({"description": OLD}, [{"description": "Notes"}, {"title": "Other"}], "Notes"),
         ({"description": OLD}, [{"title": NEW}], OLD),
+        ({"description": OLD}, [{"title": OLD}, {"title": NEW}], OLD),
+        ({"instructions": OLD}, [{"title": OLD}, {"title": NEW}], OLD),
+        ({"instructions": OLD}, [{"title": OLD}, {"description": NEW}], OLD),
+        ({}, [{"description": OLD}, {"description": NEW}], NEW),
+        ({}, [{"description": OLD}, {"title": NEW}], OLD),
+        ({}, [{"description": OLD}, {"title": OLD}, {"title": NEW}], OLD),
+        ({}, [{"title": OLD, "description": NEW}], NEW),
+        ({}, [{"instructions": OLD}, {"description": NEW}], OLD),
     ],
 )
 async def test_which_text_stands_for_the_instructions(
@@ -117,7 +172,8 @@ WHY = "The report needs it."
         ({"instructions": WHY, "description": WHY}, [{"priority": 0}], WHY),
         ({"instructions": OLD}, [{"instructions": WHY}], NEW),
         ({}, [{"title": WHY}], NEW),
-        ({}, [{"title": WHY, "description": WHY}], WHY),
+        ({}, [{"title": WHY, "description": WHY}], NEW),
+        ({}, [{"instructions": OLD}, {"description": WHY}], WHY),
     ],
 )
 @pytest.mark.parametrize("is_rerun", [False, True])

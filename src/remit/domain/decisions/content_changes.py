@@ -32,6 +32,7 @@ def revise(task: Task, event: ev.TaskRevised) -> Task:
         title_outdated=task.title_outdated and event.title is None,
         description=new_or_old(event.description, task.description),
         has_description=event.has_description or keeps_description,
+        has_instructions=task.has_instructions or event.has_instructions,
         priority=new_or_old(event.priority, task.priority),
         labels=new_or_old(event.labels, task.labels),
         metadata=new_or_old(event.metadata, task.metadata),
@@ -82,15 +83,16 @@ def replace_parent(task: Task, event: ev.ParentReplaced) -> Task:
 def update_instructions(task: Task, event: ev.InstructionsUpdated, entry: ev.Entry) -> Task:
     """Replace the instructions, and the title and description that they stand for."""
     title_was_instructions = task.title_outdated or task.title == task.instructions
+    keeps_title = event.title is not None or event.description_only
     keeps_text = event.description is None and event.instructions == task.description
     changed = replace(
         task,
         title=new_or_old(event.title, task.title),
-        title_outdated=event.title is None and title_was_instructions,
+        title_outdated=title_was_instructions and not keeps_title,
         instructions=event.instructions,
         instructions_version=task.instructions_version + 1,
         has_instructions=task.has_instructions or event.has_instructions,
-        description_only=task.description_only and keeps_text,
+        description_only=event.description_only or (task.description_only and keeps_text),
         has_description=event.has_description,
         terms_version=event.terms_version or task.terms_version,
         description=new_or_old(event.description, task.description),

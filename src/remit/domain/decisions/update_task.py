@@ -98,6 +98,7 @@ def _revise(task: Task, command: cmd.UpdateTask) -> Events:
         metadata=if_changed(task.metadata or {}, command.metadata),
         limits=if_changed(task.limits, command.limits),
         has_description=not task.has_description and _repeats_instructions(task, command),
+        has_instructions=_titles_like_instructions(task, command),
     )
     return [] if revised == ev.TaskRevised() else [revised]
 
@@ -107,6 +108,14 @@ def _repeats_instructions(task: Task, command: cmd.UpdateTask) -> bool:
     is_unchanged = _new_instructions(task, command) in (None, task.instructions)
     is_same_text = command.description == task.instructions
     return is_unchanged and is_same_text and not task.description_only
+
+
+def _titles_like_instructions(task: Task, command: cmd.UpdateTask) -> bool:
+    """Return whether the title becomes equal to instructions that were given."""
+    if command.title is None or task.has_instructions:
+        return False
+    is_unchanged = _new_instructions(task, command) in (None, task.instructions)
+    return is_unchanged and command.title == task.instructions
 
 
 def if_changed(old: V, new: V | None) -> V | None:
@@ -180,8 +189,9 @@ def _update_instructions(task: Task, command: cmd.UpdateTask) -> Events:
     instructions = _new_instructions(task, command)
     if instructions is None or instructions == task.instructions:
         return []
-    title = _new_title(task, command, instructions)
-    has_text = command.instructions is not None or task.description_only
+    is_description = _serves_as_instructions(task, command)
+    title = None if is_description else _new_title(task, command, instructions)
+    has_text = command.instructions is not None or is_description
     shown_title = title or command.title or task.title
     is_like_title = stands_for_instructions(task) or shown_title == instructions
     updated = ev.InstructionsUpdated(
@@ -192,8 +202,16 @@ def _update_instructions(task: Task, command: cmd.UpdateTask) -> Events:
         terms_version=task.terms_version + 1,
         has_description=_gives_description(task, command, instructions),
         has_instructions=has_text and is_like_title,
+        description_only=is_description and not task.description_only,
     )
     return [updated]
+
+
+def _serves_as_instructions(task: Task, command: cmd.UpdateTask) -> bool:
+    """Return whether a new description becomes the instructions, because none were given."""
+    if command.instructions is not None or command.description in (None, task.description):
+        return False
+    return task.description_only or stands_for_instructions(task)
 
 
 def _new_title(task: Task, command: cmd.UpdateTask, instructions: str) -> str | None:
@@ -209,21 +227,19 @@ def _new_description(task: Task, command: cmd.UpdateTask, instructions: str) -> 
     """Return the new instructions if they are the description too, else None."""
     if command.description is None:
         return None if _has_own_description(task) else instructions
-    return instructions if _describes_anew(task, command, instructions) else None
+    return instructions if _describes_anew(command, instructions) else None
 
 
 def _gives_description(task: Task, command: cmd.UpdateTask, instructions: str) -> bool:
     """Return whether a description equal to the new instructions is given or kept."""
     if command.description is not None:
-        return _describes_anew(task, command, instructions)
+        return _describes_anew(command, instructions)
     return _has_own_description(task) and task.description == instructions
 
 
-def _describes_anew(task: Task, command: cmd.UpdateTask, instructions: str) -> bool:
+def _describes_anew(command: cmd.UpdateTask, instructions: str) -> bool:
     """Return whether the update gives both texts, and they are equal."""
-    if command.description != instructions:
-        return False
-    return command.instructions is not None or not task.description_only
+    return command.instructions is not None and command.description == instructions
 
 
 def _has_own_description(task: Task) -> bool:
@@ -238,8 +254,8 @@ def _new_instructions(task: Task, command: cmd.UpdateTask) -> str | None:
     """
     if command.instructions is not None:
         return command.instructions
-    if task.description_only:
+    if _serves_as_instructions(task, command):
         return command.description
-    if stands_for_instructions(task):
+    if stands_for_instructions(task) and not task.description_only:
         return command.title
     return None

@@ -111,6 +111,8 @@ class TaskRevised:
     limits: Limits | None = None
     has_description: bool = False
     """Whether a description equal to the instructions was given; new instructions keep it."""
+    has_instructions: bool = False
+    """Whether the new title equals instructions that were given; they do not follow the title."""
 
 
 @record
@@ -161,6 +163,8 @@ class InstructionsUpdated:
     """Whether they replace a title that served as instructions, or equal the title."""
     has_description: bool = False
     """Whether a description equal to the instructions was given; new instructions keep it."""
+    description_only: bool = False
+    """Whether they are a description that was added to a title, which still names the task."""
 
 
 @record
@@ -605,20 +609,20 @@ Event = (
 )
 """The events of a task's stream."""
 
-LANGUAGE = 4
+LANGUAGE = 5
 """The event language of this version; incremented with each change of an event
 (`tests/golden/language.json`).
 """
 
 SINCE: dict[type[Any], int] = {
     TaskCreated: 4,
-    TaskRevised: 4,
+    TaskRevised: 5,
     TaskAwaited: 2,
     AgentReminded: 2,
     RunLost: 2,
     DowntimeExcluded: 2,
     TaskFailed: 2,
-    InstructionsUpdated: 4,
+    InstructionsUpdated: 5,
     AcceptanceUpdated: 2,
     OutputsUpdated: 2,
     AcceptanceRejected: 4,
@@ -641,7 +645,7 @@ ADDED: dict[type[Any], dict[str, int]] = {
         "description_only": 3,
         "has_description": 4,
     },
-    TaskRevised: {"has_description": 4},
+    TaskRevised: {"has_description": 4, "has_instructions": 5},
     UserInteractionRequested: {"allow_other": 2, "asked_by": 2},
     RunLost: {"last_seen_at": 2},
     TaskFailed: {"cause": 2},
@@ -651,6 +655,7 @@ ADDED: dict[type[Any], dict[str, int]] = {
         "title": 2,
         "has_instructions": 3,
         "has_description": 4,
+        "description_only": 5,
     },
     AcceptanceUpdated: {"terms_version": 2},
     OutputsUpdated: {"terms_version": 2},
