@@ -159,3 +159,34 @@ async def test_a_successor_reads_the_end_of_a_subtask_that_its_predecessor_did_n
         assert told.count("[Subtask ended]") == 1
         assert "Result:\n> Port 8420." in told
         assert next(status for _, status in await receipts(at, successor)) == "delivered"
+
+
+@pytest.mark.parametrize("operation", ["rerun_task", "update_task"])
+async def test_the_plan_of_a_successor_shows_how_earlier_subtasks_ended(
+    any_url: str, tmp_path: Path, operation: str
+) -> None:
+    gate = Gate()
+
+    def rule(request: Request) -> Any:
+        if request.agent == "explore":
+            return says("Port 8420.")
+        if request.messages[-1].text.startswith("<Task id=3>"):
+            return says("Done.")
+        if len(at.script.asked) == 1:
+            fields = {"title": "Find the port", "owner": "explore", "step_index": 0}
+            return calls(("create_subtask", {**fields, "wait": "block"}))
+        return gate.then(says("Too late."))
+
+    async with stage(any_url, tmp_path, rule) as at:
+        task_id = await at.create(owner="build", steps=["Find it", "Write it down"])
+        await reached(gate)
+        if operation == "rerun_task":
+            await at.call("cancel_task", task_id=task_id)
+            await at.call("rerun_task", task_id=task_id)
+        else:
+            await at.call("update_task", task_id=task_id, owner="plan")
+        await at.waiting("3")
+        gate.open.set()
+        blocks = [request.messages[-1].text for request in at.script.asked]
+        (block, *_) = [block for block in blocks if block.startswith("<Task id=3>")]
+        assert "[ ] 0. Find it (subtask 2: done)" in block

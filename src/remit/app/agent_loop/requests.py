@@ -95,9 +95,13 @@ class RequestBuilder:
         return {row.id: row.title for row in rows}
 
     async def _subtasks(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the states of the subtasks, and the titles of those without a step."""
+        """Return the states of the subtasks, and the titles of those without a step.
+
+        The steps of a successor also link to ended subtasks of its predecessor.
+        """
         task = self._run.task
-        states = {child.id: child.settled or "" for child in task.children}
+        states = {step.task_id: "" for step in task.steps if step.task_id}
+        states |= {child.id: child.settled or "" for child in task.children}
         unknown = {task_id for task_id, state in states.items() if not state}
         loose = set(task_block.loose_subtasks(task))
         titles: dict[str, str] = {}
