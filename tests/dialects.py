@@ -57,10 +57,10 @@ KNOWN_TO_MISTRAL = frozenset(
 
 
 class Rule(NamedTuple):
-    """What is refused, and how."""
+    """A rule of an endpoint, and its refusal."""
 
     breaks: Callable[[Body], str]
-    """What breaks the rule in a request, as the refusal names it; empty if nothing does."""
+    """The part of a request that breaks the rule, as the refusal names it; empty if none does."""
     refusal: Callable[[str], Status]
 
 
@@ -100,7 +100,7 @@ def has(name: str) -> Callable[[Body], str]:
     return lambda body: name if name in body else ""
 
 
-# What is in a request.
+# The content of a request.
 
 
 def tools(body: Body) -> list[dict[str, Any]]:
@@ -242,7 +242,7 @@ def user_after_tool(body: Body) -> str:
 
 
 def not_alternating(body: Body) -> str:
-    """What a template refuses that knows user and assistant alone.
+    """The problem that a template with only user and assistant would find.
 
     Results of tools are made user messages before it.
     """
@@ -255,7 +255,7 @@ def not_alternating(body: Body) -> str:
 
 
 def not_alternating_but_for_tools(body: Body) -> str:
-    """What Mistral's own template refuses: tool calls and results do not count."""
+    """The problem that Mistral's template would find: tool calls and results do not count."""
     spoken = [
         m["role"]
         for m in body["messages"]
@@ -582,7 +582,7 @@ def forgotten_thoughts(body: Body) -> str:
 
 
 def signature(thought: str) -> str:
-    """What the server signs a thought with."""
+    """The signature of a thought by the server."""
     return f"signed:{len(thought)}:{thought[:8]}"
 
 
@@ -715,5 +715,5 @@ class StrictServer(RuledServer):
         return refused
 
     def shown(self) -> list[str]:
-        """What it refused, for a test that failed."""
+        """Its refusals, shown if a test fails."""
         return [json.dumps(refused.body) for refused in self.refusals]

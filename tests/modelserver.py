@@ -133,7 +133,7 @@ class ModelServer:
 
 
 def objection(dialect: Dialect, body: dict[str, Any]) -> str:
-    """What an endpoint of that kind would refuse in a request; nothing if all is well."""
+    """The problem that such an endpoint would find in a request; empty if there is none."""
     if body.get("tools"):
         return ""
     if "tool_choice" in body:
@@ -152,12 +152,12 @@ def objection(dialect: Dialect, body: dict[str, Any]) -> str:
 
 
 def frames(dialect: Dialect, say: Say) -> tuple[bytes, ...]:
-    """What is said, as a stream."""
+    """The answer as a stream."""
     return _FRAMES[dialect](say)
 
 
 def document(dialect: Dialect, say: Say) -> dict[str, Any]:
-    """What is said, at once."""
+    """The answer in one piece."""
     text = "".join(say.texts)
     if dialect == "openai":
         calls = [
@@ -258,7 +258,7 @@ def _anthropic(say: Say) -> tuple[bytes, ...]:
 
 
 def _response(say: Say) -> dict[str, Any]:
-    """What is said, as a whole document of the Responses API."""
+    """The answer as a document of the Responses API."""
     text = "".join(say.texts)
     kind = "refusal" if say.finish == "refusal" else "text"
     content = [{"type": "refusal" if kind == "refusal" else "output_text", kind: text}]

@@ -67,13 +67,13 @@ class Toolbox:
         )
 
     async def said(self, tool: str, **arguments: Any) -> str:
-        """What comes of a call that is done."""
+        """The outcome of a call that succeeds."""
         outcome = await self(tool, **arguments)
         assert not outcome.is_error, outcome.text
         return outcome.text
 
     async def refused(self, tool: str, **arguments: Any) -> str:
-        """What is said about a call that is not done."""
+        """The error of a call that is refused."""
         outcome = await self(tool, **arguments)
         assert outcome.is_error, outcome.text
         return outcome.text

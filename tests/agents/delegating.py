@@ -39,7 +39,7 @@ def told(task: Task) -> list[str]:
 async def delegated(
     server: ModelServer, url: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: Any
 ) -> dict[str, Any]:
-    """What comes of a task whose model is asked at a server."""
+    """The result of a task whose model is a server."""
     base = f"{server.url}/v1" if server.dialect == "openai" else server.url
     for name, value in {
         "MODEL_ID": f"{server.dialect}:m",

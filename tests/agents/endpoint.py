@@ -12,7 +12,7 @@ Answer = Callable[[Body], Awaitable[Reply]]
 
 
 class RuledServer(ModelServer):
-    """What it says follows from the request."""
+    """Its answer follows from the request."""
 
     def __init__(self, rule: Answer, dialect: Dialect = "openai") -> None:
         super().__init__(dialect)
@@ -35,7 +35,7 @@ def wants(call_id: str, name: str, **arguments: Any) -> tuple[str, str, tuple[st
 
 
 def objective(body: Body) -> str:
-    """What the first message asks for."""
+    """The objective in the first message."""
     return str(
         next(message["content"] for message in body["messages"] if message["role"] == "user")
     )

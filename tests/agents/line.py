@@ -77,7 +77,7 @@ def said(answer: Response) -> Say:
 
 
 def objection(body: Body) -> str:
-    """What an endpoint would refuse in a request; nothing if all is well."""
+    """The problem that an endpoint would find in a request; empty if there is none."""
     open_calls: list[str] = []
     for message in body["messages"]:
         if message["role"] == "tool":

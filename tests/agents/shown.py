@@ -8,12 +8,12 @@ from tests.agents.stage import Gate, calls, says
 
 
 def prefix(body: Body) -> list[object]:
-    """What is sent before the tail."""
+    """The request before its tail."""
     return [body["tools"], *body["messages"][:-1]]
 
 
 def current(request: Request) -> str:
-    """What a request shows as in force: its system prompt and the task block at its end."""
+    """The current terms in a request: its system prompt and the task block at its end."""
     return f"{request.system}\n{request.messages[-1].text}"
 
 

@@ -50,7 +50,7 @@ def results(request: Request) -> list[str]:
 
 
 def texts(request: Request) -> str:
-    """Everything that a model was told, as one text."""
+    """Everything that a model read, as one text."""
     return "\n".join([request.system, *(message.text for message in request.messages)])
 
 
@@ -119,7 +119,7 @@ def in_turn(*answers: Response) -> Rule:
 
 
 class Gate:
-    """A place where a model or a tool stands until it is let through."""
+    """A gate at which a model or a tool waits until it is opened."""
 
     def __init__(self) -> None:
         self.reached, self.open = asyncio.Event(), asyncio.Event()
@@ -212,7 +212,7 @@ class Stage:
         return await self.team.until(task_id, lambda task: task.state is State.WAITING)
 
     async def transcript(self, task_id: str) -> list[dict[str, Any]]:
-        """What was said about a task."""
+        """The conversation of a task."""
         found: list[dict[str, Any]] = (await self.call("get_transcript", task_id=task_id))[
             "messages"
         ]

@@ -19,7 +19,7 @@ WRITER = Agent(id="writer", description="Writes.", tools=("Read", "Write", "Bash
 
 
 @pytest.mark.parametrize("agent", ["explore", "plan", "general"])
-async def test_who_was_not_granted_delegation_cannot_delegate(
+async def test_an_agent_without_the_task_tool_cannot_delegate(
     any_url: str, tmp_path: Path, agent: str
 ) -> None:
     wanted = calls(
@@ -183,7 +183,7 @@ async def test_the_message_of_an_agent_answers_no_question(any_url: str, tmp_pat
 
 
 def results_before_news(request: Request) -> str:
-    """What the tools answered, wherever news came after it."""
+    """The results of the tools, before any updates."""
     return "\n".join(
         part.text  # type: ignore[union-attr]
         for message in request.messages

@@ -247,7 +247,7 @@ async def test_there_is_one_reminder_also_if_the_agent_then_makes_a_subtask(
         assert (events.count("AgentReminded"), events[-1]) == (1, "TaskCompleted")
 
 
-async def test_news_that_comes_with_the_reminder_is_not_answered_by_what_was_said_before(
+async def test_an_update_beside_the_reminder_is_not_answered_by_the_earlier_message(
     durable_url: str, tmp_path: Path
 ) -> None:
     gate = Gate()
@@ -374,7 +374,7 @@ CALL = 'call complete_task with {"outputs": {"report": "<the text>"}}'
 
 
 @pytest.mark.parametrize(("outputs", "call"), [([], "call complete_task"), (["report"], CALL)])
-async def test_an_explicit_task_without_steps_is_not_told_of_open_steps(
+async def test_an_explicit_task_without_steps_is_not_reminded_of_open_steps(
     durable_url: str,
     tmp_path: Path,
     outputs: list[str],
@@ -392,7 +392,9 @@ async def test_an_explicit_task_without_steps_is_not_told_of_open_steps(
         assert REMINDER not in texts(at.script.asked[1])
 
 
-async def test_an_explicit_task_is_told_of_open_steps_too(durable_url: str, tmp_path: Path) -> None:
+async def test_an_explicit_task_is_reminded_of_open_steps_too(
+    durable_url: str, tmp_path: Path
+) -> None:
     script = [says(ANSWER), calls(("complete_task", {"summary": "Good."}))]
     async with stage(durable_url, tmp_path, script) as at, asyncio.timeout(patient(60)):
         task_id = await at.create(steps=["Look"], completion="explicit")

@@ -93,7 +93,7 @@ async def test_a_limit_below_one_request_says_what_one_needs(
 async def test_a_call_is_debited_before_it_is_made_and_settled_after_it(
     any_url: str, tmp_path: Path
 ) -> None:
-    """The ledger is at the root, whoever of its tree asks.
+    """The ledger is at the root, whichever task of the tree calls a model.
 
     While a call is under way it has at least what the call can take.
     """
@@ -124,7 +124,7 @@ async def test_a_call_is_debited_before_it_is_made_and_settled_after_it(
 
 
 async def ledger(at: Stage, task_id: str) -> list[tuple[int, float]]:
-    """What a root has booked."""
+    """The ledger of a root."""
     return [
         (tokens, round(cost, 6))
         for tokens, cost in await at.team.core.store.select(BUDGET, {"id": int(task_id)})
@@ -215,7 +215,7 @@ TO_DO = (
 async def test_without_a_price_a_limit_of_cost_ends_a_task_before_it_asks(
     any_url: str, tmp_path: Path
 ) -> None:
-    """Whatever it used would cost nothing that anybody knows of: the limit would hold nothing."""
+    """Without a price, its use would have no known cost, and the limit no effect."""
     async with (
         ModelServer("openai").running() as server,
         opened(server.url) as desk,
@@ -261,7 +261,7 @@ async def test_a_subtask_without_a_price_ends_before_it_asks_and_its_parent_hear
         assert TO_DO in str(task.final_message)
 
 
-async def test_what_is_limited_after_it_began_ends_before_its_next_call(
+async def test_a_limit_set_on_a_running_task_ends_it_before_its_next_call(
     any_url: str, tmp_path: Path
 ) -> None:
     async with stage(any_url, tmp_path, [calls(("ask_user", {"question": "Which?"}))]) as at:
@@ -281,7 +281,7 @@ async def test_without_a_model_nothing_costs_anything(any_url: str, tmp_path: Pa
 
 
 async def test_the_price_that_a_tier_sets_bounds_its_calls(any_url: str, tmp_path: Path) -> None:
-    """What an endpoint counts is priced by its tier, before and after a call."""
+    """Tokens are priced by the tier of the endpoint, before and after a call."""
 
     async def rule(body: Body) -> Say:
         if objective(body).startswith("Look"):
@@ -394,7 +394,7 @@ async def test_a_tree_without_a_budget_has_no_ledger(any_url: str, tmp_path: Pat
         assert at.script.asked[0].settings.max_tokens is None
 
 
-async def test_what_was_used_before_a_limit_was_set_counts(any_url: str, tmp_path: Path) -> None:
+async def test_use_before_a_limit_was_set_counts(any_url: str, tmp_path: Path) -> None:
     async with stage(
         any_url, tmp_path, [calls(("ask_user", {"question": "Which?"})), says("Done.")]
     ) as at:

@@ -96,7 +96,7 @@ async def test_a_subtask_at_its_own_limit_says_what_it_used(
         assert "max_tokens" not in limits or f"it used {used:,} tokens" in told
 
 
-async def test_what_was_used_before_a_question_counts(any_url: str, tmp_path: Path) -> None:
+async def test_use_before_a_question_counts(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
         if request.agent == "build":
             return (

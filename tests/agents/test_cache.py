@@ -19,7 +19,7 @@ from tests.agents.cached import ASKED, asked
 from tests.agents.stage import Gate, calls, results, says, stage
 
 
-async def test_an_identical_task_is_answered_at_once_with_what_came_of_the_first(
+async def test_an_identical_task_returns_the_first_result_immediately(
     any_url: str, folder: Path
 ) -> None:
     script = [calls(("Read", {"file_path": "main.py"})), says("In main.py.")]
@@ -147,7 +147,7 @@ async def test_a_result_outlives_the_process_that_made_it(durable_url: str, fold
         assert await asked(at) == (True, "1", 0)
 
 
-async def test_what_failed_is_tried_again(any_url: str, folder: Path) -> None:
+async def test_a_failed_task_runs_again(any_url: str, folder: Path) -> None:
     async with stage(any_url, folder, lambda _: says("Done, I think.")) as at:
         for number in ("1", "2"):
             found = await at.call("task", **ASKED, outputs=["report"])
@@ -218,7 +218,7 @@ def post(text: str) -> str:
         ({"tools": {"allow": ["Teleport"]}}, "Teleport"),
     ],
 )
-async def test_what_could_change_something_is_refused(
+async def test_a_task_that_could_change_something_is_refused(
     tmp_path: Path, folder: Path, fields: dict[str, Any], named: str
 ) -> None:
     async with stage(
@@ -267,9 +267,7 @@ async def test_a_workspace_too_large_to_look_at_is_worked_on_and_said_so(
             assert data["not_cached"] == "The cache was not used: the workspace has too many files."
 
 
-async def test_of_identical_pieces_of_one_call_one_does_the_work(
-    any_url: str, folder: Path
-) -> None:
+async def test_identical_items_of_one_call_run_once(any_url: str, folder: Path) -> None:
     async with stage(any_url, folder, lambda _: says("Here.")) as at:
         pieces = [
             ASKED,

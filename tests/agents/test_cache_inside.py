@@ -105,7 +105,7 @@ async def test_a_subtask_is_known_by_the_tools_that_it_really_gets(
         assert not heard(await led(at, tools={"allow": ["LS", "Task"]}))[0][1]
 
 
-async def test_a_fan_out_takes_what_is_there_and_has_the_rest_done_in_order(
+async def test_a_fan_out_uses_cached_results_and_runs_the_others_in_order(
     any_url: str, folder: Path
 ) -> None:
     gate = Gate()
@@ -157,7 +157,7 @@ async def test_a_fan_out_of_which_all_is_there_waits_for_nothing(
         assert (again.children, again.counts.runs) == ((), 1)
 
 
-async def test_of_identical_items_one_does_the_work(any_url: str, folder: Path) -> None:
+async def test_identical_items_run_once(any_url: str, folder: Path) -> None:
     works = [ASKED, {**ASKED, "objective": "Another"}, ASKED, {**ASKED, "priority": 0}]
     async with stage(any_url, folder, boss(("task_parallel", {"tasks": works}))) as at:
         task = await led(at)
@@ -224,7 +224,7 @@ async def test_a_changed_file_or_question_misses_the_cache(any_url: str, folder:
         assert [cached for _, cached, _ in heard(await led(at))] == [True, True]
 
 
-async def test_what_could_change_something_or_is_not_understood_is_refused(
+async def test_items_that_could_change_something_or_are_invalid_are_refused(
     any_url: str, folder: Path
 ) -> None:
     wanted = (
@@ -259,7 +259,9 @@ async def test_what_could_change_something_or_is_not_understood_is_refused(
         assert task.children == ()
 
 
-async def test_one_that_would_not_be_waited_for_is_told_at_once(any_url: str, folder: Path) -> None:
+async def test_an_item_without_a_wait_gets_its_cached_result_immediately(
+    any_url: str, folder: Path
+) -> None:
     async with stage(
         any_url,
         folder,
@@ -370,7 +372,7 @@ async def test_agents_are_offered_it_where_it_works(any_url: str, folder: Path) 
         assert "cache" not in shown["create_subtask"] | shown["create_subtask_explore"]
 
 
-async def test_what_was_found_is_kept_when_workers_die(durable_url: str, folder: Path) -> None:
+async def test_cached_results_are_kept_when_workers_die(durable_url: str, folder: Path) -> None:
     """Each worker dies when it has begun something: a fan-out, what a twin could not share, and
     items one by one because one is refused.
     """

@@ -63,7 +63,7 @@ async def test_a_text_in_an_output_of_json_verifies_the_task(any_url: str, tmp_p
         assert (task.state, task.verification) == (State.DONE, "verified")
 
 
-async def test_what_is_missing_is_told_with_the_evidence_and_checked_again(
+async def test_missing_results_are_reported_with_evidence_and_checked_again(
     any_url: str, tmp_path: Path
 ) -> None:
     def rule(request: Request) -> Response:
@@ -106,7 +106,7 @@ async def test_three_claims_that_do_not_hold_fail_the_task(any_url: str, tmp_pat
         assert (await at.team.events(task.id)).count("AcceptanceRejected") == 2
 
 
-async def test_what_no_code_here_decides_does_not_block(any_url: str, tmp_path: Path) -> None:
+async def test_an_unknown_check_does_not_block(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done.")) as at:
         task = await at.run(
             acceptance=[
@@ -134,7 +134,7 @@ async def test_what_no_code_here_decides_does_not_block(any_url: str, tmp_path: 
         (".remit/remit.db", "unverified", "is reserved for remit"),
     ],
 )
-async def test_what_cannot_be_looked_at_is_said_and_never_read(
+async def test_files_that_cannot_be_checked_are_named_and_never_read(
     tmp_path: Path, path: str, status: str, why: str
 ) -> None:
     folder = tmp_path / "ws"
@@ -189,7 +189,9 @@ async def test_a_person_without_a_run_is_checked_as_well(any_url: str, tmp_path:
         assert (task.state, task.verification, task.counts.runs) == (State.DONE, "verified", 0)
 
 
-async def test_an_assigned_session_is_told_and_checked_again(any_url: str, tmp_path: Path) -> None:
+async def test_an_assigned_session_reads_the_gaps_and_is_checked_again(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, lambda _: says("never")) as at:
         task_id = await at.create(session_id="s1", acceptance=[ANSWER])
         await at.team.do("DeliverUpdates", "system:session", task_id=task_id, session_id="s1")

@@ -75,7 +75,7 @@ async def test_a_file_of_work_is_done_in_order(shell: Shell) -> None:
         assert ran.code == 1
 
 
-async def test_an_address_that_is_none_is_said_at_once_and_no_model_named(shell: Shell) -> None:
+async def test_an_invalid_address_is_reported_at_once_without_a_model(shell: Shell) -> None:
     async with ModelServer("openai").running() as server:
         server.replies = [Raw((b"<html>Welcome",), content_type="text/html")]
         shell.env["LLM_BASE_URL"] = server.url
@@ -127,7 +127,7 @@ def _lead(drawn: asyncio.Event) -> Callable[[Body], Awaitable[Say]]:
     return rule
 
 
-async def test_at_a_terminal_the_tree_is_drawn_with_what_each_child_does_and_takes(
+async def test_at_a_terminal_the_tree_shows_the_activity_and_use_of_each_child(
     shell: Shell,
 ) -> None:
     settings = shell.folder / "home" / ".config" / "remit"
@@ -168,7 +168,7 @@ async def test_at_a_terminal_the_tree_is_drawn_with_what_each_child_does_and_tak
 
 
 def _at_a_terminal(look: Callable[[str], None], shell: Shell, *words: str) -> str:
-    """What a command draws at a terminal of 200 columns; somebody looks on."""
+    """The output of a command at a terminal of 200 columns."""
     ours, theirs = pty.openpty()
     os.set_blocking(ours, True)
     env = shell.env | {"COLUMNS": "200", "TERM": "xterm"}

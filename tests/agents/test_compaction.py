@@ -212,7 +212,7 @@ async def test_an_empty_summary_counts_in_the_usage_of_the_task(
     assert (task.summary, usage["requests"]) == ("Done.", len(answered))
 
 
-async def test_what_cannot_be_made_shorter_ends_with_a_report_and_its_cause(
+async def test_a_conversation_that_cannot_shrink_ends_with_a_report_and_its_cause(
     any_url: str, big_files: Path
 ) -> None:
     def rule(request: Request) -> Response:
@@ -339,7 +339,9 @@ async def test_long_reports_that_wake_a_parent_are_shortened(any_url: str, tmp_p
         assert (task.state, task.summary) == (State.DONE, "Done.")
 
 
-async def test_what_was_done_is_not_called_for_again(any_url: str, tmp_path: Path) -> None:
+async def test_completed_calls_are_not_repeated_after_compaction(
+    any_url: str, tmp_path: Path
+) -> None:
     """A shortened result of a delegation is read with task_output, and a change is not repeated."""
 
     def rule(request: Request) -> Response:

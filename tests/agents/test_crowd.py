@@ -50,7 +50,7 @@ async def test_no_more_calls_reach_an_endpoint_than_its_tiers_allow(
             waiting = asyncio.ensure_future(remit.task_parallel(tasks=works))
             await asyncio.wait_for(gate.reached.wait(), patient(30))
             async with asyncio.timeout(patient(30)):
-                # There is no bell for it.
+                # Nothing notifies of this.
                 while len((await remit.list_tasks(status="active")).in_flight) < len(works):  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             gate.open.set()

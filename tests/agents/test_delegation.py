@@ -1,4 +1,4 @@
-"""Work that people and programs hand to sub-agents, and what comes back."""
+"""Work that people and programs delegate to sub-agents, and its results."""
 
 import asyncio
 from contextlib import suppress
@@ -362,7 +362,9 @@ async def test_the_exact_tool_of_others_is_the_same_work(any_url: str, tmp_path:
             )
 
 
-async def test_cancel_all_stops_what_a_session_handed_out(any_url: str, tmp_path: Path) -> None:
+async def test_cancel_all_stops_the_tasks_that_a_session_created(
+    any_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
     async with stage(any_url, tmp_path, lambda _: gate.then(says("Late."))) as at:
         mine = [
@@ -389,7 +391,7 @@ async def test_cancel_all_stops_what_a_session_handed_out(any_url: str, tmp_path
 
 
 class Deaf:
-    """A runner that cannot be stopped until it is let go."""
+    """A runner that cannot be stopped until the test allows it."""
 
     def __init__(self) -> None:
         self.reached, self.over = asyncio.Event(), asyncio.Event()
@@ -431,7 +433,7 @@ async def test_cancel_all_says_what_has_not_stopped(
         assert not [key for key in await at.team.jobs() if key == f"run/{running}"]
 
 
-async def test_an_unknown_agent_or_task_is_refused_with_what_is_known(
+async def test_an_unknown_agent_or_task_is_refused_with_the_known_ones(
     any_url: str, tmp_path: Path
 ) -> None:
     async with stage(any_url, tmp_path, echo) as at:

@@ -13,7 +13,7 @@ OLD, NEW = "List the new features of v2.", "List the fixes of v3."
 MODIFIED = f"[Task Update: Instructions Modified]\n{NEW}"
 
 
-async def test_a_new_description_that_stands_for_the_instructions_reaches_the_agent(
+async def test_a_new_description_used_as_the_instructions_reaches_the_agent(
     any_url: str, tmp_path: Path
 ) -> None:
     gate = Gate()
@@ -117,7 +117,7 @@ async def test_a_description_added_to_the_title_of_a_subtask_leaves_the_title(
         ({}, [{"instructions": OLD}, {"description": NEW}], OLD),
     ],
 )
-async def test_which_text_stands_for_the_instructions(
+async def test_which_text_is_used_as_the_instructions(
     any_url: str,
     tmp_path: Path,
     given: dict[str, Any],
@@ -131,9 +131,7 @@ async def test_which_text_stands_for_the_instructions(
         assert (await at.team.task(task_id)).instructions == instructions
 
 
-async def test_a_task_done_again_keeps_what_its_description_stands_for(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_a_rerun_keeps_the_role_of_the_description(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, [], workers=0) as at:
         task_id = await at.create(title="Notes", instructions=None, description=OLD)
         await at.call("cancel_task", task_id=task_id)
@@ -142,7 +140,7 @@ async def test_a_task_done_again_keeps_what_its_description_stands_for(
         assert (await at.team.task(again)).instructions == NEW
 
 
-async def test_a_session_is_told_a_new_description_as_new_instructions(
+async def test_a_session_gets_a_new_description_as_new_instructions(
     any_url: str, tmp_path: Path
 ) -> None:
     async with stage(any_url, tmp_path, [], workers=0) as at:

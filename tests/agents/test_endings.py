@@ -17,7 +17,7 @@ from tests.agents.stage import Gate, calls, results, says, stage, texts
 from tests.patience import patient
 
 
-async def test_a_last_message_completes_by_itself_unless_told_otherwise(
+async def test_a_final_message_completes_the_task_unless_completion_is_explicit(
     any_url: str, tmp_path: Path
 ) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Finished.")) as at:
@@ -74,7 +74,9 @@ async def test_a_live_child_holds_completion_and_its_end_wakes(
         assert "- subtask 2: done" in at.script.asked[-1].messages[-1].text
 
 
-async def test_missing_outputs_are_told_twice_and_then_fail(any_url: str, tmp_path: Path) -> None:
+async def test_missing_outputs_are_named_twice_and_then_fail_the_task(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done, I think.")) as at:
         task = await at.run(outputs=["report"])
         assert (task.state, task.reason) == (State.FAILED, "acceptance")
@@ -87,9 +89,7 @@ async def test_missing_outputs_are_told_twice_and_then_fail(any_url: str, tmp_pa
         assert task.usage.requests == 3
 
 
-async def test_an_output_that_was_missing_can_still_be_handed_over(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_a_missing_output_can_still_be_given(any_url: str, tmp_path: Path) -> None:
     script = [
         says("Done."),
         calls(("complete_task", {"outputs": {"report": "All is well."}, "summary": "Reported."})),
@@ -171,7 +171,7 @@ async def test_the_end_of_time_leaves_a_turn_for_a_report(
         assert "Half of it." in envelope["data"]["result"]
 
 
-async def test_a_tool_that_is_cut_off_by_the_end_of_time_is_told_as_unknown(
+async def test_a_tool_interrupted_by_the_time_limit_is_reported_as_unknown(
     any_url: str, tmp_path: Path, time_to_report: None
 ) -> None:
     def rule(request: Request) -> Response:
@@ -208,7 +208,7 @@ async def test_a_missing_report_blocks_no_task(any_url: str, tmp_path: Path, how
         assert task.failure_reason == f"The time limit of {in_seconds(seconds)} is reached."
 
 
-async def test_time_is_summed_over_runs_and_stands_still_for_a_person(
+async def test_time_is_summed_over_runs_and_stops_for_a_person(
     any_url: str, tmp_path: Path
 ) -> None:
     away_seconds = 1
@@ -356,7 +356,7 @@ async def test_cost_is_limited_over_runs(any_url: str, tmp_path: Path) -> None:
         assert "I spent it." in (task.failure_reason or "")
 
 
-async def test_the_last_turn_counts_what_was_used(any_url: str, tmp_path: Path) -> None:
+async def test_the_last_turn_counts_toward_the_use(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
         return calls(("LS", {"path": "."})) if request.may_call else says("Some of it.")
 
@@ -417,7 +417,7 @@ async def test_the_default_limit_is_fifty_turns(any_url: str, tmp_path: Path) ->
         assert ((await at.run()).reason, len(at.script.asked)) == ("turns", 51)
 
 
-async def test_the_time_of_a_tool_is_limited_and_the_agent_goes_on(
+async def test_a_tool_has_a_time_limit_and_the_agent_continues(
     any_url: str, tmp_path: Path
 ) -> None:
     milliseconds = round(patient(0.3) * 1000)
@@ -442,7 +442,7 @@ async def test_the_time_of_a_tool_is_limited_and_the_agent_goes_on(
 @pytest.mark.parametrize(
     ("limits", "cost"), [({"max_tokens": 7000}, 0.0), ({"max_cost": 0.5}, 0.3)]
 )
-async def test_what_a_subtask_may_use_itself_ends_it_with_a_report_and_its_parent_goes_on(
+async def test_a_subtask_at_its_own_limit_reports_and_its_parent_continues(
     any_url: str, tmp_path: Path, limits: dict[str, Any], cost: float
 ) -> None:
     def rule(request: Request) -> Response:

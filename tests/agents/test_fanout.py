@@ -17,7 +17,7 @@ from tests.patience import patient
 from tests.unit.given import CHILD, created, given
 
 
-async def test_time_is_up_for_those_who_hang_and_not_for_those_who_queue(
+async def test_hanging_subtasks_time_out_and_queued_ones_do_not(
     any_url: str, tmp_path: Path
 ) -> None:
     async def rule(request: Request) -> Response:
@@ -210,7 +210,7 @@ async def test_a_parent_waits_for_hours_while_a_person_is_away(
         assert (await at.team.events(task_id)).count("SubtaskSettled") == 1
 
 
-async def test_a_tree_reads_the_same_however_often_its_news_is_told(
+async def test_a_tree_reads_the_same_however_often_its_events_are_repeated(
     any_url: str, tmp_path: Path
 ) -> None:
     def rule(request: Request) -> Response:
@@ -244,5 +244,5 @@ async def test_a_tree_reads_the_same_however_often_its_news_is_told(
         assert (await verify(at.team.core.store)).faults == ()
 
 
-def test_a_link_that_is_told_twice_is_one_child() -> None:
+def test_a_link_recorded_twice_is_one_child() -> None:
     assert [child.id for child in given(created(), CHILD, CHILD).children] == ["2"]

@@ -29,7 +29,7 @@ def done(tokens: Tokens = SHORT) -> Response:
 
 
 async def parts(at: Stage, *titles: str) -> tuple[str, list[str]]:
-    """A root that nobody works on, and its subtasks."""
+    """A root without a worker, and its subtasks."""
     root = await at.create(owner=None)
     made = [
         await at.call(

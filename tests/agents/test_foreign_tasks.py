@@ -91,7 +91,7 @@ def family(*attempts: tuple[str, dict[str, Any]]) -> Any:
 
 
 async def attempted(at: Stage) -> list[ToolResult]:
-    """What the attempts of the run of task 3 led to; a call that ended the run has no result."""
+    """The results of the calls of task 3's run; a call that ended the run has none."""
     foreign = await at.create(owner="lead", status="draft", steps=STEPS, acceptance=["Good"])
     parent = await at.create(
         owner="lead", acceptance=["Good"], steps=[{"title": title, "done": True} for title in STEPS]
@@ -285,7 +285,9 @@ async def test_another_task_of_the_same_agent_has_no_authority_over_what_this_on
         await at.call("rerun_task", task_id=first.id)  # the successor is another task as well
 
 
-async def test_a_run_completes_what_its_subtask_handed_on(durable_url: str, tmp_path: Path) -> None:
+async def test_a_run_completes_a_task_that_its_subtask_handed_over(
+    durable_url: str, tmp_path: Path
+) -> None:
     """A grandchild was created by another run; it is below, so the run may complete it."""
 
     def rule(request: Request) -> Response:

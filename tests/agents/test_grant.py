@@ -77,7 +77,7 @@ async def test_an_agent_that_has_its_tools_or_requests_none_works(
         } == offered
 
 
-async def test_who_can_only_hand_out_work_does_that(any_url: str, tmp_path: Path) -> None:
+async def test_an_agent_that_can_only_delegate_delegates(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, [says("Done.")]) as at:
         assert (await at.run(owner="build", tools=["Task"])).state is State.DONE
         assert "task_parallel" in {tool.name for tool in at.script.asked[0].tools}
@@ -108,10 +108,10 @@ async def test_bash_without_a_sandbox_ends_the_task_before_it_begins(
         ({"allow": ["Read", "Bash"], "offer": ["Read"]}, False),
     ],
 )
-async def test_who_may_run_commands_here_or_is_not_offered_to_works(
+async def test_a_task_runs_if_bash_works_here_or_is_not_offered(
     any_url: str, tmp_path: Path, tools: Any, unsandboxed: bool
 ) -> None:
-    """What is only passed on is looked at where it is used."""
+    """A tool that is only passed on is checked where it is used."""
     async with stage(
         any_url, tmp_path, [says("Done.")], unsandboxed=unsandboxed, programs=False
     ) as at:
@@ -122,7 +122,7 @@ async def test_who_may_run_commands_here_or_is_not_offered_to_works(
 EDITORS = with_edits(BUILT_IN, ("Write", "Edit", "Bash"))
 
 
-async def test_where_edits_are_allowed_general_changes_files_and_is_told_that_it_can(
+async def test_with_allow_edits_general_changes_files_and_its_prompt_says_so(
     any_url: str, tmp_path: Path
 ) -> None:
     note = {"file_path": str(tmp_path / "note.md"), "content": "Done.\n"}
@@ -136,9 +136,7 @@ async def test_where_edits_are_allowed_general_changes_files_and_is_told_that_it
         assert "You can change files in this workspace." in request.system
 
 
-async def test_where_edits_are_not_allowed_no_agent_is_told_of_them(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_without_allow_edits_no_prompt_mentions_editing(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Read.")) as at:
         for owner in ("build", "general"):
             await at.run(owner=owner)
@@ -154,9 +152,7 @@ async def test_where_edits_are_not_allowed_no_agent_is_told_of_them(
             )
 
 
-async def test_a_call_that_grants_edits_changes_what_the_agent_is_told(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_a_call_that_grants_edits_changes_the_prompt(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Read.")) as at:
         await at.run(owner="general", tools=["Read", "Edit"])
         system = at.script.asked[0].system

@@ -82,7 +82,7 @@ async def test_a_function_in_a_thread_can_ask_whether_to_stop(any_url: str, tmp_
         assert (results(at.script.asked[1]), begun) == (["as far as I came"], [False])
 
 
-async def test_what_only_reads_is_done_again_after_a_pause(any_url: str, tmp_path: Path) -> None:
+async def test_a_read_only_call_is_repeated_after_a_pause(any_url: str, tmp_path: Path) -> None:
     gate, turns = Gate(), list[int]()
 
     @repeatable

@@ -43,7 +43,7 @@ async def test_two_agents_cannot_hand_one_task_to_each_other(any_url: str, tmp_p
 @pytest.mark.parametrize(
     "change", [{"title": "Something easy"}, {"priority": 0}, {"owner": "pong"}], ids=str
 )
-async def test_an_agent_cannot_change_what_its_giver_set(
+async def test_an_agent_cannot_change_what_the_creator_of_its_task_set(
     any_url: str, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     wanted = calls(("update_task", {"task_id": "1", **change}))
@@ -55,7 +55,7 @@ async def test_an_agent_cannot_change_what_its_giver_set(
         assert "# Task\nSum it up\n" in at.script.asked[1].system
 
 
-async def test_what_an_agent_repeats_unchanged_is_not_refused(any_url: str, tmp_path: Path) -> None:
+async def test_a_value_repeated_unchanged_is_not_refused(any_url: str, tmp_path: Path) -> None:
     fields = {"title": "Sum it up", "owner": "Ping", "priority": 3, "metadata": {"seen": 1}}
     wanted = calls(("update_task", {"task_id": "1", **fields}))
     async with stage(any_url, tmp_path, [wanted, says("Done.")], agents=PAIR) as at:
@@ -128,7 +128,7 @@ async def test_no_successor_leaves_the_budget_of_its_tree(
         assert len(await all_tasks(at)) == 3
 
 
-async def test_a_task_beside_is_not_done_again_outside_a_budget_that_was_set_since(
+async def test_a_sibling_is_not_rerun_outside_a_budget_that_was_set_later(
     any_url: str, tmp_path: Path
 ) -> None:
     """An agent that has a budget creates no task beside its own, so it does not repeat one

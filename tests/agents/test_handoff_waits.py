@@ -140,7 +140,7 @@ async def test_rest_and_mcp_get_the_result_of_the_successor(
 
 
 @pytest.mark.parametrize("operation", ["task", "task_parallel", "task_output"])
-async def test_progress_goes_on_with_the_successor(
+async def test_progress_continues_with_the_successor(
     durable_url: str, tmp_path: Path, operation: str
 ) -> None:
     async with waiting_agent(durable_url, tmp_path) as (at, gate):
@@ -164,7 +164,7 @@ async def test_progress_goes_on_with_the_successor(
 
 
 class SecondThoughts(ModelServer):
-    """A model that answers everyone but the first who asks."""
+    """A model that answers all requests except the first."""
 
     def __init__(self) -> None:
         super().__init__("openai")
@@ -177,7 +177,7 @@ class SecondThoughts(ModelServer):
 
 
 @pytest.mark.parametrize("words", [["task", "run", "1"], ["task", "result", "1", "--wait", "600"]])
-async def test_the_command_line_goes_on_with_the_successor(
+async def test_the_command_line_continues_with_the_successor(
     durable_url: str, tmp_path: Path, words: list[str]
 ) -> None:
     async with open_core(durable_url) as core, SecondThoughts().running() as server:

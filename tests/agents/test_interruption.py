@@ -64,7 +64,7 @@ async def test_a_pause_between_two_effects_leaves_the_second_for_later(
         assert results(at.script.asked[1]) == ["note was stopped before it finished.", "noted"]
 
 
-async def test_a_long_command_is_told_of_a_cancel_and_is_gone(any_url: str, tmp_path: Path) -> None:
+async def test_a_long_command_is_stopped_by_a_cancel(any_url: str, tmp_path: Path) -> None:
     marker = tmp_path / "alive"
     command = f"echo begun > {marker}; sleep 60; echo ended > {marker}"
     async with stage(any_url, tmp_path, lambda _: calls(("Bash", {"command": command}))) as at:

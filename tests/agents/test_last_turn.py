@@ -13,7 +13,7 @@ from tests.modelserver import Dialect, Say
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize("obeys", [True, False])
-async def test_who_used_tools_can_report(
+async def test_an_agent_that_used_tools_can_report(
     durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: Dialect, obeys: bool
 ) -> None:
     """The tools are the same as ever, and none may be called: what a model calls all the same is

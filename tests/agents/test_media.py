@@ -104,7 +104,7 @@ async def test_a_model_of_anthropic_is_shown_them_in_the_result(any_url: str, fo
 
 
 @pytest.mark.parametrize(("model", "media"), [("qwen3-coder", None), ("gpt-5", False)])
-async def test_a_model_that_cannot_see_is_told_so(
+async def test_a_model_without_media_reads_a_description(
     any_url: str, folder: Path, model: str, media: bool | None
 ) -> None:
     body, kept = await read_all(any_url, folder, model, media=media)
@@ -119,7 +119,9 @@ async def test_a_model_that_cannot_see_is_told_so(
     assert {part["status"] for part in kept} == {"failed"}
 
 
-async def test_what_is_too_large_or_something_else_is_refused(any_url: str, folder: Path) -> None:
+async def test_files_that_are_too_large_or_of_another_kind_are_refused(
+    any_url: str, folder: Path
+) -> None:
     _, kept = await read_all(any_url, folder, "local", media=True)
     fake, large = (part["text"] for part in kept[-2:])
     assert (
@@ -305,7 +307,7 @@ async def test_a_file_that_an_endpoint_cannot_read_hides_no_other(
 
 
 @pytest.mark.parametrize("said", REFUSALS)
-async def test_an_endpoint_that_refuses_media_is_told_so_in_words(
+async def test_after_a_refusal_of_media_the_model_reads_a_description(
     any_url: str, folder: Path, said: str
 ) -> None:
     async def rule(body: Body) -> Reply:

@@ -49,13 +49,13 @@ FINE = "There is nothing to see."
 
 
 class Fault(NamedTuple):
-    """What an endpoint does, and how a delegation that meets it must end."""
+    """A fault of an endpoint, and the required end of a delegation that meets it."""
 
     reply: Reply | Callable[[Body], Reply]
     ends: tuple[str, str | None, str | None]
     """The status of the delegation, the code of its error, and the reason of its task."""
     names: str = ""
-    """What the text of the error must say."""
+    """A part of the error's text."""
     limits: Limits = PATIENT
     allowed: dict[str, Any] = {}  # noqa: RUF012 - never changed
     tries: int | None = None
@@ -298,7 +298,7 @@ class Endpoints:
 
 @contextmanager
 def deaf() -> Iterator[int]:
-    """A port whose host never answers: those who came before fill its queue."""
+    """A port whose host never answers, because its queue is full."""
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         door.listen(0)
@@ -514,7 +514,7 @@ async def test_the_other_wire_fails_in_the_same_ways(
         ("overloaded", None, 1.0, 1),
     ],
 )
-async def test_who_is_turned_away_comes_back_when_it_may(
+async def test_a_run_turned_away_by_the_endpoint_retries_when_allowed(
     durable_url: str, tmp_path: Path, kind: FailureKind, after: float, rests: float, attempts: int
 ) -> None:
     """What others did to an endpoint must not use up the attempts of a task, nor its budget,
@@ -553,7 +553,7 @@ async def test_who_is_turned_away_comes_back_when_it_may(
         ("no_first_byte", "timeout", None, "did not start to answer in time:"),
     ],
 )
-async def test_a_circuit_that_opens_again_and_again_ends_the_task_with_what_is_wrong(
+async def test_a_circuit_that_keeps_opening_fails_the_task_with_the_cause(
     durable_url: str,
     tmp_path: Path,
     cause: FailureKind,

@@ -69,7 +69,7 @@ GRANTS: dict[str, tuple[tuple[str, dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("kind", GRANTS)
-async def test_a_parent_is_told_what_its_child_did_not_get(
+async def test_a_parent_reads_which_tools_its_child_did_not_get(
     any_url: str, tmp_path: Path, kind: str
 ) -> None:
     wanted, told = GRANTS[kind]
@@ -88,13 +88,15 @@ async def test_a_parent_is_told_what_its_child_did_not_get(
             assert [item["notice"] for item in items if "notice" in item] == [told]
 
 
-async def test_a_parent_that_has_the_tools_is_told_nothing(any_url: str, tmp_path: Path) -> None:
+async def test_a_parent_that_has_the_tools_gets_no_notice(any_url: str, tmp_path: Path) -> None:
     async with parent(any_url, tmp_path, ("task", {"objective": "Look", "tools": ["Read"]})) as at:
         await at.run(owner="build", tools=["Read", "Task"])
         assert "Not granted" not in str(at.script.asked)
 
 
-async def test_a_person_is_told_what_an_agent_can_never_have(any_url: str, tmp_path: Path) -> None:
+async def test_a_person_reads_which_tools_an_agent_can_never_have(
+    any_url: str, tmp_path: Path
+) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Found.")) as at:
         never = "Not granted: Edit (explore can never have it)."
         made = await at.call(
@@ -121,7 +123,7 @@ async def test_a_person_is_told_what_an_agent_can_never_have(any_url: str, tmp_p
 UNKNOWN = "Unknown tools: Bassh, read. Available: LS, Glob, Grep, Read,"
 
 
-async def test_a_caller_is_told_which_tools_are_not_known(any_url: str, tmp_path: Path) -> None:
+async def test_a_caller_reads_which_tools_are_unknown(any_url: str, tmp_path: Path) -> None:
     work = {"objective": "Look", "subagent_type": "general", "tools": ["Bassh", "LS", "read"]}
     async with parent(any_url, tmp_path, ("task", work)) as at:
         result = await at.call("task", **work)

@@ -38,7 +38,7 @@ LEAD = Agent(id="lead", description="Leads.", tools=("Read", "Task"), effort="hi
 WRITER = Agent(id="writer", description="Writes.", tools=("Read", "Write", "Bash"))
 
 
-async def test_each_agent_is_offered_what_it_was_promised(any_url: str, tmp_path: Path) -> None:
+async def test_each_agent_is_offered_the_documented_tools(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done."), agents=[CLERK, LEAD]) as at:
         for owner in ("general", "explore", "clerk", "lead", "build"):
             await at.run(owner=owner)
@@ -56,7 +56,7 @@ async def test_each_agent_is_offered_what_it_was_promised(any_url: str, tmp_path
         assert (efforts["general"], efforts["build"], efforts["lead"]) == ("low", None, "high")
 
 
-async def test_the_tools_that_hand_out_work_say_when_to_and_with_which_model(
+async def test_delegation_tools_say_when_to_delegate_and_with_which_model(
     any_url: str, tmp_path: Path
 ) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done.")) as at:
@@ -103,7 +103,7 @@ async def test_a_task_made_beside_has_no_tool_that_its_maker_has_not(
         assert grants == [{"Read"}, {"Read"}, set()]
 
 
-async def test_no_agent_loosens_what_its_own_work_is_held_to(any_url: str, tmp_path: Path) -> None:
+async def test_no_agent_loosens_the_terms_of_its_own_task(any_url: str, tmp_path: Path) -> None:
     loosened = {
         "acceptance": [],
         "outputs": [],

@@ -47,7 +47,7 @@ async def test_a_claim_before_a_change_does_not_complete_the_task(
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_session_is_told_what_changed_after_its_claim(
+async def test_a_session_reads_what_changed_after_its_claim(
     any_url: str, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     async with stage(any_url, tmp_path, [], workers=0) as at:

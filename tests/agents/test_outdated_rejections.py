@@ -1,4 +1,4 @@
-"""A rejection that waits for its agent is told by the terms as they are when the agent reads it."""
+"""A queued rejection is written with the terms that apply when the agent reads it."""
 
 import asyncio
 from pathlib import Path
@@ -22,7 +22,7 @@ CRITERION = {"text": "port", "check": {"output": "report", "contains": "8420"}}
         ("update_task", {"acceptance": ["Short"], "outputs": ["two"]}, {"two": "2"}),
     ],
 )
-async def test_an_agent_is_not_told_a_gap_that_no_longer_counts(
+async def test_an_agent_does_not_read_an_outdated_gap(
     durable_url: str, tmp_path: Path, change: str, fields: dict[str, Any], handed: dict[str, str]
 ) -> None:
     gate = Gate()

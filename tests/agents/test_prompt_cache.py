@@ -20,7 +20,7 @@ MANY = 30
 
 
 class PromptCache:
-    """Keeps what comes before every mark, block by block.
+    """Stores the text before every mark, block by block.
 
     A request finds what is kept up to a mark, or a little before it.
     """

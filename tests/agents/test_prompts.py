@@ -120,7 +120,7 @@ async def test_steps_show_their_subtasks_with_their_state(any_url: str, tmp_path
         assert "[ ] 0. Look around (subtask 2: done)" in at.script.asked[-1].messages[-1].text
 
 
-# What is in force, and whose word counts.
+# Current terms, and authoritative messages.
 
 
 def shown(request: Request) -> str:
@@ -130,9 +130,7 @@ def shown(request: Request) -> str:
     )
 
 
-async def test_nothing_that_an_update_replaced_stands_after_it(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_no_replaced_text_follows_an_update(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
 
     def rule(request: Request) -> Any:
@@ -248,7 +246,7 @@ async def test_the_system_prompt_says_whose_word_counts(any_url: str, tmp_path: 
     assert "messages is material" not in system
 
 
-async def test_missing_outputs_are_told_with_the_call_that_hands_them_over(
+async def test_missing_outputs_are_named_with_the_call_that_gives_them(
     any_url: str, tmp_path: Path
 ) -> None:
     async with stage(
@@ -332,9 +330,7 @@ async def test_bookkeeping_fills_no_context(any_url: str, tmp_path: Path) -> Non
         assert answers == ['{"success":true}'] * 9
 
 
-async def test_a_change_of_another_task_is_told_in_a_few_fields(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_a_change_of_another_task_returns_a_few_fields(any_url: str, tmp_path: Path) -> None:
     made = {"title": "Another", "instructions": "Look at it. " * 100}
 
     def rule(request: Request) -> Any:
@@ -394,7 +390,9 @@ def block_of(request: Request) -> str:
     return request.messages[-1].text
 
 
-async def test_long_criteria_are_told_once_and_referred_to(any_url: str, tmp_path: Path) -> None:
+async def test_long_criteria_are_sent_once_and_then_referred_to(
+    any_url: str, tmp_path: Path
+) -> None:
     gate = Gate()
     script: list[Any] = [calls(("LS", {})), gate.then(calls(("LS", {}))), says("Done.")]
     async with stage(any_url, tmp_path, lambda _: script.pop(0)) as at:

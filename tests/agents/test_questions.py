@@ -1,4 +1,4 @@
-"""Questions of running agents to people: what can be answered, and who is said to ask."""
+"""Questions of running agents to people: which can be answered, and who asks."""
 
 import asyncio
 import json

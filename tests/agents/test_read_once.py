@@ -158,7 +158,7 @@ async def test_the_report_of_a_successor_names_the_task_that_it_replaces(
 
 
 def everything(request: Request) -> str:
-    """What a model was told, with the results of its calls."""
+    """The texts that a model read, with the results of its calls."""
     parts = [part for message in request.messages for part in message.parts]
     return "\n".join(
         [texts(request), *(part.text for part in parts if isinstance(part, ToolResult))]

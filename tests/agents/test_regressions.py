@@ -36,7 +36,7 @@ from tests.surfaces.shell import Shell
 from tests.toolbox import BWRAP
 
 
-async def test_a_run_that_goes_on_keeps_its_prompt_tools_model_and_depth(
+async def test_a_continued_run_keeps_its_prompt_tools_model_and_depth(
     any_url: str, tmp_path: Path
 ) -> None:
     def rule(request: Request) -> Response:
@@ -193,7 +193,7 @@ async def test_urgent_words_during_the_start_of_a_run_neither_stop_it_nor_get_lo
         assert set(await asyncio.gather(*map(one, range(len(said))))) == {("done", 1)}
 
 
-async def test_an_end_is_never_missed_by_who_waits_for_it(any_url: str, tmp_path: Path) -> None:
+async def test_a_caller_that_waits_never_misses_the_end(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done."), workers=2) as at:
 
         async def one(number: int) -> str:
@@ -212,7 +212,7 @@ async def test_an_end_is_never_missed_by_who_waits_for_it(any_url: str, tmp_path
             assert await asyncio.gather(*map(one, range(40))) == ["completed"] * 40
 
 
-async def test_what_no_store_can_keep_never_leaves_a_task_running(
+async def test_text_that_no_store_can_hold_never_leaves_a_task_running(
     any_url: str, tmp_path: Path
 ) -> None:
     odd = "a\0b\ud800c"
@@ -426,11 +426,11 @@ async def test_a_run_that_another_worker_takes_up_keeps_its_limits_and_never_its
         assert (task.reason, task.counts.runs, len(at.script.asked)) == ("turns", 2, 3)
 
 
-# What others did to worktrees.
+# Worktrees and other programs.
 
 
 def git(folder: Path, *words: str) -> str:
-    """What git says, whatever the settings of this machine are."""
+    """The output of git, independent of this machine's settings."""
     person = {
         f"GIT_{role}_{field}": "ann@example.org"
         for role in ("AUTHOR", "COMMITTER")
@@ -509,7 +509,7 @@ def test_each_attack_on_a_checkout_is_one(tmp_path: Path, number: int) -> None:
 async def test_no_agent_in_a_linked_worktree_touches_the_main_checkout(
     any_url: str, tmp_path: Path
 ) -> None:
-    """In a sandbox commands cannot reach it, and without one nobody is given Bash.
+    """In a sandbox commands cannot reach it, and without a sandbox Bash is not granted.
 
     The tools for files never leave the workspace.
     """

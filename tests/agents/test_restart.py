@@ -47,7 +47,7 @@ class Fanout:
         return Say(("Done.",))
 
 
-async def test_a_killed_worker_that_is_started_again_goes_on_at_once(
+async def test_a_killed_worker_that_restarts_continues_at_once(
     durable_url: str, tmp_path: Path
 ) -> None:
     story = Fanout()

@@ -55,7 +55,7 @@ async def test_five_megabytes_are_kept_whole_and_read_on_to_the_end(
         ]
 
 
-async def test_who_follows_the_notes_reads_every_character_and_what_was_handed_over(
+async def test_following_the_notes_returns_every_character_and_the_outputs(
     any_url: str, tmp_path: Path
 ) -> None:
     """Of a result whose characters take one to four bytes, some more in JSON, and of outputs
@@ -87,9 +87,7 @@ async def test_who_follows_the_notes_reads_every_character_and_what_was_handed_o
         assert len(kept) > 2
 
 
-async def test_what_was_handed_over_reaches_a_parent_by_every_way_to_ask(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_outputs_reach_a_parent_through_every_operation(any_url: str, tmp_path: Path) -> None:
     wanted = {"objective": "Answer", "subagent_type": "explore", "outputs": ["answer"]}
 
     def rule(request: Request) -> Response:
@@ -160,7 +158,7 @@ async def test_every_ending_has_its_envelope(any_url: str, tmp_path: Path) -> No
         )
 
 
-# What is handed over.
+# Outputs.
 
 ROWS: dict[str, Any] = {
     "name": "rows",
@@ -177,7 +175,7 @@ def hands(**outputs: Any) -> Response:
     return calls(("complete_task", {"outputs": outputs, "summary": "Handed over."}))
 
 
-async def test_an_output_that_is_wrong_is_told_with_its_place_and_can_be_put_right(
+async def test_a_wrong_output_is_reported_with_its_path_and_can_be_corrected(
     any_url: str, tmp_path: Path
 ) -> None:
     script = [hands(rows=[{"n": "one"}]), says("Here it is."), hands(rows='[{"n": 1}]')]
@@ -195,7 +193,7 @@ async def test_an_output_that_is_wrong_is_told_with_its_place_and_can_be_put_rig
         assert texts(third).count("The required output rows is missing.") == 1
 
 
-async def test_an_agent_that_never_gets_it_right_is_told_twice_and_then_the_task_fails(
+async def test_an_agent_that_repeats_a_wrong_output_is_told_twice_then_the_task_fails(
     any_url: str, tmp_path: Path
 ) -> None:
     async with stage(any_url, tmp_path, lambda _: hands(rows=[])) as at:
@@ -215,7 +213,7 @@ async def test_an_agent_that_never_gets_it_right_is_told_twice_and_then_the_task
         assert len(at.script.asked) == 3
 
 
-async def test_a_file_that_is_handed_over_must_be_there(any_url: str, tmp_path: Path) -> None:
+async def test_a_file_output_must_exist(any_url: str, tmp_path: Path) -> None:
     folder = tmp_path / "ws"
     folder.mkdir()
     script = [
@@ -248,7 +246,7 @@ async def test_a_file_that_is_handed_over_must_be_there(any_url: str, tmp_path: 
         (".", "is a folder"),
     ],
 )
-async def test_a_person_is_refused_with_what_is_wrong_and_what_would_be_right(
+async def test_a_refusal_names_the_problem_and_the_expected_value(
     tmp_path: Path, path: str, why: str
 ) -> None:
     folder = tmp_path / "ws"

@@ -33,7 +33,7 @@ async def test_a_rule_that_raises_refuses_the_request(tmp_path: Path) -> None:
     assert "AssertionError" in found.text
 
 
-async def test_what_was_set_is_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_earlier_settings_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLM_MODEL_ID", "mine")
     monkeypatch.delenv("LIGHT_LLM_API_KEY", raising=False)
     async with scripted_model(rule) as url:

@@ -93,7 +93,7 @@ async def test_the_result_of_a_subtask_has_the_shape_that_was_promised(
         assert [resource.value for resource in child.resources] == ["https://example.org/a"]
 
 
-async def test_a_refused_argument_is_told_and_the_others_go_on(
+async def test_a_refused_argument_is_reported_and_the_others_continue(
     any_url: str, tmp_path: Path
 ) -> None:
     wanted = (
@@ -170,7 +170,7 @@ async def test_a_subtask_is_given_no_depth_afterwards_that_it_could_not_have_bee
         assert "would be 4 levels deep; the limit is 3" in str(tasks[3].final_message)
 
 
-async def test_a_person_may_let_a_subtask_reach_deeper(any_url: str, tmp_path: Path) -> None:
+async def test_a_person_may_raise_the_depth_of_a_subtask(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
         if request.messages[0].text == "Lead" and not results(request):
             return calls(
@@ -304,7 +304,7 @@ async def test_one_slot_is_enough_for_a_tree(any_url: str, tmp_path: Path) -> No
         assert len(at.script.asked) == 3 * (2 + 5)
 
 
-async def test_a_canceled_child_is_told_as_such(any_url: str, tmp_path: Path) -> None:
+async def test_a_canceled_child_is_reported_as_canceled(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
     wanted = (("task", {"objective": "A"}), ("create_subtask_explore", {"title": "B"}))
     async with stage(

@@ -8,9 +8,7 @@ from tests.agents.spending import ANSWER, left, looking
 from tests.agents.stage import stage
 
 
-async def test_a_root_that_is_done_again_has_a_budget_of_its_own(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_a_rerun_of_a_root_has_its_own_budget(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, looking, workers=0) as at:
         worker = await at.hire()
         assert (await at.run(limits={"max_tokens": 6_000})).reason == "budget"

@@ -183,7 +183,7 @@ async def test_an_interrupted_call_that_cannot_be_repeated_is_reported_as_unknow
         assert task.usage.requests == 2
 
 
-async def test_a_worker_that_hands_over_cancels_a_model_call_and_the_next_run_makes_it_again(
+async def test_a_stopping_worker_cancels_a_model_call_and_the_next_run_repeats_it(
     any_url: str, tmp_path: Path
 ) -> None:
     gate, turns = Gate(), list[int]()
@@ -224,7 +224,7 @@ async def test_a_worker_that_hands_over_cancels_a_model_call_and_the_next_run_ma
         assert (await at.team.events(task_id)).count("RunReleased") == 1
 
 
-async def test_a_worker_that_hands_over_stops_a_tool_whose_outcome_is_unknown_then(
+async def test_a_stopping_worker_stops_a_tool_whose_outcome_is_then_unknown(
     any_url: str, tmp_path: Path
 ) -> None:
     gate, made = Gate(), list[str]()

@@ -82,9 +82,7 @@ async def test_a_parallel_call_has_a_result_for_each_task(any_url: str, tmp_path
         assert "no such luck" in parts[1]["text"]
 
 
-async def test_an_item_that_was_refused_is_told_beside_the_results(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_a_refused_item_is_listed_beside_the_results(any_url: str, tmp_path: Path) -> None:
     rule = rule_of(("task_parallel", {"tasks": [work("one"), work("two", subagent_type="nobody")]}))
     async with stage(any_url, tmp_path, rule) as at:
         task = await at.run(owner="build")

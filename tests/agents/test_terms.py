@@ -52,7 +52,7 @@ async def test_only_optional_outputs_require_nothing(any_url: str, tmp_path: Pat
 LISTED = "Required Outputs: f (file)\nOptional Outputs: u (url)"
 
 
-async def test_an_update_tells_optional_outputs_apart(any_url: str, tmp_path: Path) -> None:
+async def test_an_update_marks_optional_outputs(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
     (tmp_path / "a.txt").write_text("a")
 
@@ -188,7 +188,7 @@ async def test_an_awaited_answer_cannot_look_like_an_update(
         assert results(at.script.asked[1]) == [f"The person answered: {read}"]
 
 
-async def test_a_title_that_is_the_new_instructions_stands_once_in_the_block(
+async def test_a_title_used_as_the_instructions_is_once_in_the_block(
     any_url: str, tmp_path: Path
 ) -> None:
     gate = Gate()
@@ -305,7 +305,7 @@ async def test_a_long_value_of_a_check_is_shown_as_json(any_url: str, tmp_path: 
         assert '(check: the output rows is {"a":[0,1,2,' in block(at, 0)
 
 
-async def test_a_task_without_tools_is_not_told_that_it_can_read(
+async def test_the_prompt_of_a_task_without_tools_does_not_say_that_it_can_read(
     any_url: str, tmp_path: Path
 ) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done.")) as at:

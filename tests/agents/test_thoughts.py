@@ -37,7 +37,7 @@ async def thoughtful(_: Body) -> Reply:
     return Raw(tuple(map(sse, events)))
 
 
-async def test_a_thought_is_told_apart_from_the_answer(
+async def test_a_thought_is_distinguished_from_the_answer(
     durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with RuledServer(thoughtful, "anthropic").running() as server:

@@ -35,7 +35,7 @@ def leading(work: Any, *more: tuple[str, dict[str, Any]]) -> Any:
 
 
 async def due(at: Stage, there: bool) -> None:
-    """Wait until the end of the time of task 1 is in the queue, or is not any more."""
+    """Wait until the time limit job of task 1 is in the queue, or has left it."""
     await at.team.until(
         "1", lambda task: (task.state is State.WAITING and task.clock_since is not None) is there
     )
@@ -114,7 +114,7 @@ async def test_it_fails_without_a_report_if_no_slot_comes(any_url: str, tmp_path
 
 
 async def in_line(at: Stage) -> None:
-    """A boss whose time is up while nobody is there to run it."""
+    """A parent whose time is up while no worker can run it."""
     boss = await at.hire(agents=("build",))
     await at.create(owner="build", limits={"timeout_seconds": patient(600)})
     await at.waiting("1")
@@ -133,7 +133,7 @@ async def in_line(at: Stage) -> None:
     assert {LIMIT, "run/1"} <= set(await at.team.jobs())
 
 
-async def test_who_is_given_more_time_while_it_stands_in_line_waits_on(
+async def test_a_queued_task_that_gets_more_time_continues_to_wait(
     any_url: str, tmp_path: Path
 ) -> None:
     gate = Gate()
@@ -169,7 +169,7 @@ async def test_a_pause_takes_it_out_of_the_line(
 
 
 async def test_it_runs_out_in_whichever_process_is_there(any_url: str, tmp_path: Path) -> None:
-    """Nobody here does the work of the child.
+    """No worker here serves the agent of the child.
 
     The worker that saw the wait begin is gone by the time it ends.
     """
@@ -304,7 +304,7 @@ async def test_one_child_that_can_work_keeps_the_clock_going(any_url: str, tmp_p
         assert (done.state, await at.team.jobs()) == (State.DONE, [])
 
 
-async def test_a_lost_end_of_time_is_put_back(any_url: str, tmp_path: Path) -> None:
+async def test_a_lost_time_limit_job_is_restored(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
     async with stage(any_url, tmp_path, leading(lambda _: gate.then(says("Dug.")))) as at:
         core = at.team.core

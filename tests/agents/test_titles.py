@@ -27,7 +27,7 @@ async def renamed(at: Stage, gate: Gate, **fields: Any) -> Task:
     return await at.team.ended(task_id)
 
 
-async def test_a_new_title_that_stands_for_the_instructions_reaches_the_agent(
+async def test_a_new_title_used_as_the_instructions_reaches_the_agent(
     any_url: str, tmp_path: Path
 ) -> None:
     gate = Gate()
@@ -145,9 +145,7 @@ async def test_a_delegation_gives_instructions_unless_it_has_only_a_title(
         assert (MODIFIED in [message.text for message in last.messages]) is is_title_only
 
 
-async def test_a_session_is_told_a_new_title_as_new_instructions(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_a_session_gets_a_new_title_as_new_instructions(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, [], workers=0) as at:
         task_id = await at.create(title="Count", instructions=None, session_id="s1")
         await at.call("update_task", task_id=task_id, title=OLD)
@@ -183,9 +181,7 @@ async def test_a_successor_keeps_a_title_whose_instructions_have_changed(
         )
 
 
-async def test_a_task_done_again_keeps_what_its_title_stands_for(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_a_rerun_keeps_the_role_of_the_title(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, [], workers=0) as at:
         for instructions in (None, OLD):
             task_id = await at.create(title=OLD, instructions=instructions)

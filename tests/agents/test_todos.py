@@ -82,7 +82,9 @@ async def test_an_item_named_by_its_title_keeps_its_details(any_url: str, tmp_pa
     assert task.steps == (Step(title=title, details=LONG, done=True),)
 
 
-async def test_items_that_begin_alike_keep_their_own_details(any_url: str, tmp_path: Path) -> None:
+async def test_items_with_the_same_beginning_keep_their_own_details(
+    any_url: str, tmp_path: Path
+) -> None:
     longs = [f"{LONG} in part {number}" for number in (1, 2)]
     title = "Read every file below src/remit/adapters and list the…"
     again = [todo(title, "completed"), todo(title)]
@@ -169,7 +171,7 @@ async def test_a_list_that_cannot_be_read_changes_nothing(
         assert said in refused.text
 
 
-async def test_open_steps_are_told_with_the_tool_that_the_agent_has(
+async def test_the_reminder_of_open_steps_names_the_tool_that_the_agent_has(
     any_url: str, tmp_path: Path
 ) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done."), agents=[READER, CLERK]) as at:
@@ -188,7 +190,7 @@ async def test_open_steps_are_told_with_the_tool_that_the_agent_has(
         assert 'call update_step with {"index": 0, "done": true}' in told["clerk"]
 
 
-async def test_a_run_that_goes_on_is_told_to_plan_with_its_own_tool(
+async def test_a_continued_run_is_told_to_plan_with_its_own_tool(
     any_url: str, tmp_path: Path
 ) -> None:
     async with stage(any_url, tmp_path, lambda _: says("Done."), agents=[READER]) as at:

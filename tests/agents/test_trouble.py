@@ -36,7 +36,7 @@ async def opened_desk(url: str) -> AsyncIterator[ModelRegistry]:
 
 
 async def trouble(at: Stage) -> list[dict[str, Any]]:
-    """What the worker tells of its models, as soon as it tells something."""
+    """The model problems that the worker reports, once there are any."""
     async with asyncio.timeout(patient(30)):
         # Its worker beats when it does.
         while not (models := json.loads((await at.team.core.store.workers())[0].models or "[]")):  # noqa: ASYNC110
@@ -104,7 +104,7 @@ async def test_a_circuit_that_opens_for_one_agent_is_reported_and_blocks_no_othe
         ), "it was not even asked"
 
 
-async def test_who_really_answered_is_recorded_with_what_it_used_and_cost(
+async def test_the_model_that_answered_is_recorded_with_its_use_and_cost(
     any_url: str, tmp_path: Path
 ) -> None:
     async with (

@@ -62,9 +62,7 @@ async def test_a_receipt_comes_at_once_and_the_end_wakes_the_parent(
         assert (task.state, task.final_message, task.counts.runs) == (State.DONE, "Dug.", 2)
 
 
-async def test_of_several_an_agent_waits_for_those_it_wants_to(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_an_agent_waits_for_chosen_subtasks(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
 
     def work(request: Request) -> Any:
@@ -152,7 +150,7 @@ async def test_the_time_for_an_output_can_run_out(any_url: str, tmp_path: Path) 
         assert (await at.team.ended(task_id)).final_message == "Over."
 
 
-async def test_an_output_that_is_there_is_not_waited_for(any_url: str, tmp_path: Path) -> None:
+async def test_an_existing_output_is_returned_without_a_wait(any_url: str, tmp_path: Path) -> None:
     rule = dialogue(
         lambda _: says("Dug."),
         calls(("task", {"objective": "Dig", "subagent_type": "explore"})),
@@ -236,7 +234,7 @@ async def test_an_agent_makes_a_subtask_of_each_kind(
         assert wait == "none" or task.final_message == {"block": "done", "wake": "Woken."}[wait]
 
 
-async def test_what_cannot_be_made_is_said(any_url: str, tmp_path: Path) -> None:
+async def test_subtasks_that_cannot_be_created_are_reported(any_url: str, tmp_path: Path) -> None:
     fields = {"task_id": "1", "title": "Dig", "owner": "explore", "wait": "block"}
     rule = dialogue(
         None,

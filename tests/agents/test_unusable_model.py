@@ -508,7 +508,7 @@ async def _end_of(remit: Remit, task_id: str) -> dict[str, Any]:
     return (await remit.get_transcript(task_id=task_id)).messages[-1].to_dict()
 
 
-async def test_the_end_is_told_once_when_a_transcript_is_read_in_parts(
+async def test_a_transcript_read_in_parts_reports_the_end_once(
     workspace: Path, durable_url: str
 ) -> None:
     async with Remit.open(workspace, database_url=durable_url) as remit:

@@ -88,7 +88,7 @@ async def test_a_message_during_a_last_answer_that_does_not_complete_is_not_lost
         assert (await at.team.ended(task_id)).summary == "Now it is."
 
 
-async def test_what_comes_while_a_prompt_is_written_is_delivered_later_and_not_called_delivered(
+async def test_an_update_during_the_writing_of_a_prompt_is_delivered_with_the_next(
     any_url: str, tmp_path: Path
 ) -> None:
     """The update that lands between composing and storing a prompt is in the next one."""

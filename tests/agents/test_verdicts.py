@@ -11,7 +11,7 @@ from remit.domain.task.task import State
 from tests.agents.stage import Gate, Stage, calls, results, says, stage, texts
 
 
-async def test_what_code_cannot_decide_is_attested_by_the_agents_own_words_and_does_not_block(
+async def test_a_criterion_without_a_check_is_attested_by_the_agent_and_does_not_block(
     any_url: str, tmp_path: Path
 ) -> None:
     async with stage(any_url, tmp_path, lambda _: says("I read it twice.")) as at:
@@ -38,7 +38,7 @@ async def test_a_claim_without_a_word_leaves_the_criterion_unverified(
         )
 
 
-async def test_a_tick_goes_on_with_open_steps(any_url: str, tmp_path: Path) -> None:
+async def test_a_tick_continues_with_open_steps(any_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
         if results(request):
             return says("Ready.")
@@ -139,7 +139,7 @@ async def statuses(at: Stage, task_id: str) -> list[tuple[str, str, int | None]]
     return [(item["type"], item["status"], item["turn"]) for item in updates]
 
 
-async def test_an_early_rejection_is_told_once(any_url: str, tmp_path: Path) -> None:
+async def test_an_early_rejection_is_delivered_once(any_url: str, tmp_path: Path) -> None:
     script = [calls(("LS", {"path": "."})), calls(GOOD)]
     async with stage(any_url, tmp_path, script, workers=0) as at:
         task_id = await claimed_by_person(at)
@@ -154,7 +154,7 @@ async def test_an_early_rejection_is_told_once(any_url: str, tmp_path: Path) -> 
         assert await statuses(at, task_id) == expected
 
 
-async def test_of_two_early_rejections_one_is_told(any_url: str, tmp_path: Path) -> None:
+async def test_only_one_of_two_early_rejections_is_delivered(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, [calls(GOOD)], workers=0) as at:
         task_id = await claimed_by_person(at)
         for report in ("none", "nothing"):
@@ -166,7 +166,9 @@ async def test_of_two_early_rejections_one_is_told(any_url: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("by", ["waiver", "update"])
-async def test_an_annulled_rejection_is_not_told(any_url: str, tmp_path: Path, by: str) -> None:
+async def test_an_annulled_rejection_is_not_delivered(
+    any_url: str, tmp_path: Path, by: str
+) -> None:
     async with stage(any_url, tmp_path, [says("Done.")], workers=0) as at:
         task_id = await claimed_by_person(at)
         await at.team.do("CheckCriteria", "system:engine", task_id=task_id)
@@ -180,7 +182,7 @@ async def test_an_annulled_rejection_is_not_told(any_url: str, tmp_path: Path, b
         assert at.script.asked[0].messages[0].text == "Do it."
 
 
-async def test_a_new_owner_is_told_of_an_early_rejection(any_url: str, tmp_path: Path) -> None:
+async def test_a_new_owner_reads_an_early_rejection(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, [calls(GOOD)], workers=0) as at:
         task_id = await claimed_by_person(at)
         await at.team.do("CheckCriteria", "system:engine", task_id=task_id)

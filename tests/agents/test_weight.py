@@ -20,7 +20,7 @@ LONG_ID = "reviewer-of-" + "very-" * 7 + "long-names"
 
 
 def bodies(at: Stage) -> list[Body]:
-    """What the endpoint was asked."""
+    """The requests to the endpoint."""
     assert at.script.line is not None
     return [asked.body for asked in at.script.line.server.asked]
 
@@ -160,7 +160,9 @@ async def test_never_more_tools_than_endpoints_take(any_url: str, tmp_path: Path
     assert {"Read", "update_steps", "complete_task", "ask_user", "task"} <= set(named(first))
 
 
-async def test_what_is_not_shown_can_be_called_by_name(any_url: str, tmp_path: Path) -> None:
+async def test_tools_that_are_not_offered_can_be_called_by_name(
+    any_url: str, tmp_path: Path
+) -> None:
     def rule(request: Request) -> Response:
         if request.agent != "build":
             return says("Looked.")
@@ -296,7 +298,7 @@ async def test_bookkeeping_stays_short(any_url: str, tmp_path: Path) -> None:
     assert sum(map(len, told)) <= 10 * len('{"success": true}'), told
 
 
-async def test_changes_of_other_tasks_are_told_in_a_line(any_url: str, tmp_path: Path) -> None:
+async def test_changes_of_other_tasks_return_one_line(any_url: str, tmp_path: Path) -> None:
     draft = {"owner": "explore", "status": "draft", "instructions": "Look. " * 500}
     turns = [
         calls(
@@ -360,7 +362,7 @@ async def test_reads_repeat_no_defaults(any_url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wait", ["block", "wake"])
-async def test_a_subtask_that_was_waited_for_is_told_with_its_result(
+async def test_an_awaited_subtask_is_reported_with_its_result(
     any_url: str, tmp_path: Path, wait: str
 ) -> None:
     def rule(request: Request) -> Response:

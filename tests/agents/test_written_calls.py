@@ -1,4 +1,4 @@
-"""A tool call that a model writes as text is not its answer: it is told once how to call."""
+"""A tool call written as text is not an answer: the model reads once how to call tools."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def told(request: Request) -> int:
 
 
 @pytest.mark.parametrize("text", WRITTEN)
-async def test_the_agent_is_told_how_to_call_and_goes_on(
+async def test_the_agent_reads_how_to_call_a_tool_and_continues(
     any_url: str,
     tmp_path: Path,
     text: str,

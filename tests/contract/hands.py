@@ -9,7 +9,7 @@ from remit.adapters.stores.sqlite.driver import sqlite3
 
 
 class Hand(Protocol):
-    """Somebody with the password of the database."""
+    """A tamperer with the password of the database."""
 
     refusal: type[Exception]
 
@@ -22,12 +22,12 @@ class Hand(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go."""
+        """Close the connection."""
         ...
 
 
 class SqliteHand:
-    """Somebody with the file."""
+    """A tamperer with access to the file."""
 
     refusal: type[Exception] = sqlite3.IntegrityError
 
@@ -51,7 +51,7 @@ class SqliteHand:
 
 
 class PostgresHand:
-    """Somebody with the password of the server."""
+    """A tamperer with the password of the server."""
 
     refusal: type[Exception] = asyncpg.RaiseError
 

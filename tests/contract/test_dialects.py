@@ -112,7 +112,7 @@ async def test_every_dialect_is_learned_from_its_refusals_and_remembered(
         assert gateway.endpoint.state().breaker.failures == 0
 
 
-async def test_what_is_learned_holds_for_all_gateways_of_an_endpoint_and_for_one_model() -> None:
+async def test_a_learned_restriction_applies_to_all_gateways_of_an_endpoint_and_one_model() -> None:
     async with strict("mistral") as (server, gateway):
         await gateway.request(ASK)
         refused = len(server.refusals)
@@ -263,7 +263,7 @@ async def test_results_become_one_where_a_template_makes_each_a_user_message(nam
         assert f"{label}\n{text}" in result["content"], "named as the model sees its call"
 
 
-async def test_who_takes_no_system_message_gets_it_with_the_first_one() -> None:
+async def test_an_endpoint_without_system_messages_gets_the_text_in_the_first_message() -> None:
     async with ModelServer("openai").running() as server:
         no = {
             "error": {"message": "Error: Jinja Exception: System role not supported", "code": 500}
@@ -377,7 +377,7 @@ async def test_a_limit_that_the_context_does_not_hold_is_left_out() -> None:
     assert sent == [["max_tokens"], []]
 
 
-async def test_a_refusal_of_something_else_is_told_at_once() -> None:
+async def test_a_refusal_of_something_else_fails_at_once() -> None:
     async with ModelServer("openai").running() as server:
         gateway = OpenAIChatGateway(base_url=server.url, endpoint=Endpoint("test"))
         server.replies = [Status(400, {"error": {"message": "no such model", "param": "model"}})]
@@ -556,7 +556,7 @@ async def test_another_name_begins_another_call(call_id: str | None) -> None:
     assert made == [("LS", {}), ("Read", {"path": "b"})]
 
 
-async def test_a_template_that_takes_no_order_at_all_is_told_at_once() -> None:
+async def test_a_template_that_accepts_no_order_fails_at_once() -> None:
     no = {"error": {"code": 500, "message": "Jinja Exception: Conversation roles must alternate"}}
     async with ModelServer("openai").running() as server:
         server.replies = [Status(500, no)]

@@ -241,7 +241,7 @@ async def test_a_load_wakes_followers_too(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 class Ear:
-    """Somebody who listens to a file."""
+    """A listener on a file."""
 
     def __init__(self, path: Path) -> None:
         self.heard = Event()

@@ -200,11 +200,11 @@ async def test_pieces_add_up_to_the_answer(behind: Setup) -> None:
     assert (await adds_up(behind(WORDS))).text == "Hello"
 
 
-async def test_a_conversation_goes_on_from_what_was_stored(behind: Setup) -> None:
+async def test_a_stored_conversation_continues(behind: Setup) -> None:
     assert (await goes_on(behind(TOOLS, WORDS))).text == "Hello"
 
 
-async def test_where_no_tool_may_be_called_words_are_the_answer(behind: Setup) -> None:
+async def test_without_callable_tools_the_answer_is_text(behind: Setup) -> None:
     assert (await goes_on(behind(TOOLS, WORDS), may_call=False)).text == "Hello"
 
 

@@ -170,7 +170,7 @@ def text_of(name: str) -> str:
 
 
 def compiled(pattern: str, flags: int) -> re.Pattern[str]:
-    """The same expression for Python; a byte that is not UTF-8 is no character."""
+    """The same expression for Python, where a byte that is not UTF-8 is not a character."""
     for ours, theirs in (
         ("[[:upper:]]", "[A-Z]"),
         ("[a[]", r"[a\[]"),
@@ -447,7 +447,7 @@ def test_ripgrep_ignores_all_other_configuration() -> None:
         "kill -9 $$",
     ],
 )
-async def test_what_ripgrep_says_is_never_the_last_word(workspace: Path, script: str) -> None:
+async def test_the_output_of_ripgrep_is_always_checked(workspace: Path, script: str) -> None:
     """If it fails, the search goes on without it; what it lists is looked at again."""
     fake = workspace / "rg"
     fake.write_text(f"#!/bin/sh\n{script}\n")

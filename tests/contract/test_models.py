@@ -52,7 +52,7 @@ ASK = Request("asked", "Be brief.", (user("Hi"),), (READ,), agent="general")
 
 
 class Time:
-    """A clock that only moves when somebody sleeps."""
+    """A clock that only moves when a caller sleeps."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -174,7 +174,7 @@ async def test_an_answer_may_come_whole_although_pieces_were_asked_for(own: Rig)
     assert (whole, len(whole.calls)) == (pieces, 2)
 
 
-async def test_pieces_are_told_as_they_come(rig: Rig) -> None:
+async def test_pieces_are_reported_as_they_arrive(rig: Rig) -> None:
     told: list[Delta] = []
     await rig.ask(Say(("a", "b"), (("id", "Read", ("{", "}")),)), on_part=told.append)
     assert [delta.text for delta in told if delta.kind == "text"] == ["a", "b"]
@@ -204,7 +204,7 @@ async def test_a_conversation_is_sent_as_the_endpoint_knows_it(rig: Rig) -> None
     )
 
 
-async def test_where_no_tool_may_be_called_they_are_sent_all_the_same(rig: Rig) -> None:
+async def test_tools_are_sent_even_if_none_may_be_called(rig: Rig) -> None:
     first = await rig.ask(Say((), (("a", "Read", ('{"file_path": "x"}',)),)))
     said = (
         user("Hi"),
@@ -225,7 +225,7 @@ async def test_where_no_tool_may_be_called_they_are_sent_all_the_same(rig: Rig) 
     assert "tool_choice" not in rig.server.asked[-1].body
 
 
-async def test_who_knows_no_choice_of_tools_is_not_told_of_it_again(own: Rig) -> None:
+async def test_an_endpoint_without_tool_choice_is_not_sent_it_again(own: Rig) -> None:
     no = Status(400, {"error": {"message": "Unrecognized request argument supplied: tool_choice"}})
     for replies in ((no, Say(("Hello",))), (Say(("Hello",)),)):
         assert (await own.ask(*replies, request=ASK._replace(may_call=False))).text == "Hello"
@@ -400,7 +400,7 @@ async def test_arguments_that_cannot_be_used_are_kept_with_the_reason(rig: Rig, 
     assert json.dumps(rig.server.asked[-1].body["input" if rig.kind == "responses" else "messages"])
 
 
-async def test_what_no_store_can_keep_is_replaced(rig: Rig) -> None:
+async def test_text_that_no_store_can_hold_is_replaced(rig: Rig) -> None:
     answer = await rig.ask(Say(("a\0b\ud800",), (("a", "Read", ('{"x": "\\u0000\\ud800"}',)),)))
     assert (answer.text, answer.calls[0].arguments) == ("a\ufffdb?", {"x": "\ufffd?"})
 
@@ -497,7 +497,7 @@ async def test_a_price_that_is_known_makes_a_cost(rig: Rig) -> None:
         (Status(302, "", {"Location": "http://127.0.0.1:9/"}), "rejected_request", True),
     ],
 )
-async def test_what_cannot_be_mended_is_not_tried_again(
+async def test_permanent_errors_are_not_retried(
     rig: Rig, reply: Status, kind: str, permanent: bool
 ) -> None:
     failed = await rig.fails(reply)
@@ -507,7 +507,7 @@ async def test_what_cannot_be_mended_is_not_tried_again(
 
 
 @pytest.mark.parametrize("content_type", ["text/html", "text/event-stream"])
-async def test_a_web_page_means_a_wrong_address_which_is_told_at_once(
+async def test_a_web_page_means_a_wrong_address_and_fails_at_once(
     own: Rig, content_type: str
 ) -> None:
     failed = await own.fails(
@@ -668,7 +668,7 @@ async def test_the_key_is_nowhere_to_be_seen(rig: Rig) -> None:
     assert KEY not in f"{rig.gateway!r} {rig.gateway.endpoint.state()!r} {vars(rig.gateway)!r}"
 
 
-# What is shared by all callers of an endpoint.
+# State that all callers of an endpoint share.
 
 
 async def test_a_pause_that_the_endpoint_asks_for_is_kept_and_capped(rig: Rig) -> None:

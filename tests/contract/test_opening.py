@@ -127,7 +127,7 @@ async def test_opening_waits_longer_than_a_commit_and_says_what_for(
 
 
 def waiting_for(url: str) -> str:
-    """What an opening says that it waits for; only PostgreSQL has a server."""
+    """The cause that a waiting opening reports; only PostgreSQL has a server."""
     server = "" if url.startswith("sqlite") else ", or its server starts"
     return f": another process has locked it or is upgrading it{server}."
 
@@ -265,7 +265,7 @@ def _read_to_the_end(process: "subprocess.Popen[str]") -> str:
 
 @asynccontextmanager
 async def unwritable(url: str, folder: Path) -> AsyncIterator[None]:
-    """Another process does not let anybody write to a store that was made before."""
+    """Another process holds the write lock of an existing store."""
     if url.startswith("sqlite"):
         async with locked(url, folder):
             yield

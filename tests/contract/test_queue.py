@@ -74,7 +74,7 @@ async def test_signals_come_first_and_runs_by_priority_and_age(store: Store) -> 
     assert (await store.claim(claim())).jobs == []
 
 
-async def test_a_key_is_queued_once_and_the_later_word_stands(store: Store) -> None:
+async def test_a_key_is_queued_once_with_its_latest_values(store: Store) -> None:
     await put(store, Job("run/1", AGENT, 3))
     await put(store, Job("run/1", AGENT, 0), Job("run/2", AGENT, 1))
     assert keys((await store.claim(claim())).jobs) == ["run/1", "run/2"]
@@ -115,7 +115,7 @@ async def test_only_queues_that_are_asked_for_are_claimed(store: Store) -> None:
     ]
 
 
-async def test_who_gets_nothing_learns_when_to_come_back_for_what_it_has_room_for(
+async def test_an_empty_claim_returns_when_to_try_again(
     store: Store,
 ) -> None:
     await put(store, Job("run/1", AGENT), Job("run/2", AGENT))
@@ -193,7 +193,7 @@ async def test_a_heartbeat_keeps_a_job_and_says_nothing_of_one_that_is_done(stor
     assert await store.workers() == []
 
 
-async def test_what_a_worker_held_that_is_taken_off_the_list_can_be_claimed_at_once(
+async def test_jobs_of_a_removed_worker_can_be_claimed_at_once(
     store: Store,
 ) -> None:
     await put(store, Job("run/1", AGENT), Job("run/2", AGENT), Job("tell/1"))
@@ -253,7 +253,7 @@ async def test_the_limit_of_the_fleet_holds_for_all_agents_together(store: Store
     assert keys((await store.claim(claim("w2", fleet=4))).jobs) == ["run/3", "run/4"]
 
 
-async def test_many_claims_at_once_never_pass_a_limit_nor_hand_a_job_out_twice(
+async def test_concurrent_claims_never_exceed_a_limit_or_claim_a_job_twice(
     store: Store,
 ) -> None:
     await put(store, *(Job(f"run/{n}", AGENT) for n in range(60)))
@@ -305,7 +305,7 @@ async def test_a_unit_that_is_refused_puts_drops_and_acknowledges_nothing(store:
     assert [row.key for row in await store.select(JOBS, {"limit": 10})] == ["run/2"]
 
 
-async def test_a_job_for_dependents_is_put_only_if_there_are_any(store: Store) -> None:
+async def test_a_job_for_dependents_is_created_only_if_there_are_any(store: Store) -> None:
     await put(store, Job("release/7", if_needed_by_others=7))
     assert (await store.claim(claim())).jobs == []
 

@@ -163,7 +163,7 @@ async def test_old_event_names_are_rewritten_and_chained_again(database: Any) ->
 
 
 async def work(at: Desk) -> None:
-    """Let a task ask, settle its usage, wait for a timer, and be woken by a message."""
+    """A task that asks, settles its usage, waits for a timer, and is woken by a message."""
     task_id = await at.create(owner="general")
     run_id = await at.start(task_id)
     await at.do(

@@ -22,7 +22,7 @@ EVENT = ("id", "stream", "version", "type", "at", "actor", "data", "hash")
 
 
 class Place:
-    """A store in which a story was told, and somebody who can change it behind its back."""
+    """A store with a history, and a tamperer that can change it directly."""
 
     def __init__(self, url: str, store: EventStore, hand: Hand) -> None:
         self.url, self.store, self.hand = url, store, hand

@@ -84,7 +84,7 @@ def test_parameters_are_those_that_users_of_others_know(workspace: Path) -> None
 
 
 @pytest.mark.parametrize("tool", sorted(ALL))
-async def test_what_is_not_granted_is_not_done(call: Toolbox, tool: str) -> None:
+async def test_a_tool_that_is_not_granted_is_refused(call: Toolbox, tool: str) -> None:
     said = await call(tool, granted=ALL - {tool})
     assert said.is_error
     assert f"'{tool}' is not a tool that this task may use" in said.text
@@ -533,7 +533,7 @@ async def test_a_call_ends_at_its_deadline(
     assert not (call.workspace / "done").exists()
 
 
-async def test_who_is_canceled_leaves_nothing_undecided(call: Toolbox) -> None:
+async def test_a_canceled_call_ends_with_a_known_outcome(call: Toolbox) -> None:
     """Once the cancel is through, the file is written or it never will be."""
     for number in range(50):
         running = asyncio.ensure_future(call("Write", file_path=f"out/{number}", content="x"))
@@ -554,7 +554,7 @@ async def test_calls_can_be_made_at_once(searching: Toolbox) -> None:
     assert len(set(found)) == 2
 
 
-# What the workspace is, in one word.
+# The fingerprint of the workspace.
 
 
 async def test_the_fingerprint_changes_with_every_file_that_tools_can_see(
@@ -588,7 +588,7 @@ async def test_a_workspace_with_too_many_files_has_no_fingerprint(
     assert await call.host.fingerprint() is None
 
 
-# Looking for files on somebody else's behalf.
+# Looking up files for checks.
 
 
 async def test_files_are_looked_for_as_the_tools_see_them(workspace: Path) -> None:
@@ -612,7 +612,7 @@ async def test_files_are_looked_for_as_the_tools_see_them(workspace: Path) -> No
     await host.close()
 
 
-async def test_what_cannot_be_read_or_takes_too_long_is_not_told(
+async def test_a_file_that_cannot_be_read_in_time_has_no_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     host = WorkspaceTools(Path("/proc/self"))

@@ -68,7 +68,7 @@ async def told() -> Lines:
 
 
 def event_lines(lines: Lines, kind: str = "") -> list[int]:
-    """Where events are in a dump, or those of a kind."""
+    """The lines of events in a dump, or of those of one kind."""
     return [
         number
         for number, line in enumerate(lines)
@@ -110,10 +110,10 @@ async def test_a_workspace_goes_round_all_stores_and_nothing_changes(
 
 
 @pytest.mark.parametrize("way", ["there", "back"])
-async def test_work_goes_on_in_the_store_that_a_workspace_was_moved_to(
+async def test_work_continues_in_the_store_that_a_workspace_was_moved_to(
     way: str, tmp_path: Path, postgres: PostgresForTests
 ) -> None:
-    """What waits for a person, a time, another task or a subtask is woken there.
+    """Tasks that wait for a person, a time, another task or a subtask are woken there.
 
     Nothing of the queue was carried over.
     """
@@ -294,7 +294,7 @@ async def test_an_event_of_a_newer_remit_is_refused_and_nothing_is_written(
 
 
 async def must_be_empty(store: EventStore) -> None:
-    """There is no event and no row."""
+    """The store has no events and no rows."""
     assert await store.feed("", 1) == []
     assert [await store.select(TABLE_COUNTS[name], {}) for name in TABLES] == [[(0,)]] * len(TABLES)
 
@@ -321,7 +321,7 @@ async def test_a_dump_is_complete_while_a_stranger_writes_to_the_same_server(
         await stranger.close()
 
 
-async def test_what_is_kept_beside_the_events_moves_with_them(store: Store) -> None:
+async def test_records_beside_the_events_are_moved_with_them(store: Store) -> None:
     task_id = int(await Desk(store).create("Work", owner="general"))
     rows = (
         Change(

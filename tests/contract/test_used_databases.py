@@ -31,7 +31,7 @@ async def store_id(url: str) -> str:
         await connection.close()
 
 
-async def test_a_used_database_is_handed_out_as_a_new_store(postgres: PostgresForTests) -> None:
+async def test_a_used_database_is_returned_as_a_new_store(postgres: PostgresForTests) -> None:
     with postgres.new_store() as url:
         first = (await rows(url), await store_id(url))
         async with desk(url) as at:

@@ -9,7 +9,7 @@ CLOCK = SystemClock()
 
 
 def unit(stream: str, expected: int = 0, previous: bytes = GENESIS, *, title: str = "t") -> Unit:
-    """A unit with one event; its stream is no task's, so it has no rows."""
+    """A unit with one event; its stream does not belong to a task, so it has no rows."""
     event = ev.GuideCreated(id=stream, title=title, body="b")
     entry = ev.Entry(
         id=CLOCK.uid(),

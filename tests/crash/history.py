@@ -31,14 +31,14 @@ class Event(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """What the database holds, in the order of its position, and the numbers of its task rows."""
+    """The events of the database by position, and the numbers of its task rows."""
 
     events: list[Event]
     tasks: list[int]
 
 
 class Log(NamedTuple):
-    """What callers were told."""
+    """The answers to callers."""
 
     given: list[int]
     sent: list[list[Place]]
@@ -124,7 +124,7 @@ def must_be_one_history(raw: Raw) -> None:
 
 
 def must_keep_promises(raw: Raw, log: Log) -> None:
-    """What was acknowledged is there.
+    """Every acknowledged change is stored.
 
     What was only sent is there as a whole or not at all; no number was given twice.
     """

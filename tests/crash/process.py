@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def environment() -> dict[str, str]:
-    """Where a child finds remit and the tests.
+    """The environment in which a child finds remit and the tests.
 
     What is killed cannot be measured, so it does not try.
     """
@@ -71,7 +71,7 @@ class Child:
             time.sleep(0.002)
 
     def go(self) -> None:
-        """Let it begin what it is ready for."""
+        """Let it begin."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
@@ -116,6 +116,6 @@ async def until(condition: Callable[[], bool]) -> None:
     It must happen before the deadline.
     """
     async with asyncio.timeout(patient(60)):
-        # What is waited for is no event but a count, a file or a row.
+        # The awaited condition is a count, a file or a row, not an event.
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.002)

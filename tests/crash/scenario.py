@@ -121,7 +121,7 @@ class Fragile:
         return bool(self._connection.in_transaction)
 
     def close(self) -> None:
-        """Let go of the file, or die before or after that."""
+        """Close the file, or die before or after that."""
         self._boundary.around(self._connection.close)()
 
     def _each(self, rows: Iterable[Any]) -> Iterator[Any]:

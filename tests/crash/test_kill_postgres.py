@@ -174,7 +174,7 @@ async def nobody_else_is_connected(url: str) -> None:
 
 
 async def rows(connection: Any, query: str, count: int) -> list[Any]:
-    """What a query gives, once it gives so many rows."""
+    """The rows of a query, once there are this many."""
     async with asyncio.timeout(patient(60)):
         # Only the server knows.
         while len(found := await connection.fetch(query)) < count:  # noqa: ASYNC110

@@ -58,7 +58,7 @@ class Launcher:
 
 
 def said(path: Path) -> Log:
-    """What the callers of a player were told before it died."""
+    """The answers to the callers of a player before it died."""
     file = Path(f"{path}.said")
     whole = file.read_bytes().rpartition(b"\n")[0] if file.exists() else b""
     return log_of(json.loads(line) for line in whole.splitlines())

@@ -31,7 +31,7 @@ class Caller:
         self.unsure = 0
 
     async def work(self) -> None:
-        """Many turns; each is acknowledged, or its caller is told that nobody knows."""
+        """Many changes; each is acknowledged, or its caller reads that the outcome is unknown."""
         for turn in range(TURNS):
             try:
                 await self._turn(turn)
@@ -113,7 +113,7 @@ async def raw_of(store: EventStore) -> Raw:
     return Raw(events, [row.id for row in await store.select(TASKS, {"ids": sorted(streams)})])
 
 
-async def test_a_key_whose_answer_was_lost_for_good_gives_the_task_that_was_made(
+async def test_a_key_whose_answer_was_lost_returns_the_created_task(
     any_url: str,
 ) -> None:
     async with open_store(any_url) as store:

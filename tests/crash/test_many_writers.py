@@ -46,7 +46,7 @@ async def must_have_kept(url: str, lines: list[dict[str, Any]]) -> Log:
 
 
 def run_all(folder: Path, job: str, arguments: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Let several processes do a job at the same time; what each of them said."""
+    """Run a job in several processes at the same time; return the output of each."""
     with children(folder, job, arguments) as started:
         for child in started:
             child.go()
@@ -243,7 +243,7 @@ async def test_a_full_disk_leaves_nothing_half_written_and_work_continues_when_t
 
 
 async def fill(at: Desk, root: str) -> Unavailable:
-    """Make large subtasks, several at once, until there is no room for one."""
+    """Create large subtasks, several at once, until one does not fit."""
     for _ in range(50):
         making = (
             at.do(

@@ -176,7 +176,7 @@ def test_a_run_that_ignores_the_stop_does_not_block_the_worker(
 
 
 @pytest.mark.parametrize("command", ["worker", "serve"])
-def test_a_run_whose_model_does_not_answer_is_handed_over(
+def test_a_run_whose_model_does_not_answer_is_released(
     command: str, tmp_path: Path, durable_url: str
 ) -> None:
     with slow_model(tmp_path, seconds=600) as model:
@@ -323,7 +323,7 @@ def test_ctrl_c_ends_a_watch_whose_store_does_not_answer(
 
 @contextmanager
 def ignoring_ctrl_c() -> Iterator[None]:
-    """Processes that are started meanwhile ignore SIGINT, as in the background of a script."""
+    """Processes that are started in the block ignore SIGINT, as in the background of a script."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -354,7 +354,7 @@ def test_a_process_that_was_started_to_ignore_ctrl_c_keeps_ignoring_it(
     )
 
 
-def test_mcp_on_standard_streams_that_ignores_ctrl_c_goes_on(tmp_path: Path) -> None:
+def test_mcp_on_standard_streams_that_ignores_ctrl_c_continues(tmp_path: Path) -> None:
     shell = shell_for(tmp_path, f"sqlite:///{tmp_path / '.remit' / 'remit.db'}")
     with ignoring_ctrl_c():
         process = shell.started("mcp")
@@ -478,7 +478,7 @@ def test_a_process_stops_in_time_when_its_log_is_not_read(
 
 
 @pytest.mark.parametrize("command", ["worker", "serve --port 0"])
-def test_a_worker_whose_log_is_not_read_goes_on(
+def test_a_worker_whose_log_is_not_read_continues(
     command: str, tmp_path: Path, durable_url: str
 ) -> None:
     shell = shell_for(tmp_path, durable_url)

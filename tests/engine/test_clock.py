@@ -78,7 +78,7 @@ class Machine:
 
     @property
     def said(self) -> str:
-        """What it complained about."""
+        """Its error output."""
         return self.worker.errors.read_text()
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ def machines(url: str, folder: Path, count: int, **options: Any) -> Iterator[lis
 
 
 class Day:
-    """What tasks write down while clocks jump, and the gate that they wait at."""
+    """The notes of tasks while clocks jump, and the gate that they wait at."""
 
     def __init__(self, folder: Path) -> None:
         self.times, self.gate, self.effects = folder / "times", folder / "gate", folder / "effects"
@@ -123,7 +123,7 @@ class Day:
         await until(lambda: len(self.told()) >= count)
 
     def told(self) -> list[tuple[str, float]]:
-        """Who told which time."""
+        """The time that each process reported."""
         lines = self.times.read_text().splitlines() if self.times.exists() else []
         return [(run, float(at)) for run, at in map(str.split, lines)]
 
@@ -216,7 +216,7 @@ async def test_the_dead_are_taken_over_within_seconds_whatever_the_clocks_say(
                 await team.idle()
 
 
-async def test_what_is_meant_for_a_time_of_day_follows_the_clock_of_the_machine(
+async def test_schedules_follow_the_clock_of_the_machine(
     tmp_path: Path,
 ) -> None:
     """On PostgreSQL it follows the server's.
@@ -238,7 +238,7 @@ async def test_what_is_meant_for_a_time_of_day_follows_the_clock_of_the_machine(
 
 
 @pytest.mark.parametrize("jump", [FAR_SECONDS, -FAR_SECONDS], ids=["ahead", "back"])
-async def test_what_lasts_a_while_lasts_no_longer_and_no_less(
+async def test_durations_are_unaffected_by_clock_jumps(
     durable_url: str, tmp_path: Path, jump: int
 ) -> None:
     """Limits of time, pauses before another try and timers are durations, whatever time of day

@@ -54,7 +54,7 @@ def later(store: Store, seconds: float) -> AppContext:
 
 @asynccontextmanager
 async def times(url: str) -> AsyncIterator[tuple[Fleet, Fleet]]:
-    """A fleet, and a fleet on the same store after nobody was there for a while."""
+    """A fleet, and a fleet on the same store after a time without a worker."""
     async with open_store(url) as store, AsyncExitStack() as stack:
         yield Fleet(later(store, 0), stack), Fleet(later(store, AWAY_SECONDS), stack)
 
@@ -114,7 +114,7 @@ async def _as_run(team: Fleet, run_id: str, kind: str, **fields: object) -> None
 
 
 def worked(task: Task, team: Fleet) -> float:
-    """What the clock of a task shows."""
+    """The clock of a task."""
     return (
         task.duration + (team.core.clock.now() - task.clock_since).total_seconds()
         if task.clock_since
@@ -182,13 +182,13 @@ async def test_time_in_which_a_worker_was_alive_counts(any_url: str) -> None:
 
 @asynccontextmanager
 async def soon_after(url: str) -> AsyncIterator[tuple[Fleet, Fleet]]:
-    """A fleet, and a fleet on the same store after nobody was there for less than a lease."""
+    """A fleet, and a fleet on the same store after less than a lease without a worker."""
     async with open_store(url) as store, AsyncExitStack() as stack:
         yield Fleet(later(store, 0), stack), Fleet(later(store, SHORT_SECONDS), stack)
 
 
 async def session(team: Fleet, seconds: float = 0.0) -> None:
-    """A worker that starts, is there for some time, and ends in an orderly way."""
+    """A worker that starts, stays for some time, and shuts down cleanly."""
     options = WorkerOptions(agents=("explore",), heartbeat_seconds=patient(5))
     async with working(team.core, Scripted(), options):
         await asyncio.sleep(seconds)
@@ -326,7 +326,7 @@ class Away(MemoryEventStore):
         self.away = False
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
-        """Say that a worker lives, if anybody listens."""
+        """Record a heartbeat, if the store answers."""
         if self.away:
             raise Unavailable("away")
         return await super().beat(row, jobs)
@@ -349,7 +349,7 @@ async def test_time_in_which_the_store_was_away_does_not_count() -> None:
 # A worker that stood still, and goes on.
 
 
-async def test_a_process_that_stands_still_during_a_heartbeat_keeps_its_run(any_url: str) -> None:
+async def test_a_process_that_stalls_during_a_heartbeat_keeps_its_run(any_url: str) -> None:
     async with fleet(any_url) as team:
         store, lease = team.core.store, patient(0.8)
         heartbeat, still = store.beat, list[float]()

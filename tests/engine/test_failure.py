@@ -32,12 +32,12 @@ class Untiring(Scripted):
 
 
 async def broken(*_: Any, **__: Any) -> Any:
-    """What nobody foresaw."""
+    """An unexpected error."""
     raise RuntimeError("boom")
 
 
 async def fail(team: Fleet, part: str, patch: pytest.MonkeyPatch) -> None:
-    """Let a part of the workers fail from now on."""
+    """Make a part of the workers fail from now on."""
     match part:
         case "claim" | "beat":
             patch.setattr(team.core.store, part, broken)
@@ -47,7 +47,7 @@ async def fail(team: Fleet, part: str, patch: pytest.MonkeyPatch) -> None:
 
 
 async def ordeal(team: Fleet, part: str, patch: pytest.MonkeyPatch) -> None:
-    """A worker fails while it has a run and somebody waits for that."""
+    """A worker fails while it has a run that a caller waits for."""
     async with working(team.core, Untiring(), WorkerOptions(heartbeat_seconds=patient(2))):
         task_id = await team.create()
         await team.until(task_id, lambda task: task.run is not None)
@@ -63,7 +63,7 @@ async def ordeal(team: Fleet, part: str, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part", ["claim", "beat", "compare"])
-async def test_it_reports_the_failure_and_hands_over_its_runs(
+async def test_it_reports_the_failure_and_releases_its_runs(
     durable_url: str, part: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with asyncio.timeout(patient(60)), fleet(durable_url) as team:

@@ -54,7 +54,7 @@ async def dead_run(team: Fleet, worker: str = "dead") -> tuple[str, RunHandle]:
 
 
 async def stolen(store: Store) -> list[ClaimedJob]:
-    """A job that its worker still renews; whoever comes during a heartbeat tries again."""
+    """A job that its worker still renews; another claim retries after the heartbeat."""
     async with asyncio.timeout(patient(20)):
         while not (jobs := (await store.claim(Claim("thief", GENERAL, 1, 0, 0.0))).jobs):
             pass
@@ -138,7 +138,7 @@ async def test_cancel_stops_the_live_run_at_once(any_url: str) -> None:
         assert (await team.task(task_id)).state is State.CANCELED
 
 
-async def test_a_worker_that_is_stopped_hands_over_at_the_next_boundary(any_url: str) -> None:
+async def test_a_stopped_worker_releases_its_runs_at_the_next_boundary(any_url: str) -> None:
     async with fleet(any_url) as team:
         runner = Patient()
         first = await team.hire(runner)
@@ -155,7 +155,7 @@ async def test_a_worker_that_is_stopped_hands_over_at_the_next_boundary(any_url:
         assert (await team.ended(task_id)).summary == "by the next"
 
 
-async def test_a_pause_ends_the_run_at_its_next_boundary_and_resume_goes_on(any_url: str) -> None:
+async def test_a_pause_ends_the_run_at_its_next_boundary_and_resume_continues(any_url: str) -> None:
     async with fleet(any_url) as team:
         await team.hire()
         task_id = await team.create(*([["sleep", 0.02]] * 50), ["finish", "at last"])

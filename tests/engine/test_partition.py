@@ -65,7 +65,7 @@ async def starts(team: Fleet, task_id: str) -> list[tuple[int, float]]:
 
 
 def let_go(worker: Worker) -> list[float]:
-    """When a worker said that a run was not its own any more."""
+    """The time at which a worker reported that it had lost a run."""
     lines = [
         line for line in worker.errors.read_text().splitlines() if "its lease was lost" in line
     ]
@@ -187,7 +187,7 @@ async def test_a_process_that_only_listens_notices_a_dead_connection(
             await asyncio.sleep(0.05)
 
 
-async def test_who_asks_whether_all_is_well_does_not_wait_as_long_as_others(
+async def test_a_health_check_waits_less_than_other_calls(
     postgres: PostgresForTests,
 ) -> None:
     async with (
@@ -206,7 +206,7 @@ async def test_who_asks_whether_all_is_well_does_not_wait_as_long_as_others(
         assert (await at.ask("GET", "/readyz")).status == 200
 
 
-async def test_an_outage_is_told_once(
+async def test_an_outage_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fleet("memory:") as team:

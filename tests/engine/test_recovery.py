@@ -71,7 +71,7 @@ async def test_a_run_that_no_worker_has_is_lost_and_queued_again(any_url: str) -
         assert (await team.ended(task_id)).summary == "again"
 
 
-async def test_news_that_were_not_told_are_told(any_url: str) -> None:
+async def test_parents_that_were_not_informed_are_informed(any_url: str) -> None:
     async with fleet(any_url) as team:
         parent = await team.create(["wait"])
         child = await team.do("CreateSubtask", task_id=parent, title="Child", owner="plan")
@@ -181,7 +181,7 @@ async def test_a_worker_looks_again_now_and_then(
     monkeypatch.setattr(embedded_worker, "RECONCILE_SECONDS", 0.1)
     async with fleet(any_url) as team:
         await team.hire(agents=("plan",))
-        # Nobody here works for its agent, so its job stays in the queue.
+        # No worker here serves its agent, so its job stays in the queue.
         task_id = await team.create(["finish", "found"])
         for _ in range(2):
             await team.core.store.commit(Unit((), (), drops=(f"run/{task_id}",)))

@@ -49,7 +49,7 @@ def collected() -> Iterator[Callable[[int], None]]:
 @pytest.mark.parametrize(
     ("before", "meanwhile"), [(700, 10_000), (2000, 10_000), (1234, 1234), (0, 0)]
 )
-async def test_python_looks_for_cycles_rarely_while_a_worker_is_there_unless_told_otherwise(
+async def test_python_collects_cycles_rarely_while_a_worker_is_open_unless_configured(
     collected: Callable[[int], None], before: int, meanwhile: int
 ) -> None:
     collected(before)
@@ -156,7 +156,9 @@ async def test_a_runner_that_forgets_to_end_its_run_has_failed(any_url: str) -> 
         assert await team.jobs() == []
 
 
-async def test_the_most_urgent_goes_first_and_who_is_made_urgent_overtakes(any_url: str) -> None:
+async def test_the_most_urgent_task_runs_first_and_a_raised_priority_overtakes(
+    any_url: str,
+) -> None:
     order: list[str] = []
 
     class Noting(Scripted):

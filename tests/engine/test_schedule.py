@@ -93,7 +93,7 @@ async def test_a_tick_leaves_alone_what_is_in_flight(any_url: str) -> None:
 
 
 def turns(rows: list[tuple[str, str]], *tasks: str) -> list[tuple[str, str]]:
-    """What happened of the turns of some tasks: given, or ended in order."""
+    """The wakes and ends of some tasks, in order."""
     return [
         row
         for row in rows
@@ -113,13 +113,13 @@ async def waiting_for_a_tick(team: Fleet, *owners: str, **more: Any) -> list[str
 
 
 async def looked(team: Fleet, task_id: str, times: int = 5) -> None:
-    """Let something happen in the store so often that whoever waits for news has looked at it."""
+    """Change the store often enough that every waiter has looked at it."""
     for _ in range(times):
         await team.do("SendMessage", task_id=task_id, message="Nothing of yours.")
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def test_a_tick_goes_on_only_when_a_turn_is_over_however_long_it_stands_in_line(
+async def test_a_tick_continues_only_after_the_current_run_however_long_it_queues(
     any_url: str,
 ) -> None:
     async with fleet(any_url) as team:
@@ -264,7 +264,7 @@ async def test_one_tick_replaces_the_slots_of_a_downtime(
     assert fired == [missed]
 
 
-async def test_a_worker_that_saw_no_tick_does_not_put_a_slot_that_has_fired_since(
+async def test_a_worker_that_saw_no_tick_does_not_plan_a_slot_that_has_fired(
     any_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked, may_write = asyncio.Event(), asyncio.Event()
@@ -366,7 +366,7 @@ async def test_run_task_says_why_it_refuses_and_changes_nothing(any_url: str) ->
         await team.do("CancelTask", task_id=busy)
 
 
-async def test_not_before_is_kept(any_url: str) -> None:
+async def test_not_before_is_respected(any_url: str) -> None:
     async with fleet(any_url) as team:
         await team.hire()
         due = datetime.now(UTC) + timedelta(seconds=0.4)
@@ -377,7 +377,7 @@ async def test_not_before_is_kept(any_url: str) -> None:
         assert task.started_at >= due
 
 
-async def test_a_task_with_its_own_calendar_starts_and_goes_on_by_it(any_url: str) -> None:
+async def test_a_task_with_its_own_schedule_starts_and_continues_by_it(any_url: str) -> None:
     async with fleet(any_url) as quiet:
         team = fast(quiet)
         await team.hire(cron="0 0 1 1 *")

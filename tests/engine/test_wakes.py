@@ -33,7 +33,7 @@ async def insist(team: Fleet, command: str, **fields: Any) -> None:
 
 
 async def rests(team: Fleet, task_id: str, runs: int) -> None:
-    """Wait until a task has had so many runs and waits, and nobody has anything to do any more."""
+    """Wait until a task has had this many runs and waits, and the queue is idle."""
     await team.until(task_id, lambda task: task.counts.runs >= runs and task.state is State.WAITING)
     await team.idle()
     assert (await team.task(task_id)).counts.runs == runs
@@ -71,7 +71,7 @@ async def resumed(team: Fleet) -> str:
 
 
 @pytest.mark.parametrize("wake", [created, activated, dependency_done, resumed])
-async def test_what_lets_a_task_begin_starts_one_run(any_url: str, wake: Wake) -> None:
+async def test_each_start_condition_starts_one_run(any_url: str, wake: Wake) -> None:
     async with fleet(any_url) as team:
         for _ in range(3):
             await team.hire(agents=("general",), cron=NEVER)
@@ -127,7 +127,7 @@ GOES_ON: dict[str, tuple[list[Any], Callable[[Fleet, str], Awaitable[None]], str
 
 
 @pytest.mark.parametrize("kind", GOES_ON)
-async def test_what_a_task_waits_for_starts_one_more_run(any_url: str, kind: str) -> None:
+async def test_each_awaited_event_starts_one_more_run(any_url: str, kind: str) -> None:
     first, wake, event = GOES_ON[kind]
     async with fleet(any_url) as team:
         begins = await team.hire(agents=("general",), cron=NEVER)
@@ -137,7 +137,7 @@ async def test_what_a_task_waits_for_starts_one_more_run(any_url: str, kind: str
         )
         begins.stop()
         await team.staff(0)
-        # While nobody works: what is said after the run that it led to would be another wake.
+        # Without a worker: a message after the resulting run would be another wake.
         await wake(team, task_id)
         for _ in range(3):
             await team.hire(agents=("general",), cron=NEVER)

@@ -214,7 +214,7 @@ async def test_the_creator_of_an_exported_task_comes_back_without_a_report() -> 
         assert ((await at.get("1"))["created_by"], found.changes) == ("agent:bot", ())
 
 
-async def test_who_waits_and_who_created_it_are_exchanged_too(any_url: str) -> None:
+async def test_waits_and_creators_are_exchanged_too(any_url: str) -> None:
     async with desk(any_url) as at:
         await at.create("Plain")
         await at.do("CreateDelegated", title="Delegated", owner="general")
@@ -232,7 +232,7 @@ async def test_who_waits_and_who_created_it_are_exchanged_too(any_url: str) -> N
         assert (delegated.awaited, delegated.creator_task_id) == (True, None)
 
 
-async def test_what_is_exported_can_be_imported_again(any_url: str) -> None:
+async def test_an_export_can_be_imported_again(any_url: str) -> None:
     async with desk(any_url) as at:
         done = await at.create("Done", labels=["x"], priority=1, steps=["a"])
         failed = await at.create("Failed")

@@ -27,7 +27,7 @@ from tests.people import ANN, desk
 LATER = "2999-01-01T00:00:00.000000Z"
 
 
-async def test_an_update_of_outputs_tells_what_it_changed(any_url: str) -> None:
+async def test_an_update_of_outputs_names_what_it_changed(any_url: str) -> None:
     async with desk(any_url) as at:
         log = {"name": "log", "kind": "file", "required": False}
         task = await at.create(outputs=["report", log])
@@ -417,7 +417,7 @@ async def test_every_task_is_found_by_number_hash_and_uid(any_url: str) -> None:
             await at.get("999")
 
 
-async def test_an_unknown_owner_is_told_who_there_is(any_url: str) -> None:
+async def test_an_unknown_owner_is_refused_with_the_known_agents(any_url: str) -> None:
     async with desk(any_url) as at:
         with pytest.raises(
             InvalidParam,
@@ -429,7 +429,7 @@ async def test_an_unknown_owner_is_told_who_there_is(any_url: str) -> None:
         assert await at.create() == "1", "a refused request uses no id up"
 
 
-async def test_work_goes_on_in_another_process_where_it_was_left(durable_url: str) -> None:
+async def test_work_continues_in_another_process_where_it_stopped(durable_url: str) -> None:
     async with desk(durable_url) as at:
         task = await at.create(owner="general")
         before = await at.get(task)

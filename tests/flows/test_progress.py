@@ -76,7 +76,7 @@ async def until(
     raise AssertionError(f"It ended without {wanted}: {seen}")
 
 
-async def test_results_come_as_they_settle_with_what_goes_on_between(
+async def test_results_arrive_as_they_settle_with_progress_in_between(
     any_url: str, tmp_path: Path
 ) -> None:
     seen: list[dict[str, Any]] = []
@@ -184,7 +184,7 @@ async def test_a_question_reaches_the_waiting_caller(any_url: str, tmp_path: Pat
     )
 
 
-async def test_what_is_handed_on_is_heard_of_too(any_url: str, tmp_path: Path) -> None:
+async def test_progress_includes_subtasks(any_url: str, tmp_path: Path) -> None:
     seen: list[dict[str, Any]] = []
     async with play(any_url, tmp_path) as at:
         works = {"tasks": ["Be quick", {"objective": "Delegate", "subagent_type": "build"}]}
@@ -250,7 +250,7 @@ async def test_a_call_without_a_worker_does_not_wait(tmp_path: Path) -> None:
         ).code == "UNAVAILABLE"
 
 
-async def test_who_stops_listening_cancels_nothing(any_url: str, tmp_path: Path) -> None:
+async def test_disconnecting_cancels_nothing(any_url: str, tmp_path: Path) -> None:
     async with play(any_url, tmp_path) as at:
         async with listening(at.served, "/api/delegate", body={"objective": "Be slow"}) as blocks:
             await until(blocks, [], tool="LS")
@@ -531,7 +531,7 @@ async def test_delegation_is_the_same_over_every_surface(
 
 
 def data_of(answer: dict[str, Any]) -> dict[str, Any]:
-    """What an envelope holds; MCP clients get that without the envelope."""
+    """The content of an envelope, which MCP clients get without the envelope."""
     found: dict[str, Any] = answer.get("data", answer)
     return found
 

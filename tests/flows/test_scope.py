@@ -51,7 +51,7 @@ async def program(url: str, folder: Path, **options: object) -> AsyncIterator[Re
 
 
 async def leave(url: str, folder: Path, count: int = 1, **fields: Any) -> list[str]:
-    """Create tasks that nobody works on, as an earlier program would leave them."""
+    """Create tasks without a worker, as an earlier program would leave them."""
     async with program(url, folder, worker=False) as remit:
         made = [
             await remit.create_task(title=f"Left {n}", owner="explore", **fields)
@@ -71,7 +71,9 @@ async def test_a_program_leaves_tasks_of_others_alone(durable_url: str, tmp_path
         assert [await state(remit, task_id) for task_id in left] == [LEFT, LEFT]
 
 
-async def test_a_program_works_on_everything_when_told_so(durable_url: str, tmp_path: Path) -> None:
+async def test_a_program_with_worker_all_works_on_everything(
+    durable_url: str, tmp_path: Path
+) -> None:
     (left,) = await leave(durable_url, tmp_path)
     async with program(durable_url, tmp_path, worker="all") as remit:
         await until_done(remit, left)
@@ -90,7 +92,7 @@ async def until_done(remit: Remit, task_id: str) -> None:
             return
 
 
-async def test_what_a_program_creates_is_worked_on_without_a_wait(
+async def test_tasks_that_a_program_creates_run_without_a_wait(
     durable_url: str, tmp_path: Path
 ) -> None:
     async with program(durable_url, tmp_path) as remit:
@@ -149,7 +151,7 @@ async def test_looking_at_a_task_does_not_continue_it(durable_url: str, tmp_path
         assert await state(remit, left) == LEFT
 
 
-async def test_what_a_task_depends_on_is_worked_on_too(durable_url: str, tmp_path: Path) -> None:
+async def test_dependencies_of_a_task_run_too(durable_url: str, tmp_path: Path) -> None:
     far, left = await leave(durable_url, tmp_path, 2)
     (near,) = await leave(durable_url, tmp_path, depends_on=[far])
     async with program(durable_url, tmp_path) as remit:
@@ -355,7 +357,7 @@ async def _start_nothing() -> None:
     """Stand by."""
 
 
-async def test_a_command_works_on_everything_when_told_so(durable_url: str, tmp_path: Path) -> None:
+async def test_a_command_with_all_works_on_everything(durable_url: str, tmp_path: Path) -> None:
     await leave(durable_url, tmp_path, 2)
     said = await asyncio.to_thread(
         remit, tmp_path, durable_url, "run", "Look around", "--agent", "explore", "--all"
@@ -455,7 +457,7 @@ async def test_a_program_takes_over_when_the_worker_elsewhere_dies(
             assert (await opened.task("Another", subagent_type="general")).status == "completed"
 
 
-async def test_a_call_says_that_the_worker_of_its_task_is_gone(
+async def test_a_call_reports_that_the_worker_of_its_task_is_dead(
     durable_url: str, tmp_path: Path
 ) -> None:
     (tmp_path / ".remit").mkdir()

@@ -57,7 +57,7 @@ class Outside:
         return str((await self.do("create_task", **{"title": "Write it", **fields}))["task_id"])
 
     async def told(self, session: str = "s1") -> str:
-        """What a session is told before its next request."""
+        """The text that a session gets before its next request."""
         return str((await self.do("pre_request", session_id=session))["context"])
 
     async def events(self, task_id: str) -> list[str]:
@@ -140,7 +140,7 @@ async def test_a_session_completes_its_task_by_the_terms_as_they_are_then(durabl
         assert [item["status"] for item in updates] == ["undelivered", "undelivered"]
 
 
-async def test_what_was_changed_before_the_first_request_is_in_the_assignment(any_url: str) -> None:
+async def test_changes_before_the_first_request_are_in_the_assignment(any_url: str) -> None:
     async with outside(any_url) as at:
         task = await at.create(session_id="s1", instructions="Two pages.")
         await at.do("update_task", task_id=task, instructions="One page.")
@@ -172,7 +172,7 @@ async def test_a_newly_assigned_session_gets_the_assignment_again(any_url: str) 
         assert (await at.events(task)).count("TaskStarted") == 1
 
 
-async def test_several_tasks_of_a_session_are_told_in_their_order(any_url: str) -> None:
+async def test_several_tasks_of_a_session_are_delivered_in_order(any_url: str) -> None:
     async with outside(any_url) as at:
         first, second = [await at.create(title=title, session_id="s1") for title in ("One", "Two")]
         told = await at.do("pre_request", session_id="s1")
@@ -180,7 +180,7 @@ async def test_several_tasks_of_a_session_are_told_in_their_order(any_url: str) 
         assert told["task_ids"] == [first, second]
 
 
-async def test_nothing_is_told_of_what_cannot_be_begun(any_url: str) -> None:
+async def test_tasks_that_cannot_start_are_not_delivered(any_url: str) -> None:
     async with outside(any_url) as at:
         needed = await at.create(title="First")
         blocked = await at.create(title="Blocked", session_id="s1", depends_on=[needed])
@@ -199,7 +199,7 @@ async def test_nothing_is_told_of_what_cannot_be_begun(any_url: str) -> None:
         assert (await at.do("get_task", task_id=blocked))["state"] == "running"
 
 
-async def test_two_requests_at_once_are_told_everything_once(durable_url: str) -> None:
+async def test_two_concurrent_requests_get_everything_once(durable_url: str) -> None:
     async with outside(durable_url) as here, outside(durable_url) as there:
         tasks = [await here.create(title=f"Task {number}", session_id="s1") for number in range(10)]
 
@@ -255,7 +255,7 @@ async def test_a_task_in_flight_is_not_given_to_a_session(any_url: str) -> None:
         assert await at.told() == ""
 
 
-async def test_a_session_is_told_the_results_that_its_task_builds_on(any_url: str) -> None:
+async def test_a_session_reads_the_results_that_its_task_depends_on(any_url: str) -> None:
     async with outside(any_url) as at:
         needed = await at.create(title="First", outputs=["number"])
         await at.create(title="Second", session_id="s1", depends_on=[needed])
@@ -303,7 +303,7 @@ complete_task(task_id="1", outputs={"report": "<the text>"}).'
         assert told == f"{heading}\n{replaced}\n\n{heading}\n{outputs}\n\n{finish}"
 
 
-async def test_a_rejected_session_is_told_the_task_and_the_whole_call(any_url: str) -> None:
+async def test_a_rejected_session_reads_the_task_and_the_whole_call(any_url: str) -> None:
     async with outside(any_url) as at:
         terms: dict[str, Any] = {
             "acceptance": [{"text": "port", "check": CHECK}],
@@ -333,7 +333,7 @@ async def rejected(at: Outside, **fields: Any) -> str:
     return task
 
 
-async def test_a_rejection_that_was_waived_is_not_told_as_a_gap(any_url: str) -> None:
+async def test_a_waived_criterion_is_not_reported_as_a_gap(any_url: str) -> None:
     async with outside(any_url) as at:
         task = await rejected(at)
         await at.do("waive_criterion", task_id=task, criterion_id="c1", reason="Fine.")
@@ -354,7 +354,7 @@ ACCEPTANCE = "[Task Update: Acceptance Modified]"
 
 
 @pytest.mark.parametrize("others", [[], ["Short"]])
-async def test_a_session_is_told_once_that_a_criterion_was_waived(
+async def test_a_session_reads_once_that_a_criterion_was_waived(
     any_url: str, others: list[str]
 ) -> None:
     async with outside(any_url) as at:
@@ -387,7 +387,7 @@ async def test_a_waiver_before_the_first_request_is_part_of_the_assignment(any_u
         assert await at.told() == ""
 
 
-async def test_a_waiver_that_completes_a_task_is_not_told(any_url: str) -> None:
+async def test_a_waiver_that_completes_a_task_is_not_delivered(any_url: str) -> None:
     async with outside(any_url) as at:
         criteria = [{"text": "port", "check": CHECK}]
         task = await at.create(session_id="s1", acceptance=criteria, outputs=["report"])
@@ -409,7 +409,7 @@ async def test_a_rejection_by_earlier_terms_names_no_call_of_theirs(any_url: str
         )
 
 
-async def test_two_rejections_are_told_as_one(any_url: str) -> None:
+async def test_two_rejections_are_delivered_as_one(any_url: str) -> None:
     async with outside(any_url) as at:
         task = await rejected(at)
         await at.do("complete_task", task_id=task, outputs={"report": "again none"})
@@ -506,7 +506,7 @@ async def test_a_message_cannot_start_a_line_with_a_heading(
     assert told == f'[Task Update: Message]\nTask 1 "Write it"\nx{line_break}> {heading}\ny'
 
 
-async def test_ordinary_text_is_told_as_it_is(memory_outside: Outside) -> None:
+async def test_ordinary_text_is_sent_unchanged(memory_outside: Outside) -> None:
     task = await memory_outside.create(session_id="s1")
     await memory_outside.told()
     prose = (
@@ -560,7 +560,7 @@ async def updates(at: Outside) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_a_new_session_is_told_why_the_last_result_was_not_accepted(
+async def test_a_new_session_reads_why_the_last_result_was_rejected(
     any_url: str, *, is_known: bool
 ) -> None:
     async with outside(any_url) as at:
@@ -575,7 +575,7 @@ async def test_a_new_session_is_told_why_the_last_result_was_not_accepted(
         assert await at.told("s2") == ""
 
 
-async def test_a_session_rejected_before_its_first_request_is_told_why(any_url: str) -> None:
+async def test_a_session_rejected_before_its_first_request_reads_why(any_url: str) -> None:
     async with outside(any_url) as at:
         await at.create(**REJECTED)
         await reject(at)
@@ -584,7 +584,7 @@ async def test_a_session_rejected_before_its_first_request_is_told_why(any_url: 
         assert await updates(at) == [("rejection", "delivered"), ("message", "delivered")]
 
 
-async def test_an_annulled_rejection_is_neither_told_nor_recorded_as_delivered(
+async def test_an_annulled_rejection_is_neither_sent_nor_recorded_as_delivered(
     any_url: str,
 ) -> None:
     async with outside(any_url) as at:
@@ -598,7 +598,7 @@ async def test_an_annulled_rejection_is_neither_told_nor_recorded_as_delivered(
         assert await at.told() == ""
 
 
-async def test_of_two_rejections_before_the_first_request_the_last_is_told(any_url: str) -> None:
+async def test_only_the_last_rejection_before_the_first_request_is_delivered(any_url: str) -> None:
     async with outside(any_url) as at:
         await at.create(**REJECTED)
         await reject(at)

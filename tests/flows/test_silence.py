@@ -48,7 +48,7 @@ class Play(Stage):
 
 
 class Heard:
-    """What a caller has heard so far."""
+    """The output that a caller has read so far."""
 
     def __init__(self) -> None:
         self.words: list[Any] = []
@@ -63,7 +63,7 @@ class Heard:
         self._more.set()
 
     async def more(self, count: int) -> None:
-        """Wait for so many more words."""
+        """Wait for this many more items."""
         wanted = len(self.words) + count
         while len(self.words) < wanted:
             self._more.clear()
@@ -276,7 +276,7 @@ async def test_a_repeat_tells_what_a_task_waits_for(durable_url: str, tmp_path: 
             at.gate.open.set()
 
 
-async def test_several_tasks_are_told_of_in_turn(tmp_path: Path) -> None:
+async def test_several_tasks_are_reported_in_turn(tmp_path: Path) -> None:
     async with play("memory:", tmp_path) as at:
         await at.hire()
         remit, heard = Remit(at.team.core, Caller(actor=ANN)), Heard()
@@ -392,7 +392,7 @@ async def test_a_call_talks_while_the_store_is_away(tmp_path: Path) -> None:
 
 
 async def test_a_late_refusal_is_an_item_of_the_stream(durable_url: str, tmp_path: Path) -> None:
-    """What is refused at once has a status of its own.
+    """A call that is refused at once has its own status.
 
     What is refused after a silence comes as an item.
     """
@@ -596,7 +596,7 @@ async def test_a_server_that_stops_names_every_task_that_the_call_created(
     assert answer["error"]["details"]["task_ids"] == ["1", "2", "3"]
 
 
-async def test_one_error_of_the_store_is_told_to_each_call_in_its_own_envelope(
+async def test_one_error_of_the_store_reaches_each_call_in_its_own_envelope(
     tmp_path: Path,
 ) -> None:
     async with play(f"sqlite:///{tmp_path / 'remit.db'}", tmp_path) as at:

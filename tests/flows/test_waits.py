@@ -21,7 +21,7 @@ ME = Caller(actor=ANN)
 
 @pytest.fixture
 async def team(durable_url: str) -> AsyncIterator[Fleet]:
-    """A worker whose work takes as long as anybody waits."""
+    """A worker whose runs take as long as callers wait."""
     async with fleet(durable_url) as found:
         yield found
 

@@ -66,7 +66,7 @@ def test_files_are_found_where_people_have_them(tmp_path: Path) -> None:
     assert {file.text for file in found(tmp_path).values()} == {TEXT}
 
 
-def test_a_definition_in_another_format_is_told_of(tmp_path: Path) -> None:
+def test_a_definition_in_another_format_is_reported(tmp_path: Path) -> None:
     for place in (".remit/agents", ".claude/agents"):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "bee.toml").write_text('name = "bee"')
@@ -105,7 +105,7 @@ def test_links_lead_nowhere_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("link", [".claude", ".claude/agents"])
-def test_a_folder_that_is_a_link_is_told_of_and_not_entered(tmp_path: Path, link: str) -> None:
+def test_a_folder_that_is_a_link_is_reported_and_not_entered(tmp_path: Path, link: str) -> None:
     put(tmp_path, "outside/agents/a.md")
     root = tmp_path / "work"
     (root / link).parent.mkdir(parents=True)

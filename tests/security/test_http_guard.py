@@ -102,7 +102,7 @@ async def test_with_a_bad_token_every_route_is_closed(name: str, home: House) ->
     )
 
 
-async def test_a_refusal_says_how_to_say_who_calls(home: House) -> None:
+async def test_a_refusal_says_how_to_authenticate(home: House) -> None:
     assert (await send(home.door, "GET", "/api/tasks", {"Host": HOST})).headers[
         "www-authenticate"
     ] == "Bearer"
@@ -356,7 +356,7 @@ async def _ok(_scope: Message, _receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def test_what_says_itself_how_long_it_keeps_is_left_alone() -> None:
+async def test_a_response_with_its_own_cache_control_is_unchanged() -> None:
     answer = await send(Guard(_ok, token=TOKEN, hosts=[HOST]), "GET", "/", GOOD)
     assert (answer.headers["cache-control"], answer.headers["x-content-type-options"]) == (
         "max-age=60",
@@ -454,7 +454,7 @@ async def test_the_wire_is_guarded_too(home: House) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["unanswered", "answered in part"])
-async def test_who_is_cut_off_by_a_server_that_stops_is_told_so(begun: bool) -> None:
+async def test_a_caller_that_a_stopping_server_cuts_off_is_told_so(begun: bool) -> None:
     stopping, waiting = asyncio.Event(), asyncio.Event()
     sent: list[Message] = []
 

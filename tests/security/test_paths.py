@@ -151,9 +151,7 @@ def test_a_path_to_the_outside_is_refused(workspace: Workspace, path: str) -> No
         "a/" * 3000,
     ],
 )
-def test_what_only_looks_like_a_way_out_is_a_name_like_any_other(
-    workspace: Workspace, path: str
-) -> None:
+def test_a_name_that_only_looks_like_an_escape_is_accepted(workspace: Workspace, path: str) -> None:
     with pytest.raises(InvalidParam, match=r"does not exist|too long|goes through a file|outside"):
         workspace.read(path, "file_path")
 
@@ -225,7 +223,7 @@ def test_a_link_to_the_outside_is_refused(workspace: Workspace, target: str) -> 
         "{root}/.remit/a.txt",
     ],
 )
-def test_what_belongs_to_remit_is_neither_read_nor_written(workspace: Workspace, path: str) -> None:
+def test_files_of_remit_are_neither_read_nor_written(workspace: Workspace, path: str) -> None:
     (workspace.root / "own").symlink_to(".remit")
     path = path.format(root=workspace.root)
     with pytest.raises(InvalidParam, match="is reserved for remit"):
@@ -234,7 +232,7 @@ def test_what_belongs_to_remit_is_neither_read_nor_written(workspace: Workspace,
         workspace.write(path, b"", "file_path", nothing)
 
 
-def test_what_belongs_to_remit_is_not_even_listed(workspace: Workspace) -> None:
+def test_files_of_remit_are_not_listed(workspace: Workspace) -> None:
     assert [entry.name for entry in workspace.entries(".", "path")] == [".git", "src"]
     assert not [
         path for path, _ in workspace.walk(".", lambda _: True, nothing) if ".remit" in path
@@ -320,7 +318,7 @@ def test_a_folder_is_not_a_file(workspace: Workspace) -> None:
         workspace.write(".", b"", "file_path", nothing)
 
 
-def test_a_write_keeps_the_mode_and_leaves_nothing_aside(workspace: Workspace) -> None:
+def test_a_write_keeps_the_mode_and_leaves_no_temporary_file(workspace: Workspace) -> None:
     script = workspace.root / "src" / "run.sh"
     script.write_text("old")
     script.chmod(0o750)

@@ -194,7 +194,7 @@ async def test_a_killed_supervisor_is_started_again(call: Toolbox) -> None:
     assert await call.said("Bash", command="echo again") == "again"
 
 
-async def test_what_a_dead_worker_left_is_swept_up(marker: str) -> None:
+async def test_processes_of_a_dead_worker_are_ended(marker: str) -> None:
     """A mark names its worker; the next supervisor ends what belongs to one that is gone."""
     alive, gone, foreign = (
         supervisor.cookie(os.getpid(), "n"),
@@ -241,7 +241,7 @@ async def test_too_many_processes_end_a_command(call: Toolbox, marker: str) -> N
     assert await until(lambda: not processes_with(f"sleep\0{marker}"))
 
 
-async def test_a_bomb_is_put_out(call: Toolbox, marker: str) -> None:
+async def test_a_fork_bomb_is_stopped(call: Toolbox, marker: str) -> None:
     """It would come to two thousand processes, faster than they can be looked at one by one."""
     bomb = f"b() {{ [ $1 -gt 0 ] && {{ b $(($1 - 1)) & b $(($1 - 1)) & }}; sleep {marker}; }}; b 10"
     outcome = await call("Bash", command=bomb)
@@ -287,7 +287,7 @@ async def test_a_flood_is_cut_between_characters(call: Toolbox, first: str) -> N
     assert "\ufffd" not in much.text
 
 
-async def test_output_is_text_whatever_was_written(call: Toolbox) -> None:
+async def test_output_is_text_for_any_bytes(call: Toolbox) -> None:
     assert await call.said("Bash", command=r"printf 'a\377\000b'") == "a\ufffd\ufffdb"
 
 
@@ -415,7 +415,7 @@ async def test_no_expression_takes_long(workspace: Path, rg: str | None, pattern
     await call.host.close()
 
 
-async def test_a_supervisor_that_cannot_be_started_is_said_to_the_model(
+async def test_a_supervisor_that_cannot_start_is_reported_to_the_model(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(workspace / "missing"))

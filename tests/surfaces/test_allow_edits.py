@@ -61,7 +61,7 @@ def test_a_yes_gives_only_build_and_general_the_tools(tmp_path: Path) -> None:
     assert (found["explore"], found["plan"], found["summary"]) == (READING, READING, READING)
 
 
-def test_where_the_sandbox_does_not_work_they_get_no_bash(
+def test_without_a_working_sandbox_they_get_no_bash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = tmp_path / "programs"
@@ -159,7 +159,7 @@ def test_a_role_prompt_speaks_only_of_what_the_agent_can_do(agent_id: str) -> No
     ) == (True, True, False)
 
 
-def test_build_is_told_of_delegation_only_if_it_can_delegate() -> None:
+def test_the_prompt_of_build_mentions_delegation_only_if_it_can_delegate() -> None:
     agent = AgentRegistry().get("build")
     assert agent is not None
     assert "When to delegate." in role_prompt(agent, agent.tools)

@@ -23,9 +23,7 @@ FILE = (
         ("explore", "Read,grep", [*READING]),
     ],
 )
-def test_what_is_allowed_comes_beside_what_the_agent_has(
-    owner: str, typed: str, allowed: list[str]
-) -> None:
+def test_allow_adds_to_the_tools_of_the_agent(owner: str, typed: str, allowed: list[str]) -> None:
     with shop() as at:
         assert at("task", "create", "Work", "--owner", owner, "--allow", typed, "--json").json[
             "task"
@@ -37,7 +35,7 @@ def test_what_is_allowed_comes_beside_what_the_agent_has(
         assert made["tools"] == {"allow": [*READING, "Task"]}
 
 
-def test_what_may_be_a_function_is_passed_on_with_a_word() -> None:
+def test_a_possible_function_name_is_accepted_with_a_note() -> None:
     with shop() as at:
         said = at(
             "task", "create", "Work", "--owner", "general", "--allow", "WebFetch,read,\x1b[2Jlook"
@@ -92,7 +90,7 @@ def test_what_may_be_a_function_is_passed_on_with_a_word() -> None:
         ),
     ],
 )
-def test_what_cannot_be_allowed_is_refused_and_named(
+def test_tools_that_cannot_be_allowed_are_refused_by_name(
     owner: str | None, typed: str, told: str
 ) -> None:
     with shop() as at:

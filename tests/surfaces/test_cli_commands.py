@@ -182,7 +182,7 @@ def test_a_list_shows_whom_each_task_waits_for() -> None:
         assert "◐ waiting" in at("task", "list", "--owner", "general", columns=100).out
 
 
-def test_next_pages_are_reached_as_told() -> None:
+def test_the_printed_command_shows_the_next_page() -> None:
     with shop() as at:
         for number in range(3):
             at.create(f"Task {number}")
@@ -207,7 +207,7 @@ def test_next_pages_are_reached_as_told() -> None:
         assert at("inbox", "--limit", "1").err.startswith("There are more: add --cursor ")
 
 
-def test_times_are_told_as_people_say_them() -> None:
+def test_times_are_shown_as_people_say_them() -> None:
     now = datetime(2030, 1, 31, 12, tzinfo=UTC)
     cases = {
         0: "just now",
@@ -261,7 +261,7 @@ def test_a_whole_task_reads_like_a_page() -> None:
             assert part in page
 
 
-def test_a_page_shows_questions_and_what_the_agent_has_not_been_told() -> None:
+def test_a_page_shows_questions_and_undelivered_updates() -> None:
     with shop() as at:
         task = at.create("Deploy", "--owner", "general")
         at.ask(task, "Which region?", ["eu", "us"])
@@ -514,7 +514,7 @@ def test_everything_moves_to_another_store(tmp_path: Path) -> None:
         assert at("import", str(tmp_path / "none")).code == 2
 
 
-def test_work_is_handed_out_and_its_end_is_the_exit_code(tmp_path: Path) -> None:
+def test_a_delegated_task_sets_the_exit_code(tmp_path: Path) -> None:
     with shop() as at:
         ran = at("run", "Look", "--agent", "explore", "--timeout", "5")
         assert (ran.code, ran.out.splitlines()[0]) == (0, "Look")
@@ -574,7 +574,7 @@ def test_work_that_begins_like_json_and_is_none_is_refused_as_a_whole(
         assert at("parallel", "-", stdin="[]").code == 2
 
 
-def test_a_result_that_is_not_there_yet_is_how_the_task_stands() -> None:
+def test_the_result_of_an_unfinished_task_is_its_state() -> None:
     with shop() as at:
         at.create("Look", "--owner", "general")
         said = at("task", "result", "1")
@@ -605,7 +605,7 @@ def test_a_worker_is_started_for_some_agents_and_a_server_without_one() -> None:
         assert at.host.served == [("worker", ["general", "plan"]), ("serve", (False, False))]
 
 
-def test_a_claim_that_must_be_checked_says_who_does_it() -> None:
+def test_a_claim_that_must_be_checked_names_the_worker() -> None:
     with shop() as at:
         task = at.create(
             "Report",
@@ -644,7 +644,7 @@ def test_a_claim_that_must_be_checked_says_who_does_it() -> None:
         assert at("task", "create", "Report", "--accept", "{no JSON").code == 2
 
 
-def test_the_schedule_says_what_comes_next_and_who_waits() -> None:
+def test_the_schedule_shows_the_next_slots_and_the_waiting_tasks() -> None:
     with shop() as at:
         said = at("schedule", "show")
         assert said.out.splitlines()[:2] == [
@@ -657,7 +657,7 @@ def test_the_schedule_says_what_comes_next_and_who_waits() -> None:
         assert at("migrate").out == "The memory store has schema 2\n"
 
 
-def test_the_doctor_shows_workers_and_puts_right_what_was_left_behind() -> None:
+def test_the_doctor_shows_workers_and_repairs_leftovers() -> None:
     with shop() as at:
         at("task", "create", "Forgotten", "--owner", "general")
         at.host.wait(at.host.core.store.commit(Unit((), (), drops=("run/1",))))
@@ -702,7 +702,7 @@ def test_the_workspace_the_token_and_the_servers() -> None:
         ("task", "--workspace", "/w", "list", "--url", "http://x"),
     ],
 )
-def test_where_to_look_is_said_before_or_after_the_command(argv: tuple[str, ...]) -> None:
+def test_the_workspace_option_can_be_before_or_after_the_command(argv: tuple[str, ...]) -> None:
     with shop() as at:
         assert at(*argv).code == 0
         assert at.host.options == {

@@ -242,7 +242,7 @@ def test_completion_help_says_how_to_install_it_in_each_shell() -> None:
         assert line in said
 
 
-def test_without_a_workspace_nothing_is_completed_and_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_workspace_nothing_is_completed_or_printed(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     assert completed(shell, "remit", "task", "list", "--parent", "") == []
     assert list(tmp_path.glob(".remit")) == [], "asking makes no workspace"

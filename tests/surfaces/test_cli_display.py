@@ -65,7 +65,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize(("text", "shown"), ESCAPES.values(), ids=ESCAPES)
-def test_what_a_terminal_would_act_on_is_not_shown(text: str, shown: str) -> None:
+def test_control_characters_are_not_shown(text: str, shown: str) -> None:
     assert display(text) == shown
     assert display_line(text) == shown.replace("\n", " ")
 

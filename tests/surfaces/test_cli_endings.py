@@ -156,7 +156,7 @@ def test_a_failed_task_shows_the_answer_that_is_on_record(
         (("--session", "s1"), "Session s1 works on it and gets it with its next request", ""),
     ],
 )
-def test_what_is_said_of_a_new_task_is_true(
+def test_the_next_step_of_a_new_task_is_true(
     at: Shop, attended: bool, arguments: tuple[str, ...], told: str, alone: str
 ) -> None:
     at.create("First")

@@ -125,9 +125,7 @@ def test_an_error_is_one_line_with_its_exit_code(
 
 
 @pytest.mark.parametrize("through_a_server", [False, True])
-def test_work_that_is_refused_is_told_in_what_was_typed(
-    tmp_path: Path, through_a_server: bool
-) -> None:
+def test_a_refused_delegation_names_what_was_typed(tmp_path: Path, through_a_server: bool) -> None:
     """Programs that read JSON get the names of the wire."""
     at = Shell(tmp_path)
     assert at.remit("init").code == 0
@@ -161,7 +159,7 @@ def _error_in(text: str) -> str:
     return line
 
 
-def test_a_hint_stands_on_its_own_line_in_the_words_of_the_command_line() -> None:
+def test_a_hint_is_on_its_own_line_in_command_line_terms() -> None:
     with shop() as at:
         assert (
             at("task", "show", "9").err
@@ -216,7 +214,7 @@ def test_every_kind_of_error_has_its_exit_code(
         (("export", "everything", "x"), "Available: events, tasks."),
     ],
 )
-def test_wrong_use_is_told_with_the_usage_and_a_guess(argv: tuple[str, ...], guess: str) -> None:
+def test_wrong_use_prints_the_usage_and_a_suggestion(argv: tuple[str, ...], guess: str) -> None:
     with shop() as at:
         said = at(*argv)
         assert (said.code, said.out) == (2, "")
@@ -236,7 +234,7 @@ def test_files_that_are_not_text_are_refused(tmp_path: Path) -> None:
         assert (too_long.code, "at most" in too_long.err) == (2, True)
 
 
-def test_a_fault_of_the_system_is_told_without_a_traceback() -> None:
+def test_a_system_error_is_printed_without_a_traceback() -> None:
     def full(_options: dict[str, Any]) -> Any:
         raise OSError(28, "No space left on device")
 
@@ -256,7 +254,7 @@ class _Kept:
         return False
 
 
-def test_a_doctor_who_finds_something_says_so_in_the_exit_code() -> None:
+def test_findings_of_the_doctor_set_the_exit_code() -> None:
     with shop() as at:
         at.create("One")
         assert isinstance(at.host.core.store, MemoryEventStore)
@@ -299,7 +297,7 @@ def test_a_closed_pipe_is_not_an_error() -> None:
 @pytest.mark.parametrize(
     "argv", ["--help", "task list --help", "completion bash", "nonsense --json"]
 )
-def test_an_output_that_is_full_is_told_without_a_traceback(argv: str) -> None:
+def test_a_full_output_is_reported_without_a_traceback(argv: str) -> None:
     code = (
         f"import sys; from remit.surfaces.cli.main import main; sys.exit(main({argv.split()!r},"
         " None))"

@@ -88,7 +88,7 @@ def test_without_another_worker_the_task_is_kept_and_it_says_how_to_continue(she
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_command_that_is_ended_hands_its_task_over(shell: Shell, number: int) -> None:
+def test_a_command_that_is_ended_releases_its_task(shell: Shell, number: int) -> None:
     """A kill, a closed terminal and a supervisor must not count as a crash of the task."""
     said = interrupted(running(shell, "run", "Gentle"), number)
     assert said[:2] == [STOPPING, "Stopped. #1 is kept (pending)."]

@@ -208,7 +208,7 @@ def test_at_the_end_of_python_it_does_not_change_the_exit_code(shell: Shell) -> 
 
 @pytest.mark.parametrize("arguments", [("task", "watch"), ("task", "watch", "1")], ids=" ".join)
 @pytest.mark.parametrize("remote", [False, True], ids=["store", "server"])
-def test_watching_says_that_it_stopped_and_how_the_task_stands(
+def test_watching_says_that_it_stopped_and_the_state_of_the_task(
     shell: Shell, arguments: tuple[str, ...], remote: bool
 ) -> None:
     if not remote:

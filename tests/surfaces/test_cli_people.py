@@ -116,7 +116,7 @@ def test_the_inbox_says_where_another_answer_is_accepted(any_url: str) -> None:
         )
 
 
-def test_a_task_stands_for_its_one_open_question(any_url: str) -> None:
+def test_a_task_id_selects_its_only_open_question(any_url: str) -> None:
     with shop(any_url) as at:
         task = at.create("Deploy", "--owner", "general")
         nothing = at("interact", "respond", task, "yes")
@@ -197,7 +197,7 @@ def test_an_event_names_several_updates_in_plain_words(any_url: str) -> None:
         assert "update_ids 1-u1 1-u2, run_id" in at("task", "events", "1").out
 
 
-def test_what_happens_next_is_told_after_the_receipt(any_url: str) -> None:
+def test_next_steps_are_printed_after_the_receipt(any_url: str) -> None:
     with shop(any_url) as at:
         at.host.attended = False
         at.create("Deploy", "--owner", "general")
@@ -210,7 +210,7 @@ def test_what_happens_next_is_told_after_the_receipt(any_url: str) -> None:
         assert begins == ["Answered.", "The worker", "Sent 1-u2", "The worker"]
 
 
-def test_what_happens_next_is_not_told_to_programs(any_url: str) -> None:
+def test_next_steps_are_not_printed_for_programs(any_url: str) -> None:
     with shop(any_url) as at:
         at.host.attended = False
         at.create("Deploy", "--owner", "general")

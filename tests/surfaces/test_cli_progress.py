@@ -149,7 +149,7 @@ def test_more_tasks_than_rows_are_those_that_go_on_and_a_count(progress: Progres
     assert len(progress.picture(79)) == 101
 
 
-def test_time_goes_on_while_nothing_is_heard() -> None:
+def test_the_shown_time_advances_without_news() -> None:
     with redirect_stderr(Terminal()) as err, Progress(lambda: False) as progress:
         progress.take(item(1, cost=0, tokens=0))
         _until(lambda: bool(re.search(r" · [1-9]\d*\.\d s", err.getvalue())))
@@ -196,7 +196,7 @@ def test_a_missing_worker_is_not_reported_before_the_first_response(
         _until(lambda: "No worker is running now" in err.getvalue())
 
 
-def test_a_line_that_is_said_beside_a_picture_stays_on_the_screen(
+def test_a_line_printed_during_live_progress_stays_on_the_screen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
@@ -261,7 +261,7 @@ def test_a_clock_says_that_the_store_is_waited_for_while_it_is_locked(
             assert progress.picture(200)[0].startswith("· starting · ")
 
 
-def test_piped_output_repeats_now_and_then_how_things_stand(
+def test_piped_output_repeats_the_state_regularly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("remit.surfaces.cli.output.live_progress.REPEAT_SECONDS", 0.05)
@@ -360,7 +360,7 @@ def test_after_the_answer_the_command_says_why_it_continues(
     ]
 
 
-def test_a_store_that_is_gone_by_then_takes_no_answer_away(
+def test_the_result_is_printed_if_the_store_disappears(
     at: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(*_: Any) -> Any:

@@ -63,7 +63,7 @@ def test_starting_loads_nothing_slow() -> None:
 @pytest.mark.parametrize(
     "words", [["task", "list"], ["task", "show", "1"], ["inbox"]], ids=" ".join
 )
-def test_who_only_reads_loads_no_machinery(words: list[str], tmp_path: Path) -> None:
+def test_commands_that_only_read_import_little(words: list[str], tmp_path: Path) -> None:
     at = Shell(tmp_path)
     assert (at.remit("init").code, at.remit("task", "create", "Work").code) == (0, 0)
     read = (

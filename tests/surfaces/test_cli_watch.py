@@ -79,7 +79,7 @@ def test_watching_a_task_repeats_what_it_waits_for(shell: Shell, remote: bool) -
                 assert line.startswith(before), line
 
 
-def test_watching_a_task_repeats_how_it_stands_after_a_change(shell: Shell) -> None:
+def test_watching_a_task_repeats_its_state_after_a_change(shell: Shell) -> None:
     with watching(shell, "1") as started:
         _lines(started, 1)
         assert shell.remit("task", "pause", "1").code == 0
@@ -121,7 +121,7 @@ async def _left_running(url: str) -> None:
         await core.service.execute(cmd.StartRun(task_id="1", worker="gone"), "system:test")
 
 
-def test_through_a_server_a_task_says_that_its_worker_is_gone(
+def test_through_a_server_a_task_shows_that_its_worker_is_dead(
     shell: Shell, durable_url: str
 ) -> None:
     asyncio.run(_left_running(durable_url))

@@ -41,7 +41,7 @@ async def client(served: Site) -> AsyncIterator[RemitClient]:
         yield opened
 
 
-async def test_what_is_created_is_what_is_read(client: RemitClient, served: Site) -> None:
+async def test_a_created_task_reads_the_same(client: RemitClient, served: Site) -> None:
     made = await client.create_task(
         "Écrire le rapport 😀", owner="general", acceptance=["One page"], limits={"max_cost": 1.5}
     )
@@ -178,7 +178,7 @@ async def test_every_error_is_the_one_that_the_catalogue_raises(
     assert await served.store.tail() == before
 
 
-async def test_errors_can_be_told_apart_by_their_class(client: RemitClient, served: Site) -> None:
+async def test_each_error_has_its_own_class(client: RemitClient, served: Site) -> None:
     task_id = await served.create()
     await served.call("complete_task", task_id=task_id)
     with pytest.raises(Conflict):
@@ -190,7 +190,7 @@ async def test_errors_can_be_told_apart_by_their_class(client: RemitClient, serv
     assert error.value.details["fields"][0]["field"] == "titel"
 
 
-async def test_a_wrong_token_is_said_so_and_not_repeated(served: Site) -> None:
+async def test_a_wrong_token_is_reported_without_its_value(served: Site) -> None:
     async with RemitClient(served.url, "a-wrong-token") as stranger:
         with pytest.raises(Unauthenticated) as error:
             await stranger.list_tasks()
@@ -308,7 +308,7 @@ async def test_a_large_event_comes_whole(client: RemitClient, served: Site) -> N
         assert len((await anext(events)).data["instructions"]) == 400_000
 
 
-async def test_following_goes_on_over_a_restart_without_gap_or_duplicate(store: Store) -> None:
+async def test_following_continues_over_a_restart_without_gap_or_duplicate(store: Store) -> None:
     seen: list[str] = []
     async with asyncio.timeout(patient(30)):
         async with site(store) as served:
@@ -338,7 +338,7 @@ async def test_a_server_without_its_store_cannot_be_followed(
     ("after", "task_id", "code"),
     [("x", None, "INVALID_PARAM"), (None, "99", "NOT_FOUND"), (None, "x", "INVALID_PARAM")],
 )
-async def test_what_cannot_be_followed_is_an_error_at_once(
+async def test_a_stream_that_cannot_be_followed_fails_at_once(
     after: str | None, task_id: str | None, code: str, client: RemitClient
 ) -> None:
     with pytest.raises(RemitError) as error:

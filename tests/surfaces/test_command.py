@@ -61,7 +61,7 @@ def test_the_options_of_parallel_hold_for_work_that_does_not_say_otherwise(shell
     assert [task["limits"]["timeout_seconds"] for task in tasks] == [77, 77]
 
 
-def test_a_server_only_listens_to_this_machine_unless_told_otherwise(shell: Shell) -> None:
+def test_a_server_listens_only_on_this_machine_by_default(shell: Shell) -> None:
     ran = shell.remit("serve", "--host", "0.0.0.0", "--port", "0")
     assert ran.code == 2
     assert "--insecure" in ran.err
@@ -188,7 +188,7 @@ def test_a_store_that_does_not_hold_together_fails_the_doctor(shell: Shell) -> N
     assert "differs from a replay in title" in ran.out
 
 
-def test_what_a_killed_command_acknowledged_is_there(shell: Shell) -> None:
+def test_changes_acknowledged_by_a_killed_command_are_stored(shell: Shell) -> None:
     child = shell.started("mcp")
     assert child.stdin is not None
     assert child.stdout is not None
@@ -251,7 +251,7 @@ def serving_and_working(shell: Shell) -> "Iterator[subprocess.Popen[str]]":
 
 
 @pytest.mark.parametrize("start", [working, serving_and_working], ids=["worker", "serve"])
-def test_a_worker_hands_over_when_told_to_stop_and_ends_at_once_when_told_twice(
+def test_a_stopped_worker_releases_its_runs_and_a_second_signal_ends_it(
     stubborn: Shell, start: "Callable[[Shell], AbstractContextManager[subprocess.Popen[str]]]"
 ) -> None:
     stubborn.remit("task", "create", "Gentle", "--owner", "general")
@@ -411,7 +411,7 @@ def test_a_caller_of_a_stopping_server_is_told_that_the_work_continues(stubborn:
     assert [events_of(stubborn, str(task_id))[-1] for task_id in range(1, 6)] == ["RunReleased"] * 5
 
 
-def test_a_stopping_server_starts_nothing_and_ends_at_once_when_told_twice(
+def test_a_stopping_server_starts_nothing_and_a_second_signal_ends_it(
     stubborn: Shell,
 ) -> None:
     stubborn.remit("task", "create", "Stubborn", "--owner", "general")
@@ -443,7 +443,7 @@ def test_a_stopping_server_starts_nothing_and_ends_at_once_when_told_twice(
     [["serve", "--port", "0"], ["worker"], ["run", "Saboteur"]],
     ids=["serve", "worker", "run"],
 )
-def test_who_works_ends_in_an_error_when_its_worker_fails(
+def test_a_command_whose_worker_fails_ends_with_an_error(
     tmp_path: Path, command: list[str]
 ) -> None:
     url = f"sqlite:///{tmp_path / 'remit.db'}"
@@ -540,7 +540,7 @@ def busy(look: Callable[[], list[Any]]) -> Any:
     return found[0]
 
 
-def test_work_is_handed_out_without_a_key_a_server_or_a_worker(shell: Shell) -> None:
+def test_delegation_needs_no_key_server_or_worker(shell: Shell) -> None:
     (shell.folder / "notes.txt").write_text("The zebra is striped.\n")
     ran, again = (
         shell.remit("run", "Where is the zebra?", "--agent", "explore", "--cache", "--json")

@@ -113,7 +113,7 @@ WAITING = [name for name, operation in FOR_EVERYONE.items() if operation.stream 
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_what_the_document_allows_is_answered_as_it_says(
+def test_requests_that_the_document_allows_are_answered_as_described(
     name: str, home: House, sent: Counter[str]
 ) -> None:
     _fuzz(name, GenerationMode.POSITIVE, home, sent)
@@ -127,7 +127,7 @@ def test_what_the_document_allows_is_answered_as_it_says(
         if operation.body or any(operation.iter_parameters())
     ],
 )
-def test_what_the_document_forbids_is_answered_as_it_says(
+def test_requests_that_the_document_forbids_are_answered_as_described(
     name: str, home: House, sent: Counter[str]
 ) -> None:
     _fuzz(name, GenerationMode.NEGATIVE, home, sent)

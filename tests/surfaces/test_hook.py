@@ -28,7 +28,7 @@ def hook(at: Shop, **given: Any) -> str:
         {"hook_event_name": "SessionStart"},
     ],
 )
-def test_a_session_is_told_its_assignment_and_then_each_update_once(given: dict[str, Any]) -> None:
+def test_a_session_gets_its_assignment_and_then_each_update_once(given: dict[str, Any]) -> None:
     with shop() as at:
         task = at.create("Write the report", "--session", "s1")
         assert hook(at, session_id="s2", **given) == ""
@@ -78,7 +78,7 @@ def test_updates_are_not_consumed_without_a_reader() -> None:
         "[" * 100_000,
     ],
 )
-def test_what_cannot_be_read_is_said_on_the_side_and_harms_nothing(stdin: str) -> None:
+def test_unreadable_input_is_reported_on_standard_error(stdin: str) -> None:
     with shop() as at:
         said = at("hook", stdin=stdin)
         assert (said.code, said.out) == (0, "")
@@ -95,7 +95,7 @@ def test_an_impossible_session_id_is_not_an_error_of_the_caller() -> None:
         assert "session_id" in said.err
 
 
-def test_what_is_added_has_nothing_hidden_in_it() -> None:
+def test_the_added_context_has_no_hidden_characters() -> None:
     with shop() as at:
         at.create("Write\x1b[2J \u202eit", "--session", "s1")
         assert hook(at) == f"[Task Assignment: Write it]\nInstructions: Write it\n{FINISH}\n"

@@ -109,7 +109,7 @@ def test_a_workspace_is_attended_by_a_worker_for_everything(host: WorkspaceHost)
     assert (host.unattended(mine), host.schedule()["workers"]) == (True, 0)
 
 
-def test_what_is_not_done_through_a_server_is_not_done_to_another_store_instead(
+def test_commands_that_need_a_database_do_not_use_another_store_with_a_server(
     host: WorkspaceHost, tmp_path: Path
 ) -> None:
     host.call("create_task", {"title": "One"})
@@ -138,7 +138,7 @@ def test_events_are_followed_from_the_beginning(host: WorkspaceHost) -> None:
     pages.close()
 
 
-def test_who_stops_following_hears_nothing_more(
+def test_a_closed_stream_gets_no_more_events(
     host: WorkspaceHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     host.call("create_task", {"title": "One"})

@@ -52,9 +52,7 @@ async def test_events_are_followed_from_a_position() -> None:
         assert seen == [("1", "TaskCreated", "user:ann"), ("2", "TaskCreated", "user:ann")]
 
 
-async def test_work_is_handed_out_in_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_line_delegates_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("REMIT_DATABASE_URL", "LLM_MODEL_ID", "LIGHT_LLM_MODEL_ID"):
         monkeypatch.delenv(name, raising=False)
@@ -155,12 +153,12 @@ def count(text: str) -> int:
         ([count, count], "has two functions named count"),
     ],
 )
-async def test_what_cannot_be_a_tool_is_refused(tools: Any, problem: str) -> None:
+async def test_an_invalid_tool_function_is_refused(tools: Any, problem: str) -> None:
     with pytest.raises(InvalidParam, match=f"^tools: .*{problem}"):
         async with Remit.open(database_url="memory:", tools=tools):
             pass
 
 
-async def test_the_workers_of_a_workspace_are_told() -> None:
+async def test_the_workers_of_a_workspace_are_listed() -> None:
     async with Remit.open(database_url="memory:", worker=False) as remit:
         assert (await remit.ready()).to_dict() == {"status": "ok", "workers": [], "queues": []}

@@ -221,7 +221,7 @@ def test_a_pause_is_logged_while_the_run_is_in_a_call(shell: Shell) -> None:
     assert log.of(task) == ["Task started", "Run started", "Task paused", "Task resumed"]
 
 
-def test_a_lost_run_and_who_took_it_over_are_logged(shell: Shell) -> None:
+def test_a_lost_run_and_its_new_worker_are_logged(shell: Shell) -> None:
     task = create(shell, ["sleep", 1.5], ["finish", "Done"])
     with logged(shell, "worker", "--log-format", "json", name="first") as first:
         first.until(lambda text: '"Run started"' in text)
@@ -237,7 +237,7 @@ def test_a_lost_run_and_who_took_it_over_are_logged(shell: Shell) -> None:
     assert lost["found_by"] == started["worker"] != begun["worker"]
 
 
-def test_what_a_killed_worker_has_logged_is_not_logged_again(shell: Shell) -> None:
+def test_the_log_lines_of_a_killed_worker_are_not_repeated(shell: Shell) -> None:
     task = create(shell, ["ask", SECRET], ["sleep", 1.5], ["finish", "Done"])
     with logged(shell, "worker", "--log-format", "json", name="first") as first:
         first.until(lambda text: "yielded" in text)
@@ -355,7 +355,7 @@ def test_an_error_at_the_start_is_json_too(
     ],
     ids=["while it runs", "when it ends"],
 )
-def test_a_worker_whose_database_file_is_gone_logs_no_traceback(
+def test_a_worker_whose_database_file_was_deleted_logs_no_traceback(
     tmp_path: Path, heartbeat: str, seconds: int, said: str
 ) -> None:
     variables = {

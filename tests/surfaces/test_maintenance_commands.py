@@ -103,7 +103,7 @@ async def found(team: Fleet) -> None:
         ),
     ],
 )
-def test_what_was_left_behind_is_named_and_put_right(
+def test_leftovers_are_named_and_repaired(
     place: Place, wrong: Change, kind: str, words: str
 ) -> None:
     place.after(wrong)
@@ -354,7 +354,7 @@ async def asleep(team: Fleet) -> None:
     await team.create(["finish", "found"])
 
 
-def test_what_was_imported_is_as_it_was_and_set_going(
+def test_imported_tasks_are_unchanged_and_run(
     place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.after(asleep)

@@ -208,7 +208,7 @@ async def test_no_line_breaks_the_server_on_stdio(tmp_path: Path) -> None:
         await must_be_empty(store)
 
 
-async def test_a_stranger_to_the_handshake_is_told_so(tmp_path: Path) -> None:
+async def test_a_client_without_a_handshake_gets_an_error(tmp_path: Path) -> None:
     async with piped(tmp_path) as server:
         await server.send(b"what", called('{"title": "x"}', "1"))
         first, second = await server.receive(), await server.receive()

@@ -94,7 +94,7 @@ async def play(store: str, folder: Path) -> AsyncIterator[tuple[Stage, Gate]]:
 
 
 @both_ages
-async def test_who_waits_for_several_hears_of_each(
+async def test_a_call_for_several_tasks_reports_each(
     connect: Connect, mode: str, durable_url: str, tmp_path: Path
 ) -> None:
     ear = Ear()
@@ -147,7 +147,7 @@ async def test_whatever_waits_is_heard_of(
             gate.reached.clear()
 
 
-async def test_nothing_is_said_to_who_gave_no_token(durable_url: str, tmp_path: Path) -> None:
+async def test_a_call_without_a_token_gets_no_progress(durable_url: str, tmp_path: Path) -> None:
     async with (
         play(durable_url, tmp_path) as (_, gate),
         piped(tmp_path, store=durable_url) as server,
@@ -186,7 +186,7 @@ async def test_a_call_that_waits_for_the_store_is_heard_of(transport: str, tmp_p
 
 
 @both_ages
-async def test_who_stops_waiting_cancels_no_task(
+async def test_a_client_that_stops_waiting_cancels_no_task(
     connect: Connect, mode: str, durable_url: str, tmp_path: Path
 ) -> None:
     ear = Ear()
@@ -302,7 +302,7 @@ async def test_clients_ignore_what_keeps_a_call_alive(mode: str, tmp_path: Path)
             assert (await waiting)["result"] == "Slow."
 
 
-async def test_an_older_client_that_cancels_is_told_and_its_session_goes_on(
+async def test_an_older_client_that_cancels_gets_an_answer_and_its_session_continues(
     durable_url: str, tmp_path: Path
 ) -> None:
     params: dict[str, Any] = {

@@ -163,7 +163,7 @@ async def test_a_process_for_each_call_brings_a_task_to_its_end(
     )
 
 
-async def test_a_call_that_waits_is_told_that_the_work_is_kept(
+async def test_a_waiting_call_returns_that_its_task_continues(
     durable_url: str, tmp_path: Path
 ) -> None:
     async with Gated().running() as model:

@@ -79,7 +79,7 @@ async def test_no_text_can_end_a_line(tmp_path: Path) -> None:
         assert json.loads(line)["result"]["structuredContent"]["title"] == title
 
 
-async def test_what_was_asked_before_the_input_ends_is_answered(tmp_path: Path) -> None:
+async def test_requests_before_the_end_of_input_are_answered(tmp_path: Path) -> None:
     async with piped(tmp_path) as server:
         await server.send(
             hello("2025-11-25"),
@@ -258,7 +258,7 @@ async def test_many_calls_at_once_on_one_connection(tmp_path: Path, mode: str) -
         assert [task["title"] for task in shown] == titles
 
 
-async def test_what_was_acknowledged_outlives_a_kill_and_a_new_server_goes_on(
+async def test_acknowledged_changes_survive_a_kill_and_a_new_server_continues(
     tmp_path: Path,
 ) -> None:
     acknowledged: set[str] = set()

@@ -113,7 +113,7 @@ async def test_no_schema_has_noise(core: AppContext) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_what_is_not_listed_can_be_called(core: AppContext, mode: str) -> None:
+async def test_unlisted_tools_can_be_called(core: AppContext, mode: str) -> None:
     async with Client(mcp_server(core, CALLER, "1", "core"), mode=mode) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == set(PROFILES["core"])
         made = await told(client, "create_task", title="Write", owner="general")

@@ -46,7 +46,7 @@ def haunted(place: Place, tmp_path: Path) -> Place:
     return place
 
 
-def test_a_task_of_an_agent_that_is_gone_says_so_everywhere(haunted: Place) -> None:
+def test_a_task_of_an_unknown_agent_is_marked_everywhere(haunted: Place) -> None:
     shown = haunted.remit("task", "show", "1")
     assert "pending · waits for agent ghost (not known here) · owner ghost\n" in shown.out
     assert (UNKNOWN in shown.err, OWNER in shown.err) == (True, True)
@@ -57,7 +57,7 @@ def test_a_task_of_an_agent_that_is_gone_says_so_everywhere(haunted: Place) -> N
     assert (found["ready"], found["held_by"]) == (False, [{"kind": "agent", "ref": "ghost"}])
 
 
-def test_running_a_task_of_an_agent_that_is_gone_is_refused_at_once(haunted: Place) -> None:
+def test_running_a_task_of_an_unknown_agent_is_refused_at_once(haunted: Place) -> None:
     said = haunted.remit("task", "run", "1")
     assert said.code == 4
     assert (
@@ -72,7 +72,7 @@ def test_running_a_task_of_an_agent_that_is_gone_is_refused_at_once(haunted: Pla
     assert [task["id"] for task in haunted.remit("ready", "--json").json["tasks"]] == ["1"]
 
 
-def test_the_doctor_names_agents_that_are_gone(haunted: Place) -> None:
+def test_the_doctor_names_unknown_agents(haunted: Place) -> None:
     said = haunted.remit("doctor")
     assert (
         "unknown agent ghost owns #1, but it is unknown here, and no live worker works for it."
@@ -114,7 +114,7 @@ def test_a_task_with_a_calendar_names_its_first_slot_and_is_not_ready_before(pla
     assert "No task waits for the schedule." not in schedule.err
 
 
-def test_a_task_with_a_calendar_that_is_told_to_run_is_ready(place: Place) -> None:
+def test_a_scheduled_task_that_is_run_by_hand_is_ready(place: Place) -> None:
     place.remit("task", "create", "Read the news", "--owner", "general", "--cron", "0 3 * * *")
 
     async def run(team: Any) -> None:
@@ -242,7 +242,7 @@ GONE = (
 )
 
 
-def test_a_running_task_whose_worker_is_gone_says_so_wherever_it_is_shown(place: Place) -> None:
+def test_a_running_task_without_its_worker_is_marked_on_every_page(place: Place) -> None:
     place.remit("task", "create", "Work", "--owner", "general")
 
     async def begin(team: Any) -> None:
@@ -318,7 +318,7 @@ def test_a_task_is_created_with_a_time_limit(durable_url: str) -> None:
         assert (refused.code, "--timeout" in refused.err) == (2, True)
 
 
-def test_a_time_that_is_far_away_is_told_as_a_date_alone(durable_url: str) -> None:
+def test_a_distant_time_is_shown_as_a_date(durable_url: str) -> None:
     now = datetime.now(UTC)
     with shop(durable_url) as at:
         far = at(

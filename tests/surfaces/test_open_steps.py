@@ -209,7 +209,7 @@ async def test_every_subtask_ends(durable_url: str, tmp_path: Path, wait: str) -
 # What the agent is told, and what stays as it was.
 
 
-async def test_the_agent_is_told_once_which_steps_are_open(
+async def test_the_agent_is_reminded_once_of_its_open_steps(
     durable_url: str, tmp_path: Path
 ) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):

@@ -116,7 +116,7 @@ async def test_the_client_gets_it_too(durable_url: str, tmp_path: Path) -> None:
     assert (found.output.title, found.outputs["output"]) == ("Retry policy", FOUND)
 
 
-async def test_the_agent_is_told_the_schema_and_must_follow_it(remit: Remit) -> None:
+async def test_the_agent_reads_the_schema_and_must_follow_it(remit: Remit) -> None:
     failed = await remit.task("Lose it", output_type=Finding)
     assert failed.status == "failed"
     with pytest.raises(RemitError, match="output"):

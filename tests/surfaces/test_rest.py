@@ -398,7 +398,7 @@ async def test_an_unknown_path_is_not_found_in_our_shape(path: str, home: House)
         ("TRACE", "/healthz", "GET, HEAD"),
     ],
 )
-async def test_a_wrong_method_is_told_the_right_ones(
+async def test_a_wrong_method_is_refused_with_the_right_ones(
     method: str, path: str, allowed: str, home: House
 ) -> None:
     answer = await home.ask(method, path)
@@ -410,7 +410,7 @@ async def test_health_and_readiness(home: House) -> None:
     assert (await home.ask("GET", "/readyz")).json == {"status": "ok", "workers": [], "queues": []}
 
 
-async def test_readiness_and_metrics_show_who_works_and_what_waits(home: House) -> None:
+async def test_readiness_and_metrics_show_workers_and_queues(home: House) -> None:
     trouble = {"endpoint": "http://model/v1", "agent": None, "circuit": "open", "failures": 10}
     row = WorkerRow(
         "w1",
@@ -460,7 +460,7 @@ async def test_readiness_and_metrics_show_who_works_and_what_waits(home: House) 
     assert "remit_workers 0" in (await home.ask("GET", "/metrics")).body.decode()
 
 
-async def test_a_store_that_is_gone_is_unavailable_and_says_when_to_come_back(
+async def test_a_lost_store_is_unavailable_and_says_when_to_retry(
     home: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     home.core.store = Silent(Unavailable("The database is gone."))
@@ -490,7 +490,7 @@ async def test_an_unexpected_error_reveals_nothing_and_is_logged(
     assert "12345" in caplog.text
 
 
-async def test_a_store_that_does_not_hold_together_is_said_and_logged(
+async def test_an_inconsistent_store_is_reported_and_logged(
     home: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     home.core.store = Silent(Corrupt("Event 7 of task 1 is broken."))

@@ -128,7 +128,7 @@ async def test_a_task_is_not_called_missing_while_its_database_is_restored(
             await remit.complete_task(task_id=made.task_id)
 
 
-def test_a_live_worker_goes_on_when_the_newest_copy_is_restored(database: Database) -> None:
+def test_a_live_worker_continues_when_the_newest_copy_is_restored(database: Database) -> None:
     database.create("First")
     worker = database.shell.started("worker")
     try:
@@ -148,7 +148,7 @@ def test_a_live_worker_goes_on_when_the_newest_copy_is_restored(database: Databa
         worker.kill()
 
 
-def test_the_worker_of_an_mcp_server_goes_on_after_a_restore(database: Database) -> None:
+def test_the_worker_of_an_mcp_server_continues_after_a_restore(database: Database) -> None:
     database.create("First")
     child = database.shell.started("mcp")
     try:

@@ -321,7 +321,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_live_server_refuses_to_work_on_and_goes_on_once_it_is_accepted(place: Place) -> None:
+def test_a_live_server_refuses_a_rollback_and_continues_once_it_is_accepted(place: Place) -> None:
     place.create("First")
     place.keep_copy()
     place.create("Second")
@@ -453,7 +453,7 @@ def test_a_worker_stops_claiming_and_says_so_once(place: Place) -> None:
         worker.kill()
 
 
-async def test_an_open_store_goes_on_after_a_rollback_that_took_long(
+async def test_an_open_store_continues_after_a_slow_rollback(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What runs in the background meanwhile must survive every refusal."""
@@ -507,7 +507,7 @@ def delete(place: Place) -> None:
 
 
 @pytest.mark.parametrize("harm", [replace, overwrite, delete])
-async def test_no_write_is_acknowledged_by_a_file_that_is_gone(
+async def test_no_write_to_a_deleted_file_is_acknowledged(
     harm: Callable[[Place], None], lone: Place
 ) -> None:
     async with desk(lone.url) as at:
@@ -564,7 +564,7 @@ def test_a_copy_beside_the_log_of_a_killed_process_is_refused(
 
 @pytest.mark.parametrize("is_newer", [False, True], ids=["older", "newer"])
 @pytest.mark.parametrize("overwrites", [False, True], ids=["replaced", "overwritten"])
-def test_a_live_server_goes_on_when_another_store_is_taken_away_again(
+def test_a_live_server_continues_when_another_store_is_removed_again(
     overwrites: bool,
     is_newer: bool,
     lone: Place,
@@ -604,7 +604,7 @@ def test_a_read_in_progress_ends_before_its_connection_is_closed(lone: Place) ->
         reader.tail()
 
 
-def test_a_live_server_goes_on_after_a_vacuum(lone: Place) -> None:
+def test_a_live_server_continues_after_a_vacuum(lone: Place) -> None:
     with served(lone.shell, "--no-worker") as server:
         assert asked(server, "/api/tasks", title="Third")[0] in (200, 201)
         vacuum = (
@@ -708,7 +708,7 @@ def test_git_checkout_of_a_committed_database_is_recognized(repository: Reposito
     assert titles(repository) == ["Third", "First"], "the newer copy is back"
 
 
-def test_a_deleted_database_is_a_new_store_and_that_is_said_once(lone: Place) -> None:
+def test_a_deleted_database_becomes_a_new_store_with_one_notice(lone: Place) -> None:
     lone.file.unlink()
     said = lone.shell.remit("task", "create", "New")
     assert said.code == 0
@@ -718,7 +718,7 @@ def test_a_deleted_database_is_a_new_store_and_that_is_said_once(lone: Place) ->
 
 
 @pytest.mark.parametrize("first", [["task", "list"], ["task", "create", "Next"], ["doctor"]])
-def test_a_store_that_was_swapped_while_nothing_ran_is_told_once(
+def test_a_store_swapped_while_nothing_ran_is_reported_once(
     place: Place, tmp_path: Path, first: list[str]
 ) -> None:
     (tmp_path / "elsewhere").mkdir()

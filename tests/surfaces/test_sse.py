@@ -52,7 +52,7 @@ async def test_without_a_position_it_begins_now(served: Site) -> None:
         assert (await anext(_events(blocks))).json["task_id"] == after
 
 
-async def test_a_listener_who_heard_nothing_yet_resumes_from_where_it_began(served: Site) -> None:
+async def test_a_listener_without_events_resumes_from_its_start(served: Site) -> None:
     async with listening(served, "/api/events") as blocks:
         began = (await anext(blocks)).id
     assert began
@@ -61,7 +61,7 @@ async def test_a_listener_who_heard_nothing_yet_resumes_from_where_it_began(serv
         assert (await anext(_events(blocks))).json["task_id"] == missed
 
 
-async def test_where_the_connection_broke_stands_above_the_address(served: Site) -> None:
+async def test_last_event_id_overrides_the_url(served: Site) -> None:
     await served.create("One")
     async with listening(served, "/api/events?after=0") as blocks:
         last = (await anext(_events(blocks))).id

@@ -86,7 +86,7 @@ async def opened(folder: Path, rule: Rule = echo) -> AsyncIterator[Remit]:
 async def ran(
     script: Script, toolset: DelegationToolset[Any], **options: Any
 ) -> list[ToolReturnPart]:
-    """What tools answered in a run that came to its end."""
+    """The tool results of a run that has ended."""
     result = await Agent(script.model, toolsets=[toolset]).run("Go.", **options)
     assert result.output == "Done."
     return returns(result.all_messages())
@@ -104,7 +104,7 @@ class Held:
         return f"Did: {asked.text}"
 
 
-async def test_a_model_hands_out_work_and_reads_what_came_of_it(tmp_path: Path) -> None:
+async def test_a_model_delegates_and_reads_the_result(tmp_path: Path) -> None:
     async with opened(tmp_path) as remit:
         script = Script(
             [("task", {"objective": "Look", "subagent_type": "explore", "model": None})]
@@ -138,7 +138,7 @@ async def test_a_model_is_shown_the_catalogue_and_whom_there_is(tmp_path: Path) 
         assert "- plan: " in str(script.offered["task"].description)
 
 
-async def test_several_are_handed_out_at_once_and_one_that_fails_fails_alone(
+async def test_several_tasks_run_at_once_and_a_failure_affects_only_its_task(
     tmp_path: Path,
 ) -> None:
     async with opened(tmp_path) as remit:
@@ -235,7 +235,7 @@ async def test_a_result_that_is_cut_can_be_read_on(tmp_path: Path, offered: Sequ
         (("send_message", {"message": "x"}), "task_id: is missing"),
     ],
 )
-async def test_what_is_wrong_with_a_field_is_told_and_tried_again(
+async def test_an_invalid_field_is_reported_and_retried(
     tmp_path: Path, call: Call, told: str
 ) -> None:
     async with opened(tmp_path) as remit:
@@ -254,7 +254,7 @@ async def test_a_model_that_never_gets_it_right_does_not_end_its_agents_run(tmp_
         assert outcomes == ["retried"] * RETRIES + ["failed"] * 2
 
 
-async def test_what_is_refused_is_told_with_its_code(tmp_path: Path) -> None:
+async def test_a_refusal_is_returned_with_its_code(tmp_path: Path) -> None:
     async with opened(tmp_path) as remit:
         theirs = (await remit.create_task(title="Somebody's", status="draft")).task_id
         below = (await remit.create_subtask(task_id=theirs, title="Below", owner="general")).task_id
@@ -302,7 +302,7 @@ async def test_a_session_finds_its_work_again_without_the_conversation(tmp_path:
         )
 
 
-async def test_work_under_way_is_told_more_changed_and_called_off(tmp_path: Path) -> None:
+async def test_a_running_task_can_be_messaged_changed_and_canceled(tmp_path: Path) -> None:
     held = Held()
     async with opened(tmp_path, held) as remit:
 
@@ -445,7 +445,7 @@ async def test_a_model_cannot_be_given_what_is_for_people(name: str) -> None:
             DelegationToolset(remit, tools=[name])
 
 
-async def test_an_unknown_agent_is_told_who_there_is() -> None:
+async def test_an_unknown_agent_is_refused_with_the_known_ones() -> None:
     async with Remit.open(database_url="memory:", worker=False) as remit:
         with pytest.raises(
             InvalidParam, match="agent: is 'nobody'; expected one of build, explore"

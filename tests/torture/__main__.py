@@ -60,7 +60,7 @@ def one_round(asked: argparse.Namespace, seed: int) -> Report:
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """The options of the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture")
     parser.add_argument("--database", choices=("sqlite", "postgres"), required=True)
     parser.add_argument("--tasks", type=int, default=3000)

@@ -58,7 +58,7 @@ class Event(NamedTuple):
 
     @property
     def data(self) -> dict[str, Any]:
-        """What it says."""
+        """Its text as JSON."""
         return json.loads(self.text)  # type: ignore[no-any-return]
 
 
@@ -135,7 +135,7 @@ class History:
 
     @cached_property
     def created(self) -> dict[str, dict[str, Any]]:
-        """What each task was created with."""
+        """The fields with which each task was created."""
         return {
             stream: events[0].data
             for stream, events in self.tasks.items()
@@ -250,7 +250,7 @@ def one_history(history: History) -> Iterator[str]:
 
 
 def created_once(history: History) -> Iterator[str]:
-    """What was acknowledged as created is there, once.
+    """Every acknowledged task exists once.
 
     Nothing is there twice, not even what nobody acknowledged.
     """
@@ -586,7 +586,7 @@ def queue_is_empty(history: History) -> Iterator[str]:
 
 
 def bad_ends_are_counted(history: History) -> Iterator[str]:
-    """Who is given up had as many bad runs as allowed, no more and no less.
+    """A task that failed as lost had exactly as many bad runs as allowed.
 
     Runs fail only where the script says so.
     """

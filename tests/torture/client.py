@@ -130,7 +130,7 @@ class Mix:
 
 
 class Client:
-    """Somebody who does a bit of everything, retries what was not answered, and writes down all
+    """A client that makes every kind of change, retries calls without an answer, and records all
     of it.
     """
 
@@ -158,7 +158,7 @@ class Client:
         for kind in recipes:
             await KINDS[kind](self)
 
-    # What it does.
+    # Its actions.
 
     async def _one(self) -> None:
         await self._create(self._mix.small())
@@ -277,7 +277,7 @@ class Client:
         await self._do("CancelTask", {"task_id": task})
 
     async def _do(self, command: str, fields: Fields) -> Outcome | None:
-        """Carry out a command, again while nobody answers; what is refused is written down too."""
+        """Carry out a command, and repeat it until it is answered; record refusals too."""
         kind = getattr(cmd, command)
         while True:
             self._calls += 1

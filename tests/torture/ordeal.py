@@ -40,7 +40,7 @@ QUIET_LOOKS = 3
 
 
 class Settings(NamedTuple):
-    """What is done, all of it from one seed."""
+    """The plan of the ordeal, all of it from one seed."""
 
     seed: int
     tasks: int
@@ -57,7 +57,7 @@ class Settings(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What came of it."""
+    """The outcome."""
 
     settings: Settings
     seconds: float
@@ -93,7 +93,7 @@ class Report(NamedTuple):
 
 
 class Place:
-    """Where it happens: a database, and how its raw tables are looked at while it runs."""
+    """The database of the ordeal, with access to its raw tables while it runs."""
 
     def __init__(self, url: str, server: PostgresForTests | None = None) -> None:
         self.url, self.server = url, server
@@ -115,7 +115,7 @@ class Place:
             return None
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
         if self._connection is not None and self._runner is None:
             self._connection.close()
         elif self._connection is not None:
@@ -183,7 +183,7 @@ class Ordeal:
         self.suicides = self.restarts = self.cuts = 0
 
     def run(self) -> Report:
-        """Let it all happen, and judge."""
+        """Run the ordeal, and check its outcome."""
         began = time.monotonic()
         asyncio.run(made(self._place.url))
         with closing(self._place), self._fleet(), self._clients() as clients:
@@ -301,7 +301,7 @@ class Ordeal:
         ]
         return bad + [f"{name} has something that nobody foresaw" for name in unforeseen]
 
-    # What is done to them.
+    # Faults.
 
     def _torment(self, clients: list["subprocess.Popen[bytes]"]) -> None:
         """Do one cruel thing after the other, spread over the work that is done, until all is
@@ -331,7 +331,7 @@ class Ordeal:
             quiet = quiet + 1 if done else 0
 
     def _deeds(self) -> list[tuple[int, str]]:
-        """What to do, each once so many tasks have ended."""
+        """The faults, each after a number of ended tasks."""
         settings = self._settings
         deeds = (
             ["kill"] * settings.kills
@@ -408,7 +408,7 @@ class Ordeal:
         return bool(chosen)
 
     def _replace_the_dead(self) -> None:
-        """Whoever died by the hand of its own task is replaced at once."""
+        """Replace at once a worker that its own task killed."""
         for worker in [worker for worker in self._workers if not worker.alive]:
             self._workers.remove(worker)
             self.suicides += worker.process.returncode == -signal.SIGKILL
@@ -420,7 +420,7 @@ class Ordeal:
                 worker.process.send_signal(signal.SIGCONT)
                 worker.until = None
 
-    # What is known of it.
+    # Its state.
 
     def _all_created(self) -> bool:
         return all(path.exists() and b'{"done":' in path.read_bytes() for path in self._logs())
@@ -463,7 +463,7 @@ CONNECTIONS = (
 
 
 def environment() -> dict[str, str]:
-    """Where a child finds remit and the tests.
+    """The environment in which a child finds remit and the tests.
 
     It may keep what it compiled, since many like it follow.
     """

@@ -193,7 +193,7 @@ Forgery = Callable[[Forger], None]
 
 
 def _row(at: Forger, kind: str, stream: str) -> int:
-    """Where an event is."""
+    """The position of an event."""
     return next(index for index, row in enumerate(at.rows) if row[:2] == (stream, kind))
 
 

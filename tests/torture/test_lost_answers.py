@@ -70,7 +70,7 @@ def written(folder: Path) -> list[str]:
 
 
 class Caller:
-    """Somebody who asks again until there is an answer, and writes down what it was."""
+    """A caller that repeats a call until there is an answer, and records it."""
 
     def __init__(self, core: AppContext) -> None:
         self._core = core

@@ -85,7 +85,7 @@ def test_every_tick_fires_once_and_in_order_while_workers_are_killed(
 
 
 def torment(place: Place, folder: Path, random: Random) -> int:
-    """Kill or stop whoever holds the tick, now and then, until every task has had its turns.
+    """Kill or stop the worker with the tick from time to time, until every task has had its turns.
 
     How many kills there were.
     """

@@ -127,7 +127,7 @@ def events(
     run_id: str | None = None,
     seconds: float = 0,
 ) -> list[ev.Event]:
-    """What a command does to one task."""
+    """The events that a command on one task causes."""
     return decide(
         task, command, Context(actor=actor, now=NOW + timedelta(seconds=seconds), run_id=run_id)
     )
@@ -215,7 +215,7 @@ class World:
     now: datetime = NOW
 
     def plan(self, command: cmd.Command, actor: str = ANN, run_id: str | None = None) -> ask.Plan:
-        """What a command would do."""
+        """The plan of a command."""
         return asked(command, Context(actor=actor, now=self.now, run_id=run_id), self)
 
     def do(self, command: cmd.Command, actor: str = ANN, run_id: str | None = None) -> Task:
@@ -228,7 +228,7 @@ class World:
         return self.tasks[decided.task_id] if decided.task_id else next(iter(self.tasks.values()))
 
     def tell(self, decided: ask.Plan) -> None:
-        """What the queue does soon after a task has ended: its parent learns of it."""
+        """Inform the parent of an ended task, as the queue does."""
         ended = [
             stream
             for stream in decided.events
@@ -244,7 +244,7 @@ class World:
         return self.do(command, f"agent:{task.owner}", task.run.id)
 
     def start(self, task_id: str) -> Task:
-        """Let a worker begin."""
+        """Start a run, as a worker does."""
         return self.do(cmd.StartRun(task_id=task_id, worker="w1"), SCHEDULER)
 
     def add(
@@ -414,5 +414,5 @@ def at_depth(world: World, depth: int) -> str:
 
 
 def states(world: World) -> dict[str, State]:
-    """Where each task is."""
+    """The state of each task."""
     return {task_id: task.state for task_id, task in world.tasks.items()}

@@ -48,7 +48,7 @@ def test_a_plain_file_gives_an_agent_with_the_default_tools() -> None:
     assert found.agent.tools == READING
 
 
-def test_a_file_without_tools_is_said_to_read_only_and_how_to_change_that() -> None:
+def test_a_file_without_tools_is_reported_as_read_only_with_the_remedy() -> None:
     told = (
         "to LS, Glob, Grep, Read, TodoWrite, since the file has no tools: it can only read. "
         "To let it change files or run commands, add a line such as `tools: Read, Grep, Edit, Bash`"
@@ -90,7 +90,7 @@ def test_a_name_becomes_an_id(head: str, expected: str) -> None:
         "'a\\0'",
     ],
 )
-def test_what_gives_no_id_is_refused(name: str) -> None:
+def test_a_name_without_an_id_is_refused(name: str) -> None:
     found = reading(f"---\nname: {name}\ndescription: Helps.\n---\n")
     assert (found.agent, found.notes[-1].verdict) == (None, "problem")
     assert "is not a valid id" in found.notes[-1].text
@@ -174,7 +174,7 @@ def test_explore_and_plan_stay_read_only_whatever_a_file_says(name: str) -> None
     assert "read-only" in notes(f"name: {name}\ntools: Read, Write")["tools"][1]
 
 
-def test_who_may_be_spawned_is_kept() -> None:
+def test_the_list_of_allowed_sub_agents_is_kept() -> None:
     assert agent("tools: Read, Task").spawnable is None
     assert agent("tools: Read, Agent(Code Reviewer, explore), Task(plan)").spawnable == (
         "code-reviewer",
@@ -308,7 +308,7 @@ def test_a_broken_agent_json_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800", 10**30, [[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]])
-def test_what_cannot_be_kept_everywhere_is_not_kept(value: Any) -> None:
+def test_fields_that_no_store_can_hold_are_dropped(value: Any) -> None:
     found = reading(
         json.dumps({"description": "Mails.", "other": value}), "folder", "agents/mailer/agent.json"
     )

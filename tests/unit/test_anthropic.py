@@ -88,7 +88,7 @@ async def test_effort_is_passed_on(effort: Any, thinks: bool) -> None:
     assert server.asked[0].path == "/v1/messages"
 
 
-async def test_what_a_model_refuses_is_left_out_from_then_on() -> None:
+async def test_a_refused_parameter_is_omitted_from_then_on() -> None:
     no = Status(
         400,
         {
@@ -120,7 +120,7 @@ async def test_words_of_nothing_are_not_sent() -> None:
         (("Hi", "  ", "Tail"), 1, {"Hi"}),
     ],
 )
-async def test_what_does_not_come_again_is_not_marked_for_the_cache(
+async def test_text_that_is_not_sent_again_is_not_marked_for_the_cache(
     texts: tuple[str, ...], passing: int, marked: set[str]
 ) -> None:
     request = ASK._replace(system="Be brief.", messages=tuple(map(user, texts)), passing=passing)
@@ -175,7 +175,7 @@ async def test_a_block_may_be_complete_when_it_starts() -> None:
     assert tuple(answer.tokens)[:2] == (9, 7)
 
 
-async def test_an_error_without_a_type_is_said() -> None:
+async def test_an_error_without_a_type_is_reported() -> None:
     wrong = Raw(
         (b'{"error": {"message": "the prompt is too long for Acme"}}',),
         content_type="application/json",

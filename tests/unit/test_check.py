@@ -192,7 +192,7 @@ def test_an_output_is_there_or_is_what_it_should_be(
     assert judge({"output": "a", **check}, handed(a=value), {}) == verdict
 
 
-def test_what_is_handed_over_as_text_of_json_is_compared_as_what_it_says() -> None:
+def test_an_output_given_as_json_text_is_compared_by_its_value() -> None:
     world = World()
     check = {"output": "n", "equals": {"passed": 42}}
     task_id = world.add(

@@ -77,7 +77,7 @@ def _note(value: Any, seen: dict[type[Any], set[str]]) -> None:
             _note(inner, seen)
 
 
-# What this version does not know.
+# Events that this version does not know.
 
 
 def test_an_unknown_event_says_so_and_what_to_do() -> None:
@@ -249,7 +249,7 @@ def test_an_upcaster_does_not_touch_what_was_stored(monkeypatch: pytest.MonkeyPa
 # Sealed and opened.
 
 
-def test_what_is_sealed_opens_as_it_was() -> None:
+def test_sealed_events_open_unchanged() -> None:
     assert decode_event(encode_event(ENTRY, GENESIS)) == ENTRY
 
 

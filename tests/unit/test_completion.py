@@ -115,9 +115,7 @@ ROWS = Output(name="rows", kind="json", schema={"type": "array", "items": {"type
         ({"type": "string"}, "[1, 2]", "[1, 2]"),
     ],
 )
-def test_json_may_be_handed_over_as_text_and_is_kept_as_what_it_says(
-    schema: Any, given: Any, kept: Any
-) -> None:
+def test_json_given_as_text_is_stored_as_its_value(schema: Any, given: Any, kept: Any) -> None:
     done = then(
         running(outputs=(Output(name="a", kind="json", schema=schema),)),
         cmd.CompleteTask(task_id="1", outputs={"a": given}),
@@ -149,7 +147,7 @@ def given_outputs(*outputs: Output) -> Task:
     return given(created(outputs=outputs))
 
 
-def test_everything_missing_or_wrong_is_said_at_once() -> None:
+def test_all_missing_and_wrong_outputs_are_named_together() -> None:
     task = given_outputs(
         Output(name="report"),
         ROWS,
@@ -280,7 +278,7 @@ def test_status_done_checks_the_outputs_too() -> None:
         events(running(outputs=REPORT), cmd.UpdateTask(task_id="1", status="done"))
 
 
-# Who may complete.
+# Actors that may complete.
 
 
 @pytest.mark.parametrize("state", list(LIVE))
@@ -398,7 +396,7 @@ def test_a_settled_child_holds_nothing() -> None:
     assert by_run(task, finish()).state is State.DONE
 
 
-def test_missing_outputs_are_told_twice_in_the_same_run_and_then_the_task_fails() -> None:
+def test_missing_outputs_are_named_twice_in_one_run_and_then_the_task_fails() -> None:
     task = running(outputs=REPORT)
     for count in (1, 2):
         task = by_run(task, finish())
@@ -410,7 +408,7 @@ def test_missing_outputs_are_told_twice_in_the_same_run_and_then_the_task_fails(
     assert "report, data" in (task.failure_reason or "")
 
 
-def test_an_agent_that_hands_over_the_wrong_thing_is_told_twice_however_it_ends() -> None:
+def test_an_agent_with_wrong_outputs_is_told_twice_however_it_ends() -> None:
     task = running(outputs=(ROWS,))
     wrong = cmd.CompleteTask(task_id="1", outputs={"rows": ["x"]})
     task = by_run(task, wrong)

@@ -37,7 +37,7 @@ def test_an_unknown_dependency_is_refused_by_its_place() -> None:
 @pytest.mark.parametrize(
     "end", [cmd.FailTask(task_id="1", message="No"), cmd.CancelTask(task_id="1")]
 )
-def test_what_can_never_be_done_cannot_be_waited_for(end: cmd.Operation) -> None:
+def test_a_task_cannot_depend_on_one_that_can_never_be_done(end: cmd.Operation) -> None:
     world = World()
     world.add()
     world.do(end)
@@ -79,7 +79,7 @@ def test_a_diamond_is_not_a_cycle() -> None:
     )
 
 
-def test_what_was_looked_at_must_be_unchanged_at_the_commit() -> None:
+def test_tasks_that_were_read_must_be_unchanged_at_the_commit() -> None:
     world = World()
     for needs in ((), ("1",), ()):
         world.add(depends_on=on(*needs))
@@ -131,7 +131,7 @@ def test_a_dependency_is_met_by_the_right_end(
     assert is_met(Dependency(task_id="1", on=rule), given(*events)) is expected  # type: ignore[arg-type]
 
 
-def test_a_dependency_that_is_gone_is_not_met() -> None:
+def test_a_missing_dependency_is_not_met() -> None:
     assert not is_met(Dependency(task_id="1", on="settled"), None)
 
 

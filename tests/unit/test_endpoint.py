@@ -51,7 +51,7 @@ async def test_pauses_grow_and_are_jittered(time: Time, chance: float, slept: li
     assert time.slept == slept
 
 
-async def test_each_try_is_told_how_much_time_is_left(time: Time) -> None:
+async def test_each_attempt_gets_the_remaining_time(time: Time) -> None:
     left: list[float | None] = []
 
     async def attempt(seconds: float | None) -> str:
@@ -138,7 +138,7 @@ def test_a_breaker_opens_longer_each_time_and_lets_one_try_at_once() -> None:
     assert breaker.state(91) == ("closed", 0, 2, 91, "")
 
 
-async def test_who_is_turned_away_is_told_what_was_wrong_and_whether_it_lasts(time: Time) -> None:
+async def test_a_refused_caller_gets_the_last_error_and_whether_it_lasts(time: Time) -> None:
     shared = endpoint(time)
     for number in range(FAILURES_TO_OPEN):
         with pytest.raises(ModelFailed):
@@ -168,7 +168,7 @@ async def test_who_is_turned_away_is_told_what_was_wrong_and_whether_it_lasts(ti
 
 
 @pytest.mark.parametrize("kind", ["rate_limited", "authentication", "quota", "timed_out"])
-def test_what_says_nothing_about_health_opens_nothing(kind: str) -> None:
+def test_errors_unrelated_to_health_do_not_open_the_circuit(kind: str) -> None:
     breaker = Breaker(0.0, UNHEALTHY, failures_to_open=1)
     breaker.leave(0, kind)  # type: ignore[arg-type]  # a kind by name
     assert breaker.state(0).state == "closed"

@@ -141,7 +141,7 @@ You design.
 """
 
 
-def test_what_yaml_refuses_is_read_line_by_line() -> None:
+def test_front_matter_that_yaml_refuses_is_read_line_by_line() -> None:
     found = read(EXAMPLES, (*KNOWN, "color"))
     assert found.fields == {
         "name": "designer",
@@ -221,7 +221,7 @@ def test_no_text_breaks_it(text: str) -> None:
         max_size=12,
     ).map("".join)
 )
-def test_what_it_reads_yaml_reads_the_same_way(text: str) -> None:
+def test_strict_front_matter_agrees_with_yaml(text: str) -> None:
     try:
         found = read_yaml(text)
     except Refused:

@@ -33,9 +33,9 @@ async def test_a_function_that_takes_too_long_is_stopped() -> None:
     )
 
 
-async def test_a_time_out_of_its_own_is_told_as_such() -> None:
+async def test_a_timeout_raised_by_the_function_is_reported_as_its_own() -> None:
     async def ask() -> str:
-        """Ask somebody who does not answer."""
+        """Ask a server that does not answer."""
         raise TimeoutError("nobody is there")
 
     assert await called(ask, 60.0) == ToolOutcome(

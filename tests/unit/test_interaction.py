@@ -106,7 +106,7 @@ def test_another_answer_is_accepted_where_it_was_allowed_or_nothing_was_offered(
     assert world.do(cmd.Respond(interaction_id="1-q1", answer="c")).questions == ()
 
 
-def test_a_second_answer_is_refused_with_who_was_first() -> None:
+def test_a_second_answer_is_refused_and_names_the_first() -> None:
     world = waiting_world()
     world.do(ANSWER, BOB)
     with pytest.raises(Conflict, match="1-q1 was answered by user:bob"):

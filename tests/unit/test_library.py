@@ -43,7 +43,7 @@ ASK = Request("m", "", (user("Hi"),))
 
 
 class Time:
-    """A clock that only moves when somebody sleeps."""
+    """A clock that only moves when a caller sleeps."""
 
     now = 0.0
 
@@ -279,7 +279,7 @@ async def test_a_stream_that_ends_before_the_answer_is_not_an_answer() -> None:
 @pytest.mark.parametrize(
     ("provider", "told"), [("nobody", "anthropic:NAME, .*, groq,"), ("ollama", "OLLAMA_BASE_URL")]
 )
-async def test_a_provider_that_cannot_be_asked_is_said_at_once(
+async def test_an_unusable_provider_is_reported_at_once(
     provider: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OLLAMA_BASE_URL", raising=False)
@@ -290,7 +290,7 @@ async def test_a_provider_that_cannot_be_asked_is_said_at_once(
 
 
 async def test_a_task_may_name_a_model_of_any_provider(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is asked and by what key, the library reads from the provider's own variables."""
+    """The library reads the URL and the key from the provider's own variables."""
     async with ModelServer("openai").running() as server:
         monkeypatch.setenv("OLLAMA_BASE_URL", f"{server.url}/v1")
         monkeypatch.setenv("OLLAMA_API_KEY", "key-of-ollama")
@@ -303,7 +303,7 @@ async def test_a_task_may_name_a_model_of_any_provider(monkeypatch: pytest.Monke
     assert asked.headers["authorization"] == "Bearer key-of-ollama"
 
 
-def test_only_those_who_ask_a_provider_need_what_it_is_asked_with() -> None:
+def test_only_callers_of_a_provider_need_its_package() -> None:
     script = """
 import asyncio, sys
 sys.modules["openai"] = None

@@ -112,7 +112,7 @@ def test_ordinary_words_of_a_vendor_stay(said: str) -> None:
     ],
 )
 @pytest.mark.parametrize("key", ["hunter2x", "dXNlcjpwYXNz", "a1b2-c3d4", "abCdefGhijklMnop"])
-def test_what_looks_like_a_key_after_its_name_is_removed(said: str, key: str) -> None:
+def test_a_key_after_its_name_is_removed(said: str, key: str) -> None:
     assert key not in excerpt(said.format(key))
 
 

@@ -267,7 +267,7 @@ def test_a_workspace_does_not_set_the_price_of_the_users_model(tmp_path: Path) -
     assert choices(tmp_path, table, LLM_API_KEY=KEY).tiers["main"].prices is None
 
 
-def test_what_is_ignored_is_said(tmp_path: Path) -> None:
+def test_ignored_settings_are_reported(tmp_path: Path) -> None:
     table = '[models.main]\nmodel = 5\nbase_url = "http://h"\ncolour = "red"\nprice_input = -1\n'
     ignored = choices(tmp_path, table, LLM_API_KEY=KEY).ignored
     assert [text.partition(" in ")[0] for text in ignored[:4]] == [
@@ -388,7 +388,7 @@ async def test_how_an_endpoint_is_spoken_to_is_set_for_each_tier(tmp_path: Path)
 @pytest.mark.parametrize(
     "line", ['effort = "huge"', 'api = "soap"', "parallel_tool_calls = 1", 'strict_turns = "yes"']
 )
-def test_a_way_to_speak_that_is_not_known_is_ignored_and_told(tmp_path: Path, line: str) -> None:
+def test_an_unknown_api_is_ignored_and_reported(tmp_path: Path, line: str) -> None:
     found = choices(tmp_path, user=f'[models.main]\nmodel = "m"\n{line}\n')
     name = line.partition(" ")[0]
     assert found.ignored[0].startswith(f"models.main.{name} in ")

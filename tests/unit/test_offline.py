@@ -38,7 +38,7 @@ TOOLS = tuple(Tool(name, "", {}) for name in ("Grep", "Read", "LS", "Glob"))
 
 
 def use(name: str, arguments: Mapping[str, Any]) -> ToolResult:
-    """What the tools of an agent would say about FILES."""
+    """The results of an agent's tools for FILES."""
     match name:
         case "Grep":
             needle = str(arguments["pattern"]).replace("\\", "").lower()
@@ -93,7 +93,7 @@ def test_it_finds_places_over_several_turns_and_says_what_it_is() -> None:
     assert (answer.stop, answer.model, answer.cost) == ("end", "offline", 0.0)
 
 
-def test_what_was_read_is_told_in_a_sentence() -> None:
+def test_a_sentence_says_what_was_read() -> None:
     answer, _ = run("Look at notes.md")
     found = "remit read lines 1 to 7 of notes.md and found these headings and definitions:"
     assert f"{found}\n- notes.md:1 # Notes\n- notes.md:5 ## Later" in answer.text
@@ -129,7 +129,7 @@ def test_it_always_ends_with_a_report(asked: str) -> None:
     assert run(asked, tools=())[0].text.startswith(NOTICE)
 
 
-def test_what_did_not_work_is_told() -> None:
+def test_failed_searches_are_reported() -> None:
     assert "Failed calls:\n- Read There is no such file." in run("Look at missing.py")[0].text
 
 
@@ -141,7 +141,7 @@ def test_what_did_not_work_is_told() -> None:
         ("summary", "An extract of what was given"),
     ],
 )
-def test_who_has_nothing_to_search_with_says_so_and_not_that_nothing_is_there(
+def test_an_agent_without_search_tools_does_not_report_an_empty_workspace(
     agent: str, told: str
 ) -> None:
     tools = tuple(Tool(name, "", {}) for name in ("Edit", "Bash", "get_task"))

@@ -195,7 +195,7 @@ def test_a_successor_below_an_ended_parent_is_the_root_of_what_it_takes_over() -
 # Doing it again.
 
 
-def test_only_an_ended_task_is_done_again() -> None:
+def test_only_an_ended_task_is_rerun() -> None:
     world = World()
     with pytest.raises(Conflict, match="not ended"):
         world.do(cmd.RerunTask(task_id=world.add()))

@@ -39,7 +39,7 @@ def paused(*happened: ev.Event) -> Task:
 
 
 @pytest.mark.parametrize("state", [name for name in LIVE if name not in ("draft", "paused")])
-def test_every_active_task_can_be_paused_and_goes_on_where_it_was(state: str) -> None:
+def test_every_active_task_can_be_paused_and_resumed(state: str) -> None:
     before = given(*LIVE[state])
     there = then(before, PAUSE)
     assert (there.state, there.state.status) == (State.PAUSED, "active")
@@ -113,23 +113,23 @@ def test_a_run_lost_while_paused_is_found_on_resume() -> None:
     assert then(stopped, RESUME).state is State.PENDING
 
 
-def test_a_run_that_is_still_there_goes_on_after_a_short_pause() -> None:
+def test_a_live_run_continues_after_a_short_pause() -> None:
     task = by_run(then(paused(*RUNNING), RESUME), finish())
     assert task.state is State.DONE
 
 
-def test_a_session_goes_on_after_a_pause() -> None:
+def test_a_session_continues_after_a_pause() -> None:
     assert then(paused(*SESSION_RUNNING), RESUME).state is State.RUNNING
 
 
-# What comes while paused is kept.
+# Events while paused are kept.
 
 
 @pytest.mark.parametrize(
     ("waiting", "comes"),
     [(WAITING_USER, ANSWER), (WAITING_CALL, SETTLE), (WAITING_TIMER, FIRE), (WAITING_WAKE, SETTLE)],
 )
-def test_what_is_waited_for_may_come_while_paused(
+def test_an_awaited_event_may_arrive_while_paused(
     waiting: tuple[ev.Event, ...], comes: cmd.Respond
 ) -> None:
     there = then(paused(*waiting), comes)
@@ -153,7 +153,7 @@ def test_a_task_that_still_misses_something_waits_on_resume(waiting: tuple[ev.Ev
     assert then(paused(*waiting), RESUME).state is State.WAITING
 
 
-def test_of_two_things_waited_for_one_may_come_before_and_one_after_the_pause() -> None:
+def test_one_awaited_event_may_arrive_before_and_one_after_the_pause() -> None:
     both = (
         *WAITING_CALL[:-1],
         ev.UserInteractionRequested(interaction_id="1-q1", question="Which?", call_id="call-9"),

@@ -23,7 +23,7 @@ def test_without_a_provider_the_price_is_unknown() -> None:
     assert Prices()("m", USED) is None
 
 
-def test_the_list_is_loaded_by_who_needs_it_alone() -> None:
+def test_the_price_list_is_loaded_only_when_needed() -> None:
     code = """if True:
         import sys
         from remit.adapters.models.registry import ModelRegistry

@@ -173,7 +173,7 @@ def _one_run_at_a_time(entries: list[ev.Entry]) -> None:
 
 @settings(patient, max_examples=150)
 @for_any(SEEDS, LENGTHS)
-def test_what_happened_survives_the_store(seed: int, length: int) -> None:
+def test_events_survive_the_store(seed: int, length: int) -> None:
     world = played(seed, length)
     for entry in world.entries:
         assert decode_event(encode_event(entry, GENESIS)) == entry

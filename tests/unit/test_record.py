@@ -40,7 +40,7 @@ def test_a_record_cannot_be_changed() -> None:
     assert pair == Pair(left=1)
 
 
-def test_what_is_replaced_must_be_a_field() -> None:
+def test_only_a_field_can_be_replaced() -> None:
     with pytest.raises(TypeError, match="middle"):
         replace(Pair(left=1), middle=2)  # type: ignore[call-arg]  # that it is refused is the point
 

@@ -117,7 +117,7 @@ SECRETS = {
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_what_looks_like_a_key_is_removed(name: str) -> None:
+def test_text_that_looks_like_a_key_is_removed(name: str) -> None:
     said, secret = SECRETS[name]
     shown = excerpt(said)
     assert "[redacted]" in shown

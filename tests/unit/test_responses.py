@@ -85,7 +85,7 @@ async def test_thoughts_of_other_wires_are_not_sent() -> None:
     assert server.asked[0].body["input"][1] == {"role": "assistant", "content": "Hello"}
 
 
-async def test_a_refusal_is_told_as_one() -> None:
+async def test_a_refusal_is_reported_as_a_refusal() -> None:
     answer, _, _ = await ask(Say(("I cannot help with that.",), finish="refusal"))
     assert (answer.stop, answer.text) == ("refusal", "I cannot help with that.")
 
@@ -121,7 +121,7 @@ async def test_an_error_in_a_stream_is_typed(event: dict[str, Any], kind: str) -
     assert (failed.value.kind, failed.value.started) == (kind, True)
 
 
-async def test_what_a_model_refuses_is_left_out_from_then_on() -> None:
+async def test_a_refused_parameter_is_omitted_from_then_on() -> None:
     def no(param: str) -> Status:
         return Status(400, {"error": {"message": "Unsupported with this model.", "param": param}})
 
@@ -171,7 +171,7 @@ PIECES = (
         ),
     ],
 )
-async def test_what_came_counts_although_no_item_was_said_to_be_done(events: Any) -> None:
+async def test_received_text_counts_without_a_completed_item(events: Any) -> None:
     answer, _, _ = await ask(Raw(tuple(map(sse, events))))
     assert (answer.text, [call.arguments for call in answer.calls]) == ("Hello", [{"path": "a"}])
 

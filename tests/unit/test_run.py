@@ -87,7 +87,7 @@ OF_A_RUN: list[cmd.Signal] = [
 
 
 @pytest.mark.parametrize("command", OF_A_RUN, ids=lambda command: type(command).__name__)
-def test_what_only_a_run_can_say_is_refused_from_anyone_else(command: cmd.Signal) -> None:
+def test_commands_of_a_run_are_refused_from_others(command: cmd.Signal) -> None:
     task = given(*RUNNING, CHILD, ev.MessageSent(update_id="1-u1", message="Hello"))
     for run_id in (None, "1-r000009"):
         with pytest.raises(StaleRun):
@@ -225,7 +225,7 @@ def test_a_message_starts_the_count_afresh() -> None:
     assert (task.questions, task.idle_runs) == ((), 1)
 
 
-def test_a_task_with_an_unfinished_subtask_asks_nobody() -> None:
+def test_a_task_with_an_unfinished_subtask_does_not_ask_a_person() -> None:
     task = given(*RUNNING, ev.SubtaskLinked(child_id="2"), IDLE)
     for _ in range(4):
         task = run_once(then(task, cmd.RunTask(task_id="1")), finish("I still wait"))
@@ -328,7 +328,7 @@ def test_progress_starts_the_count_afresh() -> None:
     assert idle_runs(task, 2).questions == ()
 
 
-def test_what_others_do_between_runs_is_not_the_progress_of_a_run() -> None:
+def test_changes_by_others_between_runs_are_not_progress_of_a_run() -> None:
     task = given(created(steps=plan_of("Look", "Build")))
     for _ in range(2):
         task = then(
@@ -352,7 +352,7 @@ def test_a_subtask_that_ends_starts_the_count_afresh() -> None:
     )
 
 
-def test_what_was_said_during_the_last_answer_keeps_the_run_alive() -> None:
+def test_a_message_during_the_last_answer_keeps_the_run_alive() -> None:
     task = then(given(*RUNNING), cmd.SendMessage(task_id="1", message="Wait"))
     task = by_run(task, finish())
     assert (task.state, task.run is not None, len(task.queued)) == (State.RUNNING, True, 1)
@@ -361,7 +361,7 @@ def test_what_was_said_during_the_last_answer_keeps_the_run_alive() -> None:
     assert by_run(task, cmd.DeliverUpdates(task_id="1"), finish()).state is State.DONE
 
 
-def test_only_updates_that_were_told_count_as_delivered() -> None:
+def test_only_updates_that_were_sent_count_as_delivered() -> None:
     task = given(*RUNNING)
     for text in ("One", "Two"):
         task = then(task, cmd.SendMessage(task_id="1", message=text))
@@ -431,7 +431,7 @@ def test_a_lost_run_of_an_older_version_counts_as_it_did() -> None:
     assert evolve(task, lost).duration == 51
 
 
-def test_the_clock_of_a_blocked_task_goes_on_after_its_run_was_lost() -> None:
+def test_the_clock_of_a_blocked_task_continues_after_its_run_was_lost() -> None:
     world = World(now=NOW + timedelta(seconds=51))
     world.tasks["1"] = given(*RUNNING, CHILD, AWAITED)
     seen = NOW + timedelta(seconds=6)
@@ -524,7 +524,7 @@ def test_the_clock_stands_while_only_wake_children_are_awaited() -> None:
     )
 
 
-# What a run reports and spends.
+# Reports and use of a run.
 
 
 def test_tool_counts_add_up_over_runs() -> None:

@@ -196,7 +196,7 @@ def test_a_successor_has_the_grant_of_its_predecessor() -> None:
     assert world.do(cmd.RerunTask(task_id=child)).tools == Tools(allow=("Read",))
 
 
-# What the end of a subtask does.
+# Effects of the end of a subtask.
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_successor_has_the_grant_of_its_predecessor() -> None:
         (cmd.CancelTask(task_id="2", message="Enough"), ("canceled", None, "Enough")),
     ],
 )
-def test_a_parent_is_told_how_its_subtask_ended(
+def test_a_parent_reads_how_its_subtask_ended(
     end: cmd.Operation, settled: tuple[str, str | None, str | None]
 ) -> None:
     world = World()
@@ -219,7 +219,7 @@ def test_a_parent_is_told_how_its_subtask_ended(
     assert (told.update_id, (told.report or "").partition(" ")[0]) == ("1-u1", "Task")
 
 
-def test_a_parent_is_told_of_each_end_once_and_of_several_at_once() -> None:
+def test_a_parent_reads_each_end_once_and_several_together() -> None:
     world = World()
     parent = world.add()
     children = [world.add(under=parent) for _ in range(3)]

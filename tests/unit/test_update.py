@@ -233,7 +233,7 @@ def test_updates_are_delivered_once_with_run_and_turn() -> None:
     assert events(delivered, cmd.DeliverUpdates(task_id="1", turn=5), BUILD, "1-r000001") == []
 
 
-def test_what_comes_between_two_requests_is_delivered_with_the_second() -> None:
+def test_updates_between_two_requests_are_delivered_with_the_second() -> None:
     task = by_run(then(given(*RUNNING), CHANGES[0]), cmd.DeliverUpdates(task_id="1"))
     task = then(task, CHANGES[1])
     (delivered,) = events(task, cmd.DeliverUpdates(task_id="1"), BUILD, "1-r000001")

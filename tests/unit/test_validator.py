@@ -25,7 +25,7 @@ OPERATIONS: tuple[type[Any], ...] = get_args(cmd.Operation)
 
 
 def problems(kind: type[Any], raw: Any) -> dict[str, str]:
-    """What is said about each field."""
+    """The problem of each field."""
     with pytest.raises(InvalidParam) as refused:
         parse(kind, raw)
     found: list[dict[str, str]] = refused.value.details["fields"]
@@ -34,7 +34,7 @@ def problems(kind: type[Any], raw: Any) -> dict[str, str]:
 
 
 def problem(field: str, value: Any) -> str:
-    """What is said about one field of a new task."""
+    """The problem of one field of a new task."""
     found = problems(cmd.CreateTask, {"title": "Fix it", field: value})
     assert len(found) == 1
     return next(f"{path}: {said}" for path, said in found.items())
@@ -358,7 +358,7 @@ def test_no_nesting_exhausts_the_stack(levels: int) -> None:
     assert "nested deeper" in problem("steps", nested(levels))
 
 
-# What no JSON value may be.
+# Values that are refused everywhere.
 
 
 @pytest.mark.parametrize(

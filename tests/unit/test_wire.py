@@ -44,7 +44,7 @@ def deltas(*found: Any, finish: str = "tool_calls") -> Raw:
     )
 
 
-async def test_calls_without_index_or_id_are_told_apart() -> None:
+async def test_calls_without_index_or_id_stay_separate() -> None:
     answer, _, _ = await ask(
         deltas(
             {"tool_calls": [{"id": "a", "function": {"name": "Read", "arguments": "{"}}]},
@@ -150,7 +150,7 @@ WRONG = {"code": 400, "message": "the prompt is too long for Acme"}
     ],
 )
 @pytest.mark.parametrize("place", ["first", "middle", "whole", "list"])
-async def test_what_went_wrong_is_said_wherever_an_endpoint_says_it(frame: Any, place: str) -> None:
+async def test_an_error_is_reported_wherever_the_endpoint_puts_it(frame: Any, place: str) -> None:
     begun = sse({"choices": [{"delta": {"content": "Hel"}}]})
     document = json.dumps([frame] if place == "list" else frame).encode()
     if place in ("whole", "list"):
@@ -195,7 +195,7 @@ async def test_thoughts_go_back_under_the_name_they_came_with(field: str) -> Non
     }
 
 
-async def test_what_an_endpoint_refuses_is_left_out_from_then_on() -> None:
+async def test_a_refused_parameter_is_omitted_from_then_on() -> None:
     def no(field: str) -> Status:
         return Status(400, {"error": {"message": f"Unsupported parameter: '{field}'"}})
 

@@ -71,7 +71,7 @@ def test_roles_say_what_matters() -> None:
 
 
 @pytest.mark.parametrize("name", ["explore", "plan"])
-def test_no_grant_widens_who_is_read_only(name: str) -> None:
+def test_no_grant_adds_tools_to_a_read_only_agent(name: str) -> None:
     agent = by_id(roster(**{name: {"tools": [*TOOLS]}}))[name]
     assert agent.tools == READING
     assert granted(agent, allow=TOOLS) == READING
@@ -85,7 +85,7 @@ def test_a_call_can_grant_and_deny_but_not_what_the_agent_bans() -> None:
     assert granted(agent, deny=("Read",)) == ("LS", "Glob", "Grep", "TodoWrite")
 
 
-def test_the_nearest_file_counts_and_the_others_are_told_of() -> None:
+def test_the_nearest_file_counts_and_the_others_are_reported() -> None:
     head = "name: Helper\ndescription: d"
     found = roster(
         AgentFile("folder", "agents/helper/agent.json", '{"description": "folder"}'),
@@ -160,7 +160,7 @@ def test_settings_change_an_agent() -> None:
         ({"explore": {"tools": ["Read", "Bash"]}}, "Bash: not available to explore", True),
     ],
 )
-def test_a_wrong_setting_is_told_of(settings: dict[str, Any], says: str, usable: bool) -> None:
+def test_a_wrong_setting_is_reported(settings: dict[str, Any], says: str, usable: bool) -> None:
     found = roster(**settings)
     assert any(note.verdict == "problem" and says in note.text for _, note in found.settings)
     assert ("general" in by_id(found)) is usable
