@@ -249,6 +249,7 @@ class _AgentFileReader:
         return last.removesuffix(".md")
 
     def _read_description(self) -> str:
+        """Return the description; empty, with a note, if the file has none."""
         found: str | None = self._read_field("description", read_text)
         if found is None:
             self.notes.add("description", "problem", "is missing; callers choose an agent by it")

@@ -91,6 +91,15 @@ class AgentRegistry:
             return None
         return self._agents[found]
 
+    def tier(self, task: "Task") -> str:
+        """Return the model of a task: its own, else that of its agent, else the main one."""
+        if task.model:
+            return task.model
+        agent = self._agents.get(task.owner or "")
+        if agent is None:
+            return "main"
+        return agent.model
+
     def grant(self, agent_id: str, tools: "Tools") -> tuple[str, ...]:
         """Return the tools that an agent has under a grant; empty for an unknown agent."""
         agent = self._agents.get(agent_id)
@@ -161,6 +170,7 @@ def with_edits(agents: Iterable[Agent], tools: Sequence[str]) -> tuple[Agent, ..
 
 
 def _add_tools(agent: Agent, tools: Sequence[str]) -> Agent:
+    """Return a built-in agent with more tools if it may change the workspace."""
     if agent.id not in EDITORS:
         return agent
     return replace(agent, tools=tuple(dict.fromkeys((*agent.tools, *tools))))
