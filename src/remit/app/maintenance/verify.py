@@ -149,19 +149,20 @@ def _key_streams(events: list[Stored]) -> list[str]:
 
 async def _found(store: EventStore, streams: list[str]) -> dict[tuple[str, Any], tuple[Any, ...]]:
     """Return the stored rows of some streams, by table and key."""
-    ids = [int(name) for name in streams if name.isdigit()]
-    guides = [name.partition("/")[2] for name in streams if name.startswith("guide/")]
+    by_task = {"ids": [int(name) for name in streams if name.isdigit()]}
+    by_guide = {"names": [name.partition("/")[2] for name in streams if name.startswith("guide/")]}
     found: dict[tuple[str, Any], tuple[Any, ...]] = {}
     for name, table in TABLES.items():
-        params = {"names": guides} if name == "guide" else {"ids": ids}
-        rows = await store.select(TABLE_ROWS[name], params)
-        found |= {(name, row[: table.key]): row for row in rows}
+        params = by_guide if name == "guide" else by_task
+        for row in await store.select(TABLE_ROWS[name], params):
+            found[name, row[: table.key]] = row
     return found
 
 
 def _differences(
     expected: dict[tuple[str, Any], Change], found: dict[tuple[str, Any], tuple[Any, ...]]
 ) -> Iterator[Fault]:
+    """Yield each row that is missing, surplus, or differs from the replay."""
     for place in expected.keys() | found.keys():
         table, key = place
         if place not in found:
@@ -169,8 +170,11 @@ def _differences(
         elif place not in expected:
             yield Fault(f"{table} {key}", "has a row but no events")
         elif expected[place].values != found[place]:
-            pairs = zip(
-                TABLES[table].columns, expected[place].values or (), found[place], strict=True
-            )
-            wrong = [column for column, right, actual in pairs if right != actual]
+            wrong = _different_columns(table, expected[place].values or (), found[place])
             yield Fault(f"{table} {key}", f"differs from a replay in {', '.join(wrong)}")
+
+
+def _different_columns(table: str, expected: tuple[Any, ...], found: tuple[Any, ...]) -> list[str]:
+    """Return the columns in which a row differs from the replay."""
+    columns = zip(TABLES[table].columns, expected, found, strict=True)
+    return [column for column, right, actual in columns if right != actual]
