@@ -42,6 +42,8 @@ def _ended_tasks(result: str) -> set[str]:
 def _ended_task(answer: Mapping[str, Any]) -> str:
     """Return the id of the ended task whose result an answer contains; empty if there is none."""
     shown = answer.get("data", answer)
-    if shown.get("state") not in ENDED and shown.get("status") not in RESULTS:
+    has_ended = shown.get("state") in ENDED or shown.get("status") in RESULTS
+    if not has_ended:
         return ""
-    return str(shown.get("task_id") or shown.get("id") or "")
+    task_id = shown.get("task_id") or shown.get("id") or ""
+    return str(task_id)
