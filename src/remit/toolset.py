@@ -138,6 +138,7 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         return " ".join([f"{refused.code}: {first}", *kept])
 
     def _open(self, ctx: RunContext[AgentDepsT]) -> Operations:
+        """Return the open `Remit` of a run."""
         if callable(self._remit):
             return self._remit(ctx)
         return self._remit
@@ -149,6 +150,7 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         return found
 
     def _tool(self, spec: ToolSpec) -> ToolsetTool[AgentDepsT]:
+        """Return an operation as a tool of pydantic-ai."""
         definition = ToolDefinition(
             name=spec.name, description=spec.description, parameters_json_schema=spec.parameters
         )
@@ -201,6 +203,7 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         return f"Task {data['task_id']}. {head}\n\n{part}".strip()
 
     def _with_session(self, work: Result, key: str, ctx: RunContext[AgentDepsT]) -> Result:
+        """Return work with what the model does not choose."""
         ours = {"session_id": self._session(ctx), "idempotency_key": key, "format": "envelope"}
         return {"subagent_type": self._agent, **_without_nulls(work), **ours}
 

@@ -229,6 +229,7 @@ def _malformed(asked: Asked) -> Answer:
 
 
 def _persona(name: str, rule: Rule, *, is_reliable: bool = True) -> Persona:
+    """Return a persona whose description is the docstring of its rule."""
     return Persona(
         name,
         str(rule.__doc__ or "Reads its request and does what it says."),
