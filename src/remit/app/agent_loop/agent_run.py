@@ -293,7 +293,6 @@ class AgentRun:
             return f" It could not report: {failed.text}"
 
 
-
 def _without_report(limit: LimitReached, shortage: str) -> str:
     """Return why a task ends whose budget does not cover a last report either."""
     if limit.scope == "tree":

@@ -190,17 +190,12 @@ class RunBudget:
         """Return what the agent is told before its last report."""
         assert self._roots is not None, "opened before anything is asked"
         booked = await self._booked(self._roots)
-        tokens, cost = counted(booked[0], "token").split()[0], dollars(booked[1])
-        parts: list[str] = []
-        if self._limits.max_tokens is not None:
-            parts.append(f"{tokens} of {counted(self._limits.max_tokens, 'token')}")
-        if self._limits.max_cost is not None:
-            parts.append(f"{cost} of {dollars(self._limits.max_cost)}")
         task = self._handle.task
         is_shared = bool(task.children) or task.root_id != task.id
         used = "used or set aside in the whole tree" if is_shared else "used"
         turn = "another turn" if any(booked) else "a turn"
-        return f"{' and '.join(parts)} are {used}, and the rest does not cover {turn} with tools."
+        parts = " and ".join(_shares(self._limits, *booked))
+        return f"{parts} are {used}, and the rest does not cover {turn} with tools."
 
     async def shortage(self, *, is_reported: bool = False) -> str:
         """Explain why the budget does not cover the last refused request.
@@ -231,7 +226,6 @@ class RunBudget:
             f"The limit of {self.limit_text} for the whole tree is smaller than {what}:"
             f" {least}.{rest}"
         )
-
 
     def _limited_amounts(self, tokens: int, cost: float) -> str:
         """Return the amounts whose kind is limited, as text."""
@@ -323,6 +317,17 @@ class RunBudget:
         """Change what the tree has used or reserved; raise `OverBudget` above its limits."""
         root = int(self._handle.task.root_id)
         await self._handle.keep([], Debit(root, tokens, cost, limits.max_tokens, limits.max_cost))
+
+
+def _shares(limits: Limits, tokens: int, cost: float) -> list[str]:
+    """Return how much of each limit these amounts are, as text."""
+    parts: list[str] = []
+    if limits.max_tokens is not None:
+        number = counted(tokens, "token").split()[0]
+        parts.append(f"{number} of {counted(limits.max_tokens, 'token')}")
+    if limits.max_cost is not None:
+        parts.append(f"{dollars(cost)} of {dollars(limits.max_cost)}")
+    return parts
 
 
 def _reduced(limits: Limits, tokens: int, cost: float) -> Limits:

@@ -91,7 +91,7 @@ class RunEnd:
         Return False if the run does not end.
         """
         history = self._run.conversation.history
-        if not history or history[-1] is not standing_reminder(self._run.conversation.history):
+        if not history or history[-1] is not standing_reminder(history):
             return False
         return await self.finish_with_previous_answer()
 

@@ -1,6 +1,7 @@
 """The registry of agents: built-in agents and those of a workspace."""
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from remit.app.agents import role_prompts
@@ -66,7 +67,7 @@ class AgentRegistry:
 
     def __init__(self, agents: tuple[Agent, ...] = BUILT_IN, functions: Iterable[str] = ()) -> None:
         self._agents = {agent.id: agent for agent in agents}
-        granted_by_files = (tool for agent in agents for tool in agent.tools)
+        granted_by_files = chain.from_iterable(agent.tools for agent in agents)
         self._tools = tuple(dict.fromkeys((*TOOLS, *functions, *granted_by_files)))
 
     def ids(self) -> frozenset[str]:

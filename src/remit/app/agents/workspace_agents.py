@@ -180,9 +180,9 @@ def _apply_tools(agent: Agent, granted: Granted, notes: Notes) -> Agent:
     tools = may_use(agent, granted.tools)
     for name in (*granted.unknown, *granted.patterns):
         notes.add("tools", "problem", f"unknown tool {name}")
-    for tool in granted.tools:
-        if tool not in tools:
-            notes.add("tools", "problem", f"{tool}: not available to {agent.id}")
+    unavailable = [tool for tool in granted.tools if tool not in tools]
+    for tool in unavailable:
+        notes.add("tools", "problem", f"{tool}: not available to {agent.id}")
     if tools:
         notes.add("tools", "honored", ", ".join(tools))
     else:

@@ -21,9 +21,14 @@ def results_read(calls: Iterable[CallRecord]) -> set[str]:
     """Return the tasks whose result one of these calls returned."""
     found: set[str] = set()
     for call in calls:
-        if call.tool in READING and call.status in ANSWERED:
+        if _may_have_results(call):
             found |= _ended_tasks(call.result or "")
     return found
+
+
+def _may_have_results(call: CallRecord) -> bool:
+    """True for a call whose answer the agent has read, and which may contain results of tasks."""
+    return call.tool in READING and call.status in ANSWERED
 
 
 def _ended_tasks(result: str) -> set[str]:

@@ -41,11 +41,16 @@ def last_statement(history: History) -> str:
     """
     for place in reversed(range(len(history))):
         message = history[place].message
-        if message.role == "user" and update_messages.outdates_statements(message.text):
+        if _outdates_statements(message):
             return ""
         if message.role == "assistant" and is_statement(message.text):
             return completed(history[:place], message.text).strip()
     return ""
+
+
+def _outdates_statements(message: Message) -> bool:
+    """True for a message with new instructions, or a rejection."""
+    return message.role == "user" and update_messages.outdates_statements(message.text)
 
 
 def text_beside_calls(history: History) -> str:

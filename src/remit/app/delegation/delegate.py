@@ -342,15 +342,15 @@ async def _start(
     resolution = await cache.resolve(
         command, caller.actor, cache=work_item.work.cache, under_way=under_way
     )
+    work_item = work_item._replace(resolution=resolution)
     if resolution.kind == "found":
-        task_id = resolution.task_id
-    elif resolution.kind == "shared":
-        task_id = under_way[resolution.key or ""]
-    else:
-        if resolution.key is not None:
-            command = cmd.CreateCached(**command.__dict__, cache_key=resolution.key)
-        task_id = await _create(core, command, caller, wait=work_item.work.wait)
-    return work_item._replace(task_id=task_id, resolution=resolution)
+        return work_item._replace(task_id=resolution.task_id)
+    if resolution.kind == "shared":
+        return work_item._replace(task_id=under_way[resolution.key or ""])
+    if resolution.key is not None:
+        command = cmd.CreateCached(**command.__dict__, cache_key=resolution.key)
+    task_id = await _create(core, command, caller, wait=work_item.work.wait)
+    return work_item._replace(task_id=task_id)
 
 
 def _tasks_by_key(waiting: Mapping[str, Sequence[WorkItem]]) -> dict[str, str]:
@@ -412,8 +412,7 @@ def _in_item(place: int, error: RemitError) -> RemitError:
     """Return the error with its fields prefixed by the position of the item."""
     if not isinstance(error, InvalidParam):
         return error
-    problems = [Problem(**field) for field in error.details["fields"]]
-    return InvalidParam([_in_place(problem, place) for problem in problems])
+    return InvalidParam([_in_place(Problem(**field), place) for field in error.details["fields"]])
 
 
 def _in_place(problem: Problem, place: int) -> Problem:

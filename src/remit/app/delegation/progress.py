@@ -12,7 +12,7 @@ from remit.app.context import AppContext
 from remit.codec import task_of
 from remit.domain.task.task import TERMINAL, Interaction, State, Task
 from remit.store_queries.query import NO_LIMIT
-from remit.store_queries.run_queries import MESSAGES, PULSE
+from remit.store_queries.run_queries import MESSAGES, PULSE, Pulse
 from remit.store_queries.task_queries import TASKS
 
 Item = dict[str, Any]
@@ -233,19 +233,22 @@ class _TreeView:
 
     async def _changed(self, task_ids: Iterable[str]) -> list[Task]:
         """Return the tasks that have changed since the last look, and read their new messages."""
-        changed_ids: list[int] = []
         ids = list(map(int, task_ids))
-        for pulse in await self._core.store.select(PULSE, {"ids": ids}):
-            seen = self._seen[str(pulse.id)]
-            if pulse != (pulse.id, seen.version, seen.number, seen.denied):
-                changed_ids.append(pulse.id)
-            seen.denied = pulse.denied
-            if pulse.number > seen.number:
-                await self._read_messages(pulse.id, seen)
+        pulses = await self._core.store.select(PULSE, {"ids": ids})
+        changed_ids = [pulse.id for pulse in pulses if await self._note_pulse(pulse)]
         if not changed_ids:
             return []
         rows = await self._core.store.select(TASKS, {"ids": changed_ids})
         return [task_of(row.doc, row.id) for row in rows]
+
+    async def _note_pulse(self, pulse: Pulse) -> bool:
+        """Read the new messages of a task; return whether anything about it has changed."""
+        seen = self._seen[str(pulse.id)]
+        has_changed = pulse != (pulse.id, seen.version, seen.number, seen.denied)
+        seen.denied = pulse.denied
+        if pulse.number > seen.number:
+            await self._read_messages(pulse.id, seen)
+        return has_changed
 
     async def _read_messages(self, task_id: int, seen: _TaskView) -> None:
         """Count the messages of a task that were not seen before."""

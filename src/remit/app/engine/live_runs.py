@@ -123,8 +123,6 @@ class LiveRuns:
 
     async def _tell_changes(self, runs: Sequence[RunHandle]) -> None:
         """Tell runs how others have changed their tasks."""
-        if not runs:
-            return
         changed = {run.task.id: run for run in runs}
         for task in await self._service.tasks(changed):
             run = changed[task.id]

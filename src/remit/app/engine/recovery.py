@@ -204,7 +204,6 @@ class Recovery:
                     found.append(str(row.id))
         return tuple(found)
 
-
     async def _budgets_below_use(self) -> tuple[str, ...]:
         """Return the roots of trees whose ledger has less than their tasks have used."""
         return await self._select(BUDGETS, self._is_below_use)

@@ -113,8 +113,8 @@ def show_task(task_id: int, document: dict[str, Any], *, now: str) -> Asking[dic
     """Return a whole task whose document is known; only what it depends on is read."""
     needs: list[tuple[str, str]] = []
     if "depends_on" in document:
-        unmet = yield from rows_of(UNMET, ids=[task_id])
-        needs = [(str(row.needs), row.state) for row in unmet]
+        unmet = yield from _unmet([task_id])
+        needs = unmet.get(task_id, [])
     start = TaskStart(
         id=task_id,
         session_id=document.get("session_id"),
@@ -126,6 +126,14 @@ def show_task(task_id: int, document: dict[str, Any], *, now: str) -> Asking[dic
     if "archived_at" in document:
         successor = yield from _successor(task_id, document)
     return task_view(document, start, needs, successor, now)
+
+
+def _unmet(task_ids: list[int]) -> Asking[dict[int, list[tuple[str, str]]]]:
+    """Return the dependencies that are not met, with their states, by task."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    for row in (yield from rows_of(UNMET, ids=task_ids)):
+        found.setdefault(row.id, []).append((str(row.needs), row.state))
+    return found
 
 
 def _may_have_start(document: dict[str, Any]) -> bool:
@@ -211,9 +219,7 @@ def _add_holds(summaries: list[dict[str, Any]], now: str) -> Asking[None]:
     found = {int(view["id"]): view for view in summaries if _may_be_held(view)}
     if not found:
         return
-    unmet: dict[int, list[tuple[str, str]]] = {}
-    for row in (yield from rows_of(UNMET, ids=list(found))):
-        unmet.setdefault(row.id, []).append((str(row.needs), row.state))
+    unmet = yield from _unmet(list(found))
     for start in (yield from rows_of(STARTS, ids=list(found))):
         holds = held_by(found[start.id], start, unmet.get(start.id, []), now)
         if holds:

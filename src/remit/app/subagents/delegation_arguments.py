@@ -187,13 +187,18 @@ def requested_work(item: Any, at: str = "", seconds: float | None = None) -> Req
         "instructions": objective,
         "owner": work.get("subagent_type") or "general",
         "limits": _limits_of(work, seconds),
-        **{name: work[name] for name in FIELDS if work.get(name) is not None},
+        **_task_fields(work),
     }
     if description is not None:
         fields["description"] = description
     if work.get("context") is not None:
         fields["metadata"] = {"context": work["context"]}
     return RequestedWork(fields, boolean_field(work, "cache", at, default=False))
+
+
+def _task_fields(work: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an item that its task has too, unless they are null."""
+    return {name: work[name] for name in FIELDS if work.get(name) is not None}
 
 
 def _refuse_unknown_fields(work: Mapping[str, Any], at: str) -> None:

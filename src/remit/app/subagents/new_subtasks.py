@@ -1,6 +1,7 @@
 """Creates the subtasks of delegation calls, or finds the results that make them needless."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import assert_never
 
 from remit.app.runs.run_handle import CallRecord
@@ -77,9 +78,7 @@ class NewSubtasks:
         """
         if not delegations:
             return []
-        subtasks: list[cmd.CreateSubtask] = []
-        for delegation in delegations:
-            subtasks += delegation.subtasks.values()
+        subtasks = chain.from_iterable(each.subtasks.values() for each in delegations)
         try:
             await self._create(subtasks, self._note_records(*delegations))
         except RemitError as error:
@@ -117,7 +116,7 @@ class NewSubtasks:
         return is_created
 
     async def _create(
-        self, subtasks: list[cmd.CreateSubtask], beside: Iterable[CallRecord]
+        self, subtasks: Iterable[cmd.CreateSubtask], beside: Iterable[CallRecord]
     ) -> None:
         """Create subtasks in one commit, with records of calls."""
         command = cmd.Delegate(task_id=self._run.task.id, subtasks=tuple(subtasks))

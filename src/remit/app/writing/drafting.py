@@ -105,14 +105,18 @@ class Drafter:
             draft.drops.append(RUN + after.id)
 
     async def _is_ready(self, task: Task, seen: Seen, draft: UnitDraft) -> bool:
-        """Return whether a task can run and its dependencies are met.
-
-        The commit fails if the tasks that it depends on change before it.
-        """
+        """Return whether a task can run and its dependencies are met."""
         if not can_run(task):
             return False
         if task.started_at is not None or not task.depends_on:
             return True
+        return await self._dependencies_are_met(task, seen, draft)
+
+    async def _dependencies_are_met(self, task: Task, seen: Seen, draft: UnitDraft) -> bool:
+        """Return whether the dependencies of a task are met.
+
+        The commit fails if the tasks that it depends on change before it.
+        """
         needed = await self._cache.load([item.task_id for item in task.depends_on], seen)
         others = filter(None, needed.values())
         draft.guard(other for other in others if other.id not in draft.tasks)
