@@ -66,13 +66,8 @@ class Worker:
         scheduler: Scheduler,
         task_log: TaskLog | None = None,
     ) -> None:
-        self._store, self._service, self._clock, self._runner, self._scheduler = (
-            store,
-            service,
-            clock,
-            runner,
-            scheduler,
-        )
+        self._store, self._service, self._clock = store, service, clock
+        self._runner, self._scheduler = runner, scheduler
         self.name, self._task_log = name, task_log
         self.before_time_ends: Callable[[Task], Awaitable[None]] | None = None
         """Called before the time limit of a waiting task is checked, to exclude time without a

@@ -97,11 +97,16 @@ def _history_text(entries: Iterable[Mapping[str, Any]]) -> str:
 def _unexported(document: Mapping[str, Any]) -> list["Change"]:
     """Return the fields of a task that the files do not have."""
     names = [name for name in NOT_IN_FILES if document.get(name)]
-    if "parent_id" in document and "step_index" not in document:
+    if _has_unlinked_parent(document):
         names.append("parent_id")
     if document.get("channel", DEFAULT_CHANNEL) != DEFAULT_CHANNEL:
         names.append("channel")
     return [Change(document["id"], name, "dropped", NO_FIELD) for name in names]
+
+
+def _has_unlinked_parent(document: Mapping[str, Any]) -> bool:
+    """Return whether no step of the parent of a task links to it: the files know only steps."""
+    return "parent_id" in document and "step_index" not in document
 
 
 class Change(NamedTuple):
@@ -228,9 +233,10 @@ def _inapplicable_fields(task: ForeignTask) -> dict[str, str]:
     """Return why fields do not fit how the task ended, or that it is live, by field."""
     reasons: dict[str, str] = {}
     end = ended_state(task)
+    is_failure = end in ("failed", "canceled")
     if task.summary and end != "done":
         reasons["summary"] = "only a task that is done has one"
-    if task.failureReason and end in (None, "done"):
+    if task.failureReason and not is_failure:
         reasons["failureReason"] = "the task has not failed and was not canceled"
     if task.archivedAt is not None and end is None:
         reasons["archivedAt"] = f"the task is {task.status}"
