@@ -58,9 +58,9 @@ class Findings(NamedTuple):
     Only the doctor looks for them, since that takes reading every one.
     """
     budgets_below_use: tuple[str, ...] = ()
-    """Trees whose ledger says less than their tasks have used.
+    """Trees whose ledger says less than their tasks have used, which cannot be repaired.
 
-    Nothing puts that right; more is what lost calls were given.
+    A ledger may say more: calls that were lost keep their reservations.
     """
 
     @property
@@ -97,7 +97,7 @@ class Findings(NamedTuple):
 class Recovery:
     """Compares the queue with the tasks.
 
-    The queue follows from the events and can always be made anew.
+    The queue follows from the events, so it can always be rebuilt.
     """
 
     def __init__(self, store: Store, service: Service, scope: Scope | None = None) -> None:
@@ -106,7 +106,7 @@ class Recovery:
         """The trees to look at; without it, all."""
 
     async def examine(self) -> Findings:
-        """Return what is wrong in two looks, because a healthy store changes between reads."""
+        """Return the mismatches that two looks find: a healthy store changes between reads."""
         first, second = await self._look(), await self._look()
         kinds = zip(first, second, strict=True)
         return Findings(*(_in_both(before, now) for before, now in kinds))

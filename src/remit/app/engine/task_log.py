@@ -16,14 +16,14 @@ from remit.ports import Clock, EventStore
 from remit.store_queries.event_queries import EVENTS
 
 FIELDS = "fields"
-"""Under what name a log record carries its structured fields."""
+"""The attribute of a log record with its structured fields."""
 KNOWN_TASKS = 1000
-"""Of how many tasks it is remembered up to which event they were logged."""
+"""How many tasks the log remembers, each with its last logged event."""
 LOOK_BACK = 100
-"""How many events are read at most to find what happened to a task between two of its runs."""
+"""The most events that are read to find what happened to a task between two of its runs."""
 ERROR_LENGTH = 300
 LATE = timedelta(seconds=1)
-"""After how long a line also says when its event happened."""
+"""The delay after which a line also says when its event happened."""
 
 log = logging.getLogger("remit.task")
 
@@ -35,7 +35,7 @@ class _Begun(NamedTuple):
     """A run that began here."""
 
     worked_seconds: float
-    """What the clock of the task showed."""
+    """The seconds on the clock of the task at its beginning."""
     usage: Usage
 
 
@@ -161,9 +161,7 @@ class TaskLog:
             log.log(level, message, extra={FIELDS: common | told})
 
     def _lost_line(self, event: ev.RunLost, before: Task | None, task: Task) -> Line:
-        """The line on a run whose worker is gone: it names that worker, and this one as the
-        finder.
-        """
+        """Return the line on a run whose worker is gone; it names that worker and this one."""
         self._begun.pop(task.id, None)
         self._lost.add(task.id)
         run = None if before is None else before.run
@@ -267,7 +265,7 @@ def _info(message: str, *names: str) -> Callable[[Any, ev.Entry], Line]:
 
 
 def _line(level: int, message: str, *names: str) -> Callable[[Any, ev.Entry], Line]:
-    """Makes a line with some fields of an event, and who caused it."""
+    """Return a function that makes a line with some fields of an event, and who caused it."""
 
     def make(event: Any, entry: ev.Entry) -> Line:
         fields = {name: _plain(getattr(event, name)) for name in names}
