@@ -64,6 +64,11 @@ def _split(text: str) -> tuple[str, str, str]:
     for number, line in enumerate(lines[1:], 1):
         if line.rstrip() in ("---", "..."):
             return _join(lines[1:number]), _join(lines[number + 1 :]).strip(), ""
+    return _split_unclosed(lines)
+
+
+def _split_unclosed(lines: list[str]) -> tuple[str, str, str]:
+    """Split a text whose front matter has no end: it ends at the first empty line."""
     head = list(takewhile(str.strip, lines))
     body = lines[len(head) :]
     return _join(head[1:]), _join(body).strip(), "the closing --- is missing"

@@ -141,11 +141,10 @@ async def import_tasks(
     """
     tasks, entries, found = read_files(board, history, folder)
     unowned = {task.id for task in tasks.values() if _has_unknown_owner(task, agents)}
-    tasks |= {task_id: replace(tasks[task_id], owner=None) for task_id in unowned}
+    for task_id in unowned:
+        tasks[task_id] = replace(tasks[task_id], owner=None)
     await _store_tasks(store, tasks, clock)
-    highest, wanted = max(map(int, tasks), default=0), next_id(found) - 1
-    if wanted > highest:
-        await store.new_ids(wanted - highest)
+    await _reserve_ids(store, tasks, next_id(found))
     documents = await ask(_all_documents(), store.select)
     made = {document["id"]: _file_entry(document) for document in documents}
     changes: list[Change] = []
@@ -153,6 +152,14 @@ async def import_tasks(
         is_unowned = task.id in unowned
         changes += _changes(entry, task, tasks, made[task.id], is_unowned=is_unowned)
     return Imported(count=len(tasks), changes=tuple(changes))
+
+
+async def _reserve_ids(store: EventStore, task_ids: Iterable[str], following: int) -> None:
+    """Use up the ids below the next one of the files, which may be beyond their tasks."""
+    highest = max(map(int, task_ids), default=0)
+    reserved = following - 1 - highest
+    if reserved > 0:
+        await store.new_ids(reserved)
 
 
 async def _store_tasks(store: EventStore, tasks: Mapping[str, ForeignTask], clock: Clock) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from remit.app.subagents import questions
-from remit.app.subagents.answers import UNDER_WAY, answer_to
+from remit.app.subagents.answers import RECEIPT, UNDER_WAY, answer_to
 from remit.app.subagents.children import ChildrenByCall
 from remit.app.subagents.delegation_arguments import DELEGATING, is_blocking, names_own_task
 from remit.app.subagents.delegation_call import (
@@ -88,7 +88,7 @@ class BlockingCalls:
         """
         if _waits_for_children(call, children):
             return None
-        delegation = DelegationCall(key, call, children, {}, self._run.stored_notes(key))
+        delegation = self._delegation(key, call, children)
         await subtasks.prepare(delegation)
         if delegation.subtasks:
             fresh.append(delegation)
@@ -99,31 +99,38 @@ class BlockingCalls:
         self, subtasks: NewSubtasks, fresh: Sequence[DelegationCall]
     ) -> list[AnsweredCall]:
         """Create subtasks; return the answers to calls that do not wait for any of them."""
-        run = self._run
         refused = await subtasks.create(fresh)
-        answered = [(each.key, each.call, await answer_to(run, each)) for each in refused]
+        answered = [await self._answered(each) for each in refused]
         created = [each for each in fresh if each not in refused]
         started = [each for each in created if not _blocks_on(each.call, each.made)]
         if not started:
             return answered
-        children = await run.children()
+        children = await self._run.children()
         for delegation in started:
             known = delegation._replace(children=children[delegation.key])
-            answered.append((delegation.key, delegation.call, await answer_to(run, known)))
+            answered.append(await self._answered(known))
         return answered
+
+    async def _answered(self, delegation: DelegationCall, unended: str = RECEIPT) -> AnsweredCall:
+        """Return a call with its answer; `unended` is the note on items that have not ended."""
+        outcome = await answer_to(self._run, delegation, unended)
+        return delegation.key, delegation.call, outcome
 
     async def partial_answers(self, calls: Sequence[KeyedCall]) -> list[AnsweredCall]:
         """Return the current answers of calls for which the run no longer waits."""
         if not calls:
             return []
-        run = self._run
-        children = await run.children()
+        children = await self._run.children()
         answered: list[AnsweredCall] = []
         for key, call in calls:
             if key in children:
-                delegation = DelegationCall(key, call, children[key], {}, run.stored_notes(key))
-                answered.append((key, call, await answer_to(run, delegation, UNDER_WAY)))
+                delegation = self._delegation(key, call, children[key])
+                answered.append(await self._answered(delegation, UNDER_WAY))
         return answered
+
+    def _delegation(self, key: str, call: ToolCall, children: Mapping[int, Task]) -> DelegationCall:
+        """Return a call as it was left: with its subtasks and its stored notes."""
+        return DelegationCall(key, call, children, {}, self._run.stored_notes(key))
 
 
 def _waits_for_children(call: ToolCall, children: Mapping[int, Task]) -> bool:
