@@ -112,15 +112,8 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
             _check_fields(name, sent, tool.tool_def)
             if name in CHANGING and "task_id" in sent:
                 await _check_session(remit, sent["task_id"], self._session(ctx))
-            # An offset may point past the result into the outputs, so it is applied here.
-            offset = 0
-            if name == "task_output":
-                offset = parse(TaskOutput, sent).offset
-            if name in DELEGATING:
-                sent = self._work(name, sent, ctx)
-            elif offset:
-                sent = {**sent, "offset": 0}
-            result = await remit.call(name, **sent)
+            offset = _offset_of(name, sent)
+            result = await remit.call(name, **self._fields(name, sent, offset, ctx))
         except InvalidParam as wrong:
             # After the last retry the model gets the error as a result: it must not end the whole
             # agent run.
@@ -130,6 +123,14 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
             raise ToolFailed(self._refusal(refused)) from refused
         return ToolReturn(self._render(name, result, offset), metadata=result)
 
+    def _fields(self, name: str, sent: Result, offset: int, ctx: RunContext[AgentDepsT]) -> Result:
+        """Return the fields of a call to remit; `_render` applies the offset to its result."""
+        if name in DELEGATING:
+            return self._work(name, sent, ctx)
+        if offset:
+            return {**sent, "offset": 0}
+        return sent
+
     def _refusal(self, refused: RemitError) -> str:
         """Return why a call was refused, naming only tools that the model is offered."""
         first, *others = re.split(r"(?<=[.!?]) ", str(refused))
@@ -138,6 +139,7 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         return " ".join([f"{refused.code}: {first}", *kept])
 
     def _open(self, ctx: RunContext[AgentDepsT]) -> Operations:
+        """Return the open `Remit` of a run."""
         if callable(self._remit):
             return self._remit(ctx)
         return self._remit
@@ -149,6 +151,7 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         return found
 
     def _tool(self, spec: ToolSpec) -> ToolsetTool[AgentDepsT]:
+        """Return an operation as a tool of pydantic-ai."""
         definition = ToolDefinition(
             name=spec.name, description=spec.description, parameters_json_schema=spec.parameters
         )
@@ -201,6 +204,7 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         return f"Task {data['task_id']}. {head}\n\n{part}".strip()
 
     def _with_session(self, work: Result, key: str, ctx: RunContext[AgentDepsT]) -> Result:
+        """Return work with what the model does not choose."""
         ours = {"session_id": self._session(ctx), "idempotency_key": key, "format": "envelope"}
         return {"subagent_type": self._agent, **_without_nulls(work), **ours}
 
@@ -208,6 +212,16 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
 def _without_nulls(sent: Mapping[str, Any]) -> Result:
     """Drop null values: models often send null for fields that they leave out."""
     return {name: value for name, value in sent.items() if value is not None}
+
+
+def _offset_of(name: str, sent: Result) -> int:
+    """Return where the model continues to read a result.
+
+    The offset may point past the result into the outputs, so it is not left to the operation.
+    """
+    if name != "task_output":
+        return 0
+    return parse(TaskOutput, sent).offset
 
 
 def _check_fields(name: str, sent: Result, offered: ToolDefinition) -> None:

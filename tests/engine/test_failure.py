@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from remit.adapters.job_engine import Engine
+from remit.app.engine.live_runs import LiveRuns
 from remit.app.engine.recovery import Recovery
-from remit.app.engine.worker import Worker
 from remit.bootstrap.embedded_worker import WorkerOptions, working
 from remit.catalog import Caller, call
 from remit.domain.task.task import State
@@ -42,7 +42,7 @@ async def fail(team: Fleet, part: str, patch: pytest.MonkeyPatch) -> None:
         case "claim" | "beat":
             patch.setattr(team.core.store, part, broken)
         case _:
-            patch.setattr(Worker, "_compare", broken)
+            patch.setattr(LiveRuns, "_compare", broken)
     await team.create()  # rings
 
 

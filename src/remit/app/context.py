@@ -131,6 +131,7 @@ class AppContext:
             await self._want((await self._roots(task_ids)).values())
 
     async def _want(self, roots: Iterable[int]) -> None:
+        """Serve more trees, or note them until the worker of this process starts."""
         if self.scope is not None:
             await self.scope.adopt(roots)
         elif self.start_worker is not None:
@@ -167,19 +168,25 @@ class AppContext:
         """
         if self.serves_everything:
             return []
-        needs = await self.store.select(
-            NEEDED_WORKERS, {"ids": [int(task_id) for task_id in task_ids]}
-        )
-        others = [need for need in needs if self.scope is None or need.root_id not in self.scope]
-        rows = await self.store.workers() if others else []
-        lease = max(self.lease_seconds, silent_seconds)
+        ids = list(map(int, task_ids))
+        needs = await self.store.select(NEEDED_WORKERS, {"ids": ids})
+        others = [need for need in needs if not self._serves_here(need.root_id)]
+        if not others:
+            return []
+        rows = await self.store.workers()
+        lease, test = max(self.lease_seconds, silent_seconds), is_dead or self.is_dead
         return [
             str(need.id)
             for need in others
-            if not is_attended(rows, lease, is_dead or self.is_dead, need.root_id, need.agent)
+            if not is_attended(rows, lease, test, need.root_id, need.agent)
         ]
 
+    def _serves_here(self, root_id: int) -> bool:
+        """True if a worker of this process serves the tree with this root."""
+        return self.scope is not None and root_id in self.scope
+
     async def _roots(self, task_ids: Iterable[str]) -> dict[int, int]:
+        """Return the roots of the trees of tasks, by task."""
         ids = [int(task_id) for task_id in task_ids]
         return {row.id: row.root_id for row in await self.store.select(ROOTS, {"ids": ids})}
 

@@ -6,26 +6,17 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
+from remit.app.writing.drafting import Drafter
 from remit.app.writing.job_plans import JobPlans
 from remit.app.writing.plan_lookups import LookFor, PlanLookups
 from remit.app.writing.task_cache import LoadedTask, Seen, TaskCache, seen_task
-from remit.app.writing.unit_draft import UnitDraft, seal_events
+from remit.app.writing.unit_draft import UnitDraft
 from remit.domain.decisions.context import Context
 from remit.domain.decisions.runs import check_fence
-from remit.domain.planning.dependencies import is_met
 from remit.domain.planning.lookups import Plan
 from remit.domain.planning.plan import plan
 from remit.domain.projection.follow_up_jobs import (
-    LIMIT,
-    RUN,
     Job,
-    backoff,
-    can_run,
-    changes_run_job,
-    dropped_timers,
-    new_wait_cron,
-    run_job,
-    signal_jobs,
 )
 from remit.domain.projection.rows import Change
 from remit.domain.records.record import replace
@@ -122,6 +113,7 @@ class Service:
         self._cache = TaskCache(store)
         self.jobs = JobPlans(clock, agents)
         """Plans the jobs that tasks need."""
+        self._drafter = Drafter(clock, self._cache, self.jobs)
         self.lookups = PlanLookups(store, clock, agents, self._cache, files)
         """Answers the lookups of plans."""
         self.observer: Observer | None = None
@@ -284,7 +276,7 @@ class Service:
         if not _has_effects(decided, held, beside):
             task = await self._cache.load_one(decided.task_id, seen)
             return Outcome(decided.task_id, task, ())
-        draft = await self._draft(command, decided, context, seen)
+        draft = await self._drafter.draft(command, decided, context, seen)
         draft.changes += beside.rows
         unit = draft.unit(decided.dependents)
         if held is not None:
@@ -312,94 +304,6 @@ class Service:
             except StopIteration as decided:
                 return cast("Plan", decided.value)
             answer = await self.lookups.answer(need, seen)
-
-    async def _draft(
-        self, command: cmd.Command, decided: Plan, context: Context, seen: Seen
-    ) -> UnitDraft:
-        """Seal the events of a plan, and add the jobs that follow."""
-        draft = UnitDraft()
-        guarded = sorted(decided.guards - decided.events.keys())
-        draft.guard(seen[stream].task for stream in guarded)
-        for stream, events in decided.events.items():
-            by = context
-            if stream in decided.actors:
-                by = replace(context, actor=decided.actors[stream])
-            draft.add(seal_events(stream, events, seen.get(stream), by, self._clock))
-        for stream, loaded in draft.tasks.items():
-            before = seen_task(seen, stream)
-            events = decided.events[stream]
-            self._add_signals(before, loaded.task, events, context, draft)
-            await self._add_run_job(before, loaded.task, events, context, seen, draft)
-        for stream in sorted(decided.wakes):
-            draft.jobs.append(self._wake_job(command, seen[stream].task, context.now))
-        return draft
-
-    def _add_signals(
-        self,
-        before: Task | None,
-        after: Task,
-        events: Sequence[Any],
-        context: Context,
-        draft: UnitDraft,
-    ) -> None:
-        """Add and drop the signals, timers, cron slots and time limits of a changed task."""
-        if before is None:
-            # Refuse a cron expression without any slot even if the task cannot run yet.
-            self.jobs.earliest_start(after, context.now)
-        draft.jobs += signal_jobs(before, after, events)
-        draft.drops += dropped_timers(before, after)
-        slot = None
-        if new_wait_cron(before, after) is not None:
-            slot = self.jobs.slot_job(after)
-        if slot is not None:
-            draft.jobs.append(slot)
-        limit = self.jobs.limit_job(after)
-        old_limit = None if before is None else self.jobs.limit_job(before)
-        if limit == old_limit:
-            return
-        if limit is not None:
-            draft.jobs.append(limit)
-        else:
-            draft.drops.append(LIMIT + after.id)
-
-    async def _add_run_job(
-        self,
-        before: Task | None,
-        after: Task,
-        events: Sequence[Any],
-        context: Context,
-        seen: Seen,
-        draft: UnitDraft,
-    ) -> None:
-        """Add the run of a task that can run now or later; drop it if the task no longer can."""
-        if not changes_run_job(before, after, events):
-            return
-        if await self._is_ready(after, seen, draft):
-            retry_at = backoff(after, events, context.now)
-            start = retry_at or self.jobs.earliest_start(after, context.now)
-            draft.jobs.append(run_job(after, start))
-        elif after.run is None:
-            draft.drops.append(RUN + after.id)
-
-    async def _is_ready(self, task: Task, seen: Seen, draft: UnitDraft) -> bool:
-        """Return whether a task can run and its dependencies are met.
-
-        The commit fails if the tasks that it depends on change before it.
-        """
-        if not can_run(task):
-            return False
-        if task.started_at is not None or not task.depends_on:
-            return True
-        needed = await self._cache.load([item.task_id for item in task.depends_on], seen)
-        others = filter(None, needed.values())
-        draft.guard(other for other in others if other.id not in draft.tasks)
-        return all(is_met(item, needed[item.task_id]) for item in task.depends_on)
-
-    def _wake_job(self, command: cmd.Command, task: Task, now: datetime) -> Job:
-        """Return the job of a task that can run from now on; run_task ignores its schedule."""
-        if isinstance(command, cmd.RunTask):
-            return run_job(task, None)
-        return run_job(task, self.jobs.earliest_start(task, now))
 
     def _observe(self, draft: UnitDraft, seen: Seen) -> None:
         """Tell the observer about a commit under a held job."""
@@ -431,6 +335,7 @@ def _has_effects(decided: Plan, held: HeldJob | None, beside: ExtraWrites) -> bo
 
 
 def _lease_lost() -> StaleRun:
+    """Return the error for a run whose job another worker has."""
     return StaleRun(
         "The job of this run belongs to another worker.",
         hint="Stop: further writes of this run are discarded.",

@@ -322,6 +322,7 @@ async def _load_tasks(core: AppContext, query: Query[TaskNumber]) -> list[Task]:
 
 
 async def _tick(settings: Settings) -> Result:
+    """Queue a tick; return how many tasks wait for it, and how many workers run ticks."""
     async with open_workspace(settings) as core:
         waiting = await core.store.select(TICKING, {"after": 0, "limit": 100_000})
         await core.service.put(Job(key=TICK))
@@ -337,6 +338,7 @@ async def _tickers(core: AppContext) -> int:
 
 
 async def _migrate(settings: Settings) -> Result:
+    """Open the store, which upgrades its schema; return its kind and schema."""
     async with open_store(settings.database_url):
         return {
             "store": _kind(settings.database_url)["kind"],
@@ -393,6 +395,7 @@ def _import_folder(settings: Settings, source: Path, folder: Path) -> Result:
 
 
 async def _import_tasks(settings: Settings, folder: Path) -> Imported:
+    """Import the task files of a folder."""
     board, history = _text(folder / BOARD) or '{"tasks": []}', _text(folder / HISTORY)
     async with open_workspace(settings) as core:
         clock = SystemClock(now=core.store.now)
@@ -422,6 +425,7 @@ async def _queue_jobs(core: AppContext) -> None:
 
 
 def _text(path: Path) -> str:
+    """Return the text of a file; empty if there is none."""
     return path.read_text() if path.exists() else ""
 
 

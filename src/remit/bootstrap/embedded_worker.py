@@ -107,7 +107,7 @@ class RunningWorker:
             core.store, core.service, core.clock, runner, self.name, self._scheduler, task_log
         )
         self._worker.before_time_ends = self._before_time_ends
-        self._worker.silent_since = self._silent_since
+        self._worker.runs.silent_since = self._silent_since
         self.prepared = asyncio.Event()
         """Set when the worker may send heartbeats: time without a worker is excluded by then."""
         self.row = WorkerRow(
@@ -145,7 +145,7 @@ class RunningWorker:
 
     async def _exclude_downtime(self) -> None:
         """Exclude the time without a worker from every time limit."""
-        await self._worker.exclude_silence()
+        await self._worker.runs.exclude_silence()
         await self._downtime.exclude(None if self._scope is None else self._scope.roots)
 
     def _silent_since(self) -> datetime | None:
@@ -183,7 +183,7 @@ class RunningWorker:
         async with asyncio.TaskGroup() as group:
             helpers = [
                 group.create_task(self._run_part(part))
-                for part in (self._worker.watch, self._reconcile)
+                for part in (self._worker.runs.watch, self._reconcile)
             ]
             try:
                 await self._run_part(self._engine.run)
@@ -227,14 +227,14 @@ class RunningWorker:
 
         After `BOUNDARY_SECONDS`, hand over in the middle of a call.
         """
-        self._worker.stop()
+        self._worker.runs.stop()
         self._engine.stop()
         asyncio.get_running_loop().call_later(BOUNDARY_SECONDS, self.hand_over)
 
     def hand_over(self) -> None:
         """Claim nothing more, and release every task at once, even in the middle of a call."""
         self._engine.stop()
-        self._worker.hand_over()
+        self._worker.runs.hand_over()
 
     @property
     def is_connected(self) -> bool:

@@ -24,29 +24,190 @@ _ANSWER_SECONDS, _LAST_ANSWER_SECONDS = 60.0, 2.0
 """How long a server may take to answer a call, and how long once the command was told to stop."""
 
 
+class Workspace:
+    """The settings of a workspace, which a command may create."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.options = options
+        self.settings = config.load(options.get("workspace"), options)
+        config.hide_workspace_from_git(self.settings)
+
+    def create(self) -> None:
+        """Create the workspace if there is none."""
+        named = self.settings.workspace
+        # A named folder that does not exist is an error.
+        if named is None or not self.settings.folder.is_dir():
+            config.make_workspace(named or Path.cwd())
+            self.settings = config.load(self.options.get("workspace"), self.options)
+
+    def for_database(self) -> config.Settings:
+        """Return the settings of a command that opens the database itself; refuse a server, so that
+        it does not use another store by mistake.
+        """
+        url = self.settings.get("url")
+        if url and self.settings.values["database_url"].origin == "default":
+            raise WrongUse(
+                f"This command opens the database itself, but a server is set ({url}).",
+                hint="Unset --url and REMIT_URL, or also set REMIT_DATABASE_URL.",
+            )
+        return self.settings
+
+
+class Waits:
+    """The waits of a command; each may have a worker in this process."""
+
+    def __init__(self) -> None:
+        self._open = 0
+        self._has_waited = False
+
+    def counted(self, items: Generator[Result]) -> Generator[Result]:
+        """Yield the items of a wait, and count it as open."""
+        self._open, self._has_waited = self._open + 1, True
+        try:
+            yield from items
+        finally:
+            self._open -= 1
+
+    @property
+    def is_open(self) -> bool:
+        """True while a wait is open."""
+        return self._open > 0
+
+    @property
+    def is_over(self) -> bool:
+        """True if there was a wait and none is open."""
+        return self._has_waited and not self._open
+
+
+class StoreCalls:
+    """Runs operations in this process, on the store of the workspace."""
+
+    def __init__(self, workspace: Workspace, waits: Waits) -> None:
+        self._workspace, self._waits = workspace, waits
+        self.was_used = False
+        """True once the store was used: if it disappears afterwards, no new one is created."""
+
+    def call(self, operation: str, fields: Mapping[str, Any]) -> Result:
+        """Run an operation; a read of a SQLite file takes a fast path."""
+        found = self._quick(operation, fields)
+        if found is None:
+            found = _run(self._call(operation, fields))
+        self.was_used = True
+        return found
+
+    def unattended(self, task_id: str) -> bool:
+        """Return True if no live worker works on a task."""
+        return _run(self._unattended(task_id))
+
+    def _quick(self, operation: str, fields: Mapping[str, Any]) -> Result | None:
+        """Answer a read from a SQLite file without asyncio; None if that is not possible."""
+        from datetime import UTC, datetime
+
+        from remit.app.reading.fast import answer
+
+        path = self._database_file()
+        if path is None:
+            return None
+        from remit.adapters.stores.sqlite.reader import SqliteReader
+
+        try:
+            reader = SqliteReader(path)
+            now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+            return answer(operation, fields, now, reader.select, self._agents)
+        except RemitError:
+            return None
+
+    def _database_file(self) -> Path | None:
+        """Return the file of a SQLite store; None if there is none."""
+        url = self._workspace.settings.database_url
+        if not url.startswith("sqlite:///"):
+            return None
+        path = Path(url.removeprefix("sqlite:///"))
+        if not path.is_file():
+            return None
+        return path
+
+    def _agents(self) -> Any:
+        # Most answers do not need them, and loading them takes longer than the answer.
+        from remit.bootstrap.agent_loading import open_agents
+
+        return open_agents(self._workspace.settings)
+
+    async def _unattended(self, task_id: str) -> bool:
+        """Ask the store whether no live worker works on a task."""
+        from remit.bootstrap.store_opening import LOCAL, open_core
+
+        settings = self._workspace.settings
+        options = LOCAL._replace(lease_seconds=settings.get("heartbeat_seconds"))
+        url = settings.database_url
+        async with open_core(url, create=not self.was_used, options=options) as core:
+            if self._waits.is_open and await _is_served_here(core, task_id):
+                return False
+            is_over = _is_over if self._waits.is_over else None
+            return bool(await core.unattended([task_id], is_dead=is_over))
+
+    async def _call(self, operation: str, fields: Mapping[str, Any]) -> Result:
+        """Run an operation of the catalog."""
+        from remit.bootstrap.library import operator
+        from remit.bootstrap.workspace import open_workspace
+        from remit.catalog import Caller, call
+
+        settings = self._workspace.settings
+        async with open_workspace(settings, create=not self.was_used) as core:
+            return await call(core, operation, _given(fields), Caller(actor=operator()))
+
+
+class ServerCalls:
+    """Runs operations on a server."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self.answer_seconds = _ANSWER_SECONDS
+
+    def call(self, operation: str, fields: Mapping[str, Any]) -> Result:
+        """Run an operation."""
+        return _run(self._call(operation, fields))
+
+    def unattended(self, task_id: str) -> bool:
+        """Return True if no live worker works on a task."""
+        return _run(self._unattended(task_id))
+
+    async def _call(self, operation: str, fields: Mapping[str, Any]) -> Result:
+        """Run an operation of the catalog."""
+        async with self._client() as client:
+            return await client.call(operation, **_given(fields))
+
+    async def _unattended(self, task_id: str) -> bool:
+        """Ask the server for the task and its workers."""
+        from remit.app.runs.live_workers import is_attended_by
+
+        async with self._client() as client:
+            task = await client.call("get_task", task_id=task_id)
+            return not is_attended_by((await client.ready()).to_dict()["workers"], task)
+
+    def _client(self) -> "RemitClient":
+        """Return a client of the server."""
+        from remit.client import RemitClient
+
+        settings = self._workspace.settings
+        token = config.server_token(settings)
+        return RemitClient(settings.get("url"), token, timeout_seconds=self.answer_seconds)
+
+
 class WorkspaceHost:
     """Opens the store directly, or uses a server if `REMIT_URL` is set."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = options
-        self._settings = config.load(options.get("workspace"), options)
-        config.hide_workspace_from_git(self._settings)
-        self._has_store = False
-        """True once the store was used: if it disappears afterwards, no new one is created."""
-        self._waits = 0
-        """The number of open waits; each may have a worker in this process."""
-        self._has_waited = False
-        self._answer_seconds = _ANSWER_SECONDS
+        self._workspace = Workspace(options)
+        self._waits = Waits()
+        self._store = StoreCalls(self._workspace, self._waits)
+        self._server = ServerCalls(self._workspace)
 
     def call(self, operation: str, fields: Mapping[str, Any]) -> Result:
         """Run an operation; a read of a SQLite file takes a fast path."""
-        if self._settings.get("url"):
-            return self._run(self._remote(operation, fields))
-        found = self._quick(operation, fields)
-        if found is None:
-            found = self._run(self._local(operation, fields))
-        self._has_store = True
-        return found
+        if self.server is not None:
+            return self._server.call(operation, fields)
+        return self._store.call(operation, fields)
 
     def follow(
         self,
@@ -61,16 +222,17 @@ class WorkspaceHost:
         from remit.bootstrap.sync_events import follow_now
 
         ending = Ending(stopping, quit_line)
-        return follow_now(self._settings, task_id, after, ending, create=not self._has_store)
+        create = not self._store.was_used
+        return follow_now(self._workspace.settings, task_id, after, ending, create=create)
 
     @property
     def server(self) -> str | None:
         """The URL of the server that commands use; None if they open the store themselves."""
-        return self._settings.get("url") or None
+        return self._workspace.settings.get("url") or None
 
     def hurry(self) -> None:
         """From now on, give a server only a moment to answer a call: the command must end."""
-        self._answer_seconds = _LAST_ANSWER_SECONDS
+        self._server.answer_seconds = _LAST_ANSWER_SECONDS
 
     def delegate(
         self,
@@ -85,11 +247,11 @@ class WorkspaceHost:
         from remit.bootstrap.sync_delegation import Ending, delegate_now
 
         self.make_workspace()
-        self._has_store = True
+        self._store.was_used = True
         ending = Ending(stopping, quit_line)
-        given = _given(fields)
-        items = delegate_now(self._settings, operation, given, ending, everything=everything)
-        return self._waiting(items)
+        settings, given = self._workspace.settings, _given(fields)
+        items = delegate_now(settings, operation, given, ending, everything=everything)
+        return self._waits.counted(items)
 
     def attend(
         self,
@@ -103,33 +265,27 @@ class WorkspaceHost:
         from remit.bootstrap.sync_delegation import Ending, attend_now
 
         ending = Ending(stopping, quit_line)
-        return self._waiting(attend_now(self._settings, task_id, ending, everything=everything))
-
-    def _waiting(self, items: Generator[Result]) -> Generator[Result]:
-        """Yield the items of a wait, and count it as open."""
-        self._waits, self._has_waited = self._waits + 1, True
-        try:
-            yield from items
-        finally:
-            self._waits -= 1
+        items = attend_now(self._workspace.settings, task_id, ending, everything=everything)
+        return self._waits.counted(items)
 
     def unattended(self, task_id: str) -> bool:
         """Return True if no live worker works on a task."""
         if self.server is not None:
-            return self._run(self._unattended_there(task_id))
-        return self._run(self._unattended(task_id))
+            return self._server.unattended(task_id)
+        return self._store.unattended(task_id)
 
     def init(self, allow_edits: bool | None = None) -> Result:
         """Create the workspace in the named or current folder.
 
         Record whether its agents may change files, if that is given.
         """
-        root = Path(self._options.get("workspace") or Path.cwd()).absolute()
+        options = self._workspace.options
+        root = Path(options.get("workspace") or Path.cwd()).absolute()
         created = config.make_workspace(root)
         if allow_edits is not None:
             config.set_edits(root, allowed=allow_edits)
-        settings = config.load(root, self._options)
-        granted = self._editing(settings) if settings.get("allow_edits") else ()
+        settings = config.load(root, options)
+        granted = _editing(settings) if settings.get("allow_edits") else ()
         decided = settings.values["allow_edits"].origin != "default"
         return {
             "workspace": str(root),
@@ -138,22 +294,10 @@ class WorkspaceHost:
             "granted": list(granted),
         }
 
-    def _editing(self, settings: config.Settings) -> tuple[str, ...]:
-        from remit.bootstrap.agent_loading import editing_tools
-
-        return editing_tools(settings)
-
     def make_workspace(self) -> None:
         """Create the workspace if there is none and no server is used."""
         if self.server is None:
-            self._make_workspace()
-
-    def _make_workspace(self) -> None:
-        named = self._settings.workspace
-        # A named folder that does not exist is an error.
-        if named is None or not self._settings.folder.is_dir():
-            config.make_workspace(named or Path.cwd())
-            self._settings = config.load(self._options.get("workspace"), self._options)
+            self._workspace.create()
 
     def serve(self, *, insecure: bool, worker: bool, detail: str) -> None:
         """Serve REST and MCP until stopped, and work on tasks.
@@ -162,42 +306,42 @@ class WorkspaceHost:
         """
         from remit.bootstrap.server import serve
 
-        self._for_database()
-        self._make_workspace()
-        serve(self._settings, insecure=insecure, worker=worker, detail=detail)
+        self._workspace.for_database()
+        self._workspace.create()
+        serve(self._workspace.settings, insecure=insecure, worker=worker, detail=detail)
 
     def worker(self, agents: Sequence[str] | None, *, detail: str) -> None:
         """Work on tasks until stopped."""
         from remit.bootstrap.server import serve_worker
 
-        self._for_database()
-        self._make_workspace()
-        serve_worker(self._settings, agents, detail)
+        self._workspace.for_database()
+        self._workspace.create()
+        serve_worker(self._workspace.settings, agents, detail)
 
     def schedule(self) -> Result:
         """Return the schedule and the tasks that wait for it."""
         from remit.bootstrap.administration import schedule
 
-        return schedule(self._for_database())
+        return schedule(self._workspace.for_database())
 
     def tick(self) -> Result:
         """Run every task that waits for the schedule now."""
         from remit.bootstrap.administration import tick
 
-        return tick(self._for_database())
+        return tick(self._workspace.for_database())
 
     def migrate(self) -> Result:
         """Upgrade the store to this version's schema."""
         from remit.bootstrap.administration import migrate
 
-        return migrate(self._for_database())
+        return migrate(self._workspace.for_database())
 
     def mcp(self) -> None:
         """Serve MCP on standard input and output."""
         from remit.bootstrap.server import serve_stdio
 
         self.make_workspace()
-        serve_stdio(self._settings)
+        serve_stdio(self._workspace.settings)
 
     def doctor(self, *, verify: bool, fix: bool, accept_rollback: bool = False) -> Result:
         """Return the settings and their origins, the workers, and whether the store is
@@ -205,113 +349,51 @@ class WorkspaceHost:
         """
         from remit.bootstrap.administration import examine
 
-        return examine(self._settings, verify=verify, fix=fix, accept_rollback=accept_rollback)
+        return examine(
+            self._workspace.settings, verify=verify, fix=fix, accept_rollback=accept_rollback
+        )
 
     def export(self, what: Literal["events", "tasks"], target: Path) -> Result:
         """Write all events, or all tasks, to files."""
         from remit.bootstrap.administration import export
 
-        return export(self._for_database(), what, target)
+        return export(self._workspace.for_database(), what, target)
 
     def import_(self, source: Path) -> Result:
         """Import an export."""
         from remit.bootstrap.administration import import_
 
-        return import_(self._for_database(), source)
+        return import_(self._workspace.for_database(), source)
 
     def token(self) -> str:
         """Return the operator's token."""
-        return config.token(self._settings)
+        return config.token(self._workspace.settings)
 
     def check_agents(self) -> Result:
         """Return how each field of the agent files is used."""
         from remit.bootstrap.agent_loading import check_agents
 
-        return check_agents(self._settings)
+        return check_agents(self._workspace.settings)
 
     def new_agent(self, fields: Mapping[str, Any]) -> Result:
         """Write a commented file for a new agent."""
         from remit.bootstrap.agent_loading import new_agent
 
-        return new_agent(self._settings, dict(fields))
+        return new_agent(self._workspace.settings, dict(fields))
 
-    def _for_database(self) -> config.Settings:
-        """Return the settings of a command that opens the database itself; refuse a server, so that
-        it does not use another store by mistake.
-        """
-        if (url := self._settings.get("url")) and self._settings.values[
-            "database_url"
-        ].origin == "default":
-            raise WrongUse(
-                f"This command opens the database itself, but a server is set ({url}).",
-                hint="Unset --url and REMIT_URL, or also set REMIT_DATABASE_URL.",
-            )
-        return self._settings
 
-    def _quick(self, operation: str, fields: Mapping[str, Any]) -> Result | None:
-        from datetime import UTC, datetime
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in an event loop of its own."""
+    import asyncio
 
-        from remit.app.reading.fast import answer
+    return asyncio.run(work)
 
-        url = self._settings.database_url
-        path = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
-        if path is None or not path.is_file():
-            return None
-        from remit.adapters.stores.sqlite.reader import SqliteReader
 
-        try:
-            reader = SqliteReader(path)
-            now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-            return answer(operation, fields, now, reader.select, self._agents)
-        except RemitError:
-            return None
+def _editing(settings: config.Settings) -> tuple[str, ...]:
+    """Return the tools with which agents may change files."""
+    from remit.bootstrap.agent_loading import editing_tools
 
-    def _agents(self) -> Any:
-        # Most answers do not need them, and loading them takes longer than the answer.
-        from remit.bootstrap.agent_loading import open_agents
-
-        return open_agents(self._settings)
-
-    async def _unattended(self, task_id: str) -> bool:
-        from remit.bootstrap.store_opening import LOCAL, open_core
-
-        options = LOCAL._replace(lease_seconds=self._settings.get("heartbeat_seconds"))
-        url = self._settings.database_url
-        async with open_core(url, create=not self._has_store, options=options) as core:
-            if self._waits and await _is_served_here(core, task_id):
-                return False
-            is_over = _is_over if self._has_waited and not self._waits else None
-            return bool(await core.unattended([task_id], is_dead=is_over))
-
-    async def _unattended_there(self, task_id: str) -> bool:
-        from remit.app.runs.live_workers import is_attended_by
-
-        async with self._client() as client:
-            task = await client.call("get_task", task_id=task_id)
-            return not is_attended_by((await client.ready()).to_dict()["workers"], task)
-
-    async def _local(self, operation: str, fields: Mapping[str, Any]) -> Result:
-        from remit.bootstrap.library import operator
-        from remit.bootstrap.workspace import open_workspace
-        from remit.catalog import Caller, call
-
-        async with open_workspace(self._settings, create=not self._has_store) as core:
-            return await call(core, operation, _given(fields), Caller(actor=operator()))
-
-    async def _remote(self, operation: str, fields: Mapping[str, Any]) -> Result:
-        async with self._client() as client:
-            return await client.call(operation, **_given(fields))
-
-    def _client(self) -> "RemitClient":
-        from remit.client import RemitClient
-
-        token = config.server_token(self._settings)
-        return RemitClient(self._settings.get("url"), token, timeout_seconds=self._answer_seconds)
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        import asyncio
-
-        return asyncio.run(work)
+    return editing_tools(settings)
 
 
 async def _is_served_here(core: "AppContext", task_id: str) -> bool:

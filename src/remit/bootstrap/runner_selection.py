@@ -94,6 +94,7 @@ async def open_equipment(
 
 
 def _import_runner(name: str) -> Runner:
+    """Import the runner that a setting names as `module:attribute`."""
     module, colon, attribute = name.partition(":")
     try:
         found: Any = getattr(import_module(module), attribute) if colon else None

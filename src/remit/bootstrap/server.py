@@ -255,6 +255,7 @@ async def _relay_stdio(settings: Settings) -> None:
 
 
 def _rest(core: AppContext, caller: Caller, stopping: asyncio.Event) -> App:
+    """Return the application that serves REST."""
     from remit.surfaces.http.rest import rest_app
 
     return cast("App", rest_app(core, caller=caller, stopping=stopping))

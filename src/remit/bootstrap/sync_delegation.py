@@ -196,9 +196,7 @@ async def _wake(core: AppContext, task_id: str, caller: Caller) -> None:
     """
     task = await core.service.load(task_id)
     held = (await core.task(task_id))["held_by"]
-    # A task that cannot start may be refused, so its wait is not recorded yet. A slot does not
-    # keep it from starting.
-    if task.waits_for_tick or (task.state in (State.PENDING, State.WAITING) and not held):
+    if _can_start(task, is_held=bool(held)):
         await begin_wait(core, task, caller)
     try:
         await call(core, "run_task", {"task_id": task_id}, caller)
@@ -208,6 +206,16 @@ async def _wake(core: AppContext, task_id: str, caller: Caller) -> None:
         if not (was_taken or _waits_for_others(now) or await _was_left(core, task_id, now)):
             raise
     await begin_wait(core, await core.service.load(task_id), caller)
+
+
+def _can_start(task: Task, *, is_held: bool) -> bool:
+    """Return True if a call cannot refuse to run the task, so that a wait may be recorded.
+
+    A slot does not keep a task from starting.
+    """
+    if task.waits_for_tick:
+        return True
+    return not is_held and task.state in (State.PENDING, State.WAITING)
 
 
 def _was_taken_by_worker(before: Task, now: Task) -> bool:

@@ -90,6 +90,7 @@ def without_calendar(settings: Settings) -> Settings:
 
 
 def _find_problems(name: str, origin: str, clock: SystemClock, expression: str) -> list[Problem]:
+    """Return what is wrong with the cron expression of a setting."""
     if origin == "default":
         return []
     try:

@@ -127,12 +127,16 @@ def _call_first(seen: Reading, call: Call) -> Answer:
 def plan(seen: Reading, count: int, *, done: bool = False) -> list[Call]:
     """Write a plan with this many steps, with the offered tool."""
     titles = [f"Step {number + 1}" for number in range(count)]
-    if "TodoWrite" not in seen.asked.tools:
-        steps = [{"title": title, "done": done} for title in titles]
-        return [("update_steps", {"steps": steps})]
+    if "TodoWrite" in seen.asked.tools:
+        return [("TodoWrite", {"todos": _todos(titles, done=done)})]
+    steps = [{"title": title, "done": done} for title in titles]
+    return [("update_steps", {"steps": steps})]
+
+
+def _todos(titles: list[str], *, done: bool) -> list[dict[str, str]]:
+    """Return a plan as TodoWrite takes it."""
     status = "completed" if done else "pending"
-    todos = [{"content": title, "status": status} for title in titles]
-    return [("TodoWrite", {"todos": todos})]
+    return [{"content": title, "status": status} for title in titles]
 
 
 def _obedient(asked: Asked) -> Answer:
@@ -229,6 +233,7 @@ def _malformed(asked: Asked) -> Answer:
 
 
 def _persona(name: str, rule: Rule, *, is_reliable: bool = True) -> Persona:
+    """Return a persona whose description is the docstring of its rule."""
     return Persona(
         name,
         str(rule.__doc__ or "Reads its request and does what it says."),

@@ -124,6 +124,7 @@ def _answer(reply: Answer) -> dict[str, Any]:
 
 
 def _tool_call(number: int, call: Call) -> dict[str, Any]:
+    """Return a tool call as a chat completion has it."""
     name, arguments = call
     return {
         "id": f"call_{number}",
@@ -133,6 +134,7 @@ def _tool_call(number: int, call: Call) -> dict[str, Any]:
 
 
 def _arguments(given: Mapping[str, Any] | str) -> str:
+    """Return the arguments of a call as text."""
     if isinstance(given, str):
         return given
     return json.dumps(given)

@@ -141,6 +141,7 @@ class Scripted:
 
 
 def _script(handle: RunHandle) -> list[list[Any]]:
+    """Return the steps in the metadata of a task."""
     metadata = handle.task.metadata or {}
     return [list(step) for step in metadata.get("script", [])]
 
@@ -155,16 +156,19 @@ async def _next_step(handle: RunHandle, length: int) -> int:
 
 
 def _end_call(handle: RunHandle, call_id: str, tool: str) -> CallRecord:
+    """Return the record of a step that has ended."""
     return handle.ended(handle.begun(call_id, tool, None, repeatable=True), "done", None)
 
 
 def _append(path: str, line: str) -> str:
+    """Append a line to a file."""
     with Path(path).open("a") as file:
         file.write(line)
     return "written"
 
 
 async def _work(handle: RunHandle, seconds: float) -> str:
+    """Sleep until the time is over or the run is told to stop."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await handle.stopping.wait()

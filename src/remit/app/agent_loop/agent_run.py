@@ -21,6 +21,7 @@ from remit.app.agent_loop.tool_calls import ToolCalls
 from remit.app.agent_loop.toolset import RunTools
 from remit.app.agent_loop.written_calls import WrittenCalls
 from remit.app.conversations.model_view import next_mark
+from remit.app.conversations.reminders import knows_how_to_call, standing_reminder
 from remit.app.conversations.statements import completed, last_answer
 from remit.domain.llm.failures import (
     CONTEXT_FULL,
@@ -157,6 +158,7 @@ class AgentRun:
     # The loop.
 
     async def _loop(self) -> None:
+        """Make the open calls or ask the model, in turn, until the run ends."""
         while not self._handle.over:
             self._deadline.move(self._run.task)
             if self._handle.halted:
@@ -173,12 +175,16 @@ class AgentRun:
         may_repeat = self._run.task.queued and self._end.was_refused
         if may_repeat and await self._prompts.skip_read_reports():
             # The agent had read these reports when it gave its answer.
-            await self._end.finish(last_answer(self._conversation.history))
-        elif not await self._prompts.add() or not self._handle.halted:
-            with suppress(RunStopped):
-                await self._take_turn()
+            return await self._end.finish(last_answer(self._conversation.history))
+        is_prompted = await self._prompts.add()
+        if is_prompted and self._handle.halted:
+            return None
+        with suppress(RunStopped):
+            await self._take_turn()
+        return None
 
     async def _take_turn(self) -> None:
+        """Ask the model once and act on its answer, or on its failure."""
         await self._budget.refresh()
         if missing_price := self._budget.missing_price:
             return await self._end.abort("budget", missing_price)
@@ -195,11 +201,13 @@ class AgentRun:
     async def _ask_or_report(self) -> Answer | None:
         """Return the answer of the model; None if a limit was reached, which ends the run."""
         limit = self._limits.reached()
-        request = await self._model.next_request() if limit is None else None
-        if request is not None:
-            return await self._model.ask(request)
-        if not await self._end.finish_unanswered_reminder():
-            await self._last_turn(limit or await self._limits.tree_budget())
+        if limit is None:
+            request = await self._model.next_request()
+            if request is not None:
+                return await self._model.ask(request)
+        if await self._end.finish_unanswered_reminder():
+            return None
+        await self._last_turn(limit or await self._limits.tree_budget())
         return None
 
     # Answers of the model.
@@ -214,6 +222,7 @@ class AgentRun:
             await self._make_room(ModelFailed("context_overflow", CONTEXT_FULL))
 
     async def _accept(self, response: Response) -> None:
+        """Continue or end the run with an answer; fail it if the answer is useless."""
         if response.stop == "refusal":
             refusal = f"it refused to answer: {excerpt(response.text)}"
             await self._end.fail(ModelFailed("rejected_request", refusal))
@@ -231,7 +240,7 @@ class AgentRun:
             await self._writer.save()  # the next prompt tells the model to continue
         elif (written := self._written.find(text)) is None:
             await self._end.finish(text)
-        elif self._conversation.knows_how_to_call:
+        elif knows_how_to_call(self._conversation.history):
             await self._end.finish_with_written_call(written, text)
         else:
             await self._writer.save()  # the next prompt explains how to call tools
@@ -263,24 +272,32 @@ class AgentRun:
         The task ends even if the model cannot be asked for a report. If the agent was only reminded
         of open steps, its earlier answer ends the task.
         """
-        is_reminded = self._conversation.reminder is not None
+        is_reminded = standing_reminder(self._conversation.history) is not None
         if is_reminded and await self._end.finish_with_previous_answer():
             return
+        report = await self._last_report(limit)
+        if (limit.reason, limit.scope) == ("budget", "own"):
+            limit = self._limits.exceeded_budget() or limit  # the report uses tokens too
+        message = limit.error + report
+        if not report:
+            message = _without_report(limit, await self._budget.shortage())
+        await self._end.abort(limit.reason, message)
+
+    async def _last_report(self, limit: LimitReached) -> str:
+        """Return the last report of the agent, or why it could not report; empty for neither."""
         try:
-            report = report_text(await self._model.report(limit.message))
+            return report_text(await self._model.report(limit.message))
         except ModelFailed as failed:
             if not failed.permanent:
                 raise
-            report = f" It could not report: {failed.text}"
-        if (limit.reason, limit.scope) == ("budget", "own"):
-            limit = self._limits.exceeded_budget() or limit  # the report uses tokens too
-        if report:
-            message = limit.error + report
-        else:
-            message = await self._budget.shortage()
-            if limit.scope != "tree":
-                message = f"{limit.error} It could not report: {message}"
-        await self._end.abort(limit.reason, message)
+            return f" It could not report: {failed.text}"
+
+
+def _without_report(limit: LimitReached, shortage: str) -> str:
+    """Return why a task ends whose budget does not cover a last report either."""
+    if limit.scope == "tree":
+        return shortage
+    return f"{limit.error} It could not report: {shortage}"
 
 
 def _is_unfinished(response: Response) -> bool:
@@ -290,7 +307,8 @@ def _is_unfinished(response: Response) -> bool:
 
 def _cut_of(response: Response) -> Cut:
     """Return why an answer without a complete call ended early."""
-    has_call = any(not call.error for call in response.calls)
-    if has_call or response.stop not in UNFINISHED:
+    if response.stop not in UNFINISHED or not all(call.error for call in response.calls):
         return ""
-    return "context_full" if response.stop == "context_full" else "cut_off"
+    if response.stop == "context_full":
+        return "context_full"
+    return "cut_off"

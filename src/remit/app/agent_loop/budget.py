@@ -76,7 +76,8 @@ class RootLimits:
                 self._known.clear()
             task = task_of(row.doc)
             known = self._known[task_id] = row.hash, task.limits, task.superseded_by
-        return known[1], known[2]
+        _, limits, successor = known
+        return limits, successor
 
     async def unbooked(self, root_id: str) -> Usage:
         """Return what a tree without a ledger has used; zero if it has a ledger."""
@@ -87,7 +88,9 @@ class RootLimits:
     async def booked(self, root_id: str) -> tuple[int, float] | None:
         """Return the tokens and cost used or reserved by a tree; None without a ledger."""
         rows = await self._store.select(BUDGET, {"id": int(root_id)})
-        return (rows[0].tokens, rows[0].cost) if rows else None
+        if not rows:
+            return None
+        return rows[0].tokens, rows[0].cost
 
 
 async def used(store: EventStore, root_id: str) -> Usage:
@@ -109,7 +112,8 @@ async def used_so_far(store: EventStore, root_id: str) -> Usage:
         task = task_of(row.doc)
         total = total.plus(task.usage)
         if task.run is not None:
-            total = total.plus((await Conversation.load(store, task.id)).usage.beyond(task.usage))
+            conversation = await Conversation.load(store, task.id)
+            total = total.plus(conversation.usage.beyond(task.usage))
     return total
 
 
@@ -148,9 +152,10 @@ class RunBudget:
         """
         assert self._roots is not None, "opened before it is refreshed"
         task = self._handle.task
-        self._limits = (
-            task.limits if task.parent_id is None else await self._roots.limits(task.root_id)
-        )
+        if task.parent_id is None:
+            self._limits = task.limits
+        else:
+            self._limits = await self._roots.limits(task.root_id)
         if self._limited and not self._has_ledger:
             self._used = await self._roots.unbooked(task.root_id)
             self._has_ledger = True
@@ -164,43 +169,33 @@ class RunBudget:
     @property
     def limit_text(self) -> str:
         """The limits of the tree, as text."""
-        tokens = (
-            counted(self._limits.max_tokens, "token") if self._limits.max_tokens is not None else ""
-        )
-        cost = dollars(self._limits.max_cost) if self._limits.max_cost is not None else ""
-        return " and ".join(filter(None, (tokens, cost)))
+        return self._limited_amounts(self._limits.max_tokens or 0, self._limits.max_cost or 0.0)
 
     async def remaining(self) -> tuple[int | None, float | None]:
         """Return the tokens and the cost that the tree has left; None for what is not limited."""
         if not self._limited or self._roots is None:
             return None, None
-        tokens, cost = self._left(*await self._booked(self._roots))
-        return (
-            None if self._limits.max_tokens is None else tokens,
-            None if self._limits.max_cost is None else cost,
-        )
+        booked_tokens, booked_cost = await self._booked(self._roots)
+        left = _reduced(self._limits, booked_tokens, booked_cost)
+        return left.max_tokens, left.max_cost
 
     async def _booked(self, roots: "RootLimits") -> tuple[int, float]:
         """Return the tokens and the cost that the tree has used or reserved."""
         booked = await roots.booked(self._handle.task.root_id)
-        used = self._used.input_tokens + self._used.output_tokens, self._used.cost
-        return used if booked is None else booked
+        if booked is not None:
+            return booked
+        return self._used.input_tokens + self._used.output_tokens, self._used.cost
 
     async def last_report_notice(self) -> str:
         """Return what the agent is told before its last report."""
         assert self._roots is not None, "opened before anything is asked"
         booked = await self._booked(self._roots)
-        tokens, cost = counted(booked[0], "token").split()[0], dollars(booked[1])
-        parts: list[str] = []
-        if self._limits.max_tokens is not None:
-            parts.append(f"{tokens} of {counted(self._limits.max_tokens, 'token')}")
-        if self._limits.max_cost is not None:
-            parts.append(f"{cost} of {dollars(self._limits.max_cost)}")
         task = self._handle.task
         is_shared = bool(task.children) or task.root_id != task.id
         used = "used or set aside in the whole tree" if is_shared else "used"
         turn = "another turn" if any(booked) else "a turn"
-        return f"{' and '.join(parts)} are {used}, and the rest does not cover {turn} with tools."
+        parts = " and ".join(_shares(self._limits, *booked))
+        return f"{parts} are {used}, and the rest does not cover {turn} with tools."
 
     async def shortage(self, *, is_reported: bool = False) -> str:
         """Explain why the budget does not cover the last refused request.
@@ -210,34 +205,35 @@ class RunBudget:
         """
         assert self._roots is not None, "opened before anything is asked"
         used = await self._booked(self._roots)
-        needs, left = (
-            self._limited_amounts(*self._needed),
-            self._limited_amounts(*self._left(*used)),
-        )
+        needs = self._limited_amounts(*self._needed)
         if used == (0, 0.0):
-            needs = f"up to {needs}" if needs != self.limit_text else f"a little more than {needs}"
-            what, rest = (
-                ("one request needs", " Nothing was used.")
-                if self._reports
-                else ("one request and a last report need", "")
-            )
-            return (
-                f"The limit of {self.limit_text} for the whole tree is smaller than {what}:"
-                f" {needs}.{rest}"
-            )
+            return self._shortage_at_start(needs)
+        rest = _reduced(self._limits, *used)
+        left = self._limited_amounts(rest.max_tokens or 0, rest.max_cost or 0.0)
         what = "a last report needs" if self._reports else "another request and a last report need"
         has = f"had {left} left before its last report" if is_reported else f"has {left} left"
         return f"The budget of the whole tree, {self.limit_text}, {has}, and {what} up to {needs}."
 
-    def _left(self, tokens: int, cost: float) -> tuple[int, float]:
-        return max(0, (self._limits.max_tokens or 0) - tokens), max(
-            0.0, (self._limits.max_cost or 0.0) - cost
+    def _shortage_at_start(self, needs: str) -> str:
+        """Explain why an unused budget does not cover a request that needs these amounts."""
+        least = f"a little more than {needs}"
+        if needs != self.limit_text:
+            least = f"up to {needs}"
+        what, rest = "one request and a last report need", ""
+        if self._reports:
+            what, rest = "one request needs", " Nothing was used."
+        return (
+            f"The limit of {self.limit_text} for the whole tree is smaller than {what}:"
+            f" {least}.{rest}"
         )
 
     def _limited_amounts(self, tokens: int, cost: float) -> str:
         """Return the amounts whose kind is limited, as text."""
-        parts = [counted(tokens, "token")] if self._limits.max_tokens is not None else []
-        parts += [dollars(cost)] if self._limits.max_cost is not None else []
+        parts: list[str] = []
+        if self._limits.max_tokens is not None:
+            parts.append(counted(tokens, "token"))
+        if self._limits.max_cost is not None:
+            parts.append(dollars(cost))
         return " and ".join(parts)
 
     @property
@@ -264,15 +260,16 @@ class RunBudget:
             return False
         asked = _size(request) // CHARACTERS_PER_TOKEN + self._tokens_of_tools(request.tools)
         last = self._amounts(Tokens(asked, REPORT_TOKENS))
-        self._reserved = last if report else self._amounts(Tokens(asked, ANSWER_TOKENS))
-        self._needed = (
-            last if report else (self._reserved[0] + last[0], self._reserved[1] + last[1])
-        )
         self._reports = report
+        if report:
+            self._reserved = self._needed = last
+            limits = self._limits
+        else:
+            self._reserved = self._amounts(Tokens(asked, ANSWER_TOKENS))
+            self._needed = self._reserved[0] + last[0], self._reserved[1] + last[1]
+            limits = _reduced(self._limits, *last)
         try:
-            await self._debit(
-                *self._reserved, limits=self._limits if report else _reduced(self._limits, *last)
-            )
+            await self._debit(*self._reserved, limits=limits)
         except OverBudget:
             return False
         return True
@@ -299,9 +296,7 @@ class RunBudget:
     def _tokens_of_tools(self, tools: Sequence[Tool]) -> int:
         """Return the tokens of tools; nearly all calls of a run have the same tools."""
         if self._tools is not tools:
-            size = sum(
-                len(tool.name) + len(tool.description) + len(str(tool.schema)) for tool in tools
-            )
+            size = sum(map(_tool_length, tools))
             self._tools, self._tool_tokens = tools, size // CHARACTERS_PER_TOKEN
         return self._tool_tokens
 
@@ -310,15 +305,29 @@ class RunBudget:
         return tokens.input + tokens.output, self._cost(tokens) or 0.0
 
     def _cost(self, tokens: Tokens) -> float | None:
+        """Return the price of a call; None if it is unknown."""
         return self._chosen.gateway.cost(self._chosen.model, tokens)
 
     @property
     def _limited(self) -> bool:
+        """True if the tree has a limit."""
         return self._limits.max_tokens is not None or self._limits.max_cost is not None
 
     async def _debit(self, tokens: int, cost: float, *, limits: Limits) -> None:
+        """Change what the tree has used or reserved; raise `OverBudget` above its limits."""
         root = int(self._handle.task.root_id)
         await self._handle.keep([], Debit(root, tokens, cost, limits.max_tokens, limits.max_cost))
+
+
+def _shares(limits: Limits, tokens: int, cost: float) -> list[str]:
+    """Return how much of each limit these amounts are, as text."""
+    parts: list[str] = []
+    if limits.max_tokens is not None:
+        number = counted(tokens, "token").split()[0]
+        parts.append(f"{number} of {counted(limits.max_tokens, 'token')}")
+    if limits.max_cost is not None:
+        parts.append(f"{dollars(cost)} of {dollars(limits.max_cost)}")
+    return parts
 
 
 def _reduced(limits: Limits, tokens: int, cost: float) -> Limits:
@@ -331,13 +340,24 @@ def _reduced(limits: Limits, tokens: int, cost: float) -> Limits:
 
 def _size(request: Request) -> int:
     """Return how many characters a model reads in a request, without its tools."""
-    parts = (part for message in request.messages for part in message.parts)
-    return len(request.system) + sum(_length(part) for part in parts)
+    size = len(request.system)
+    for message in request.messages:
+        size += sum(map(_length, message.parts))
+    return size
+
+
+def _tool_length(tool: Tool) -> int:
+    """Return how many characters a model reads of a tool."""
+    return len(tool.name) + len(tool.description) + len(str(tool.schema))
 
 
 def _length(part: object) -> int:
+    """Return how many characters a part of a message counts as."""
     if isinstance(part, ToolResult):
-        return len(part.text) + (MEDIA_SIZE if part.media is not None else 0)
+        media_size = 0 if part.media is None else MEDIA_SIZE
+        return len(part.text) + media_size
     if isinstance(part, TextPart):
         return len(part.text)
-    return len(str(part.arguments)) if isinstance(part, ToolCall) else 0
+    if isinstance(part, ToolCall):
+        return len(str(part.arguments))
+    return 0

@@ -135,10 +135,13 @@ def _lower_limit(left: float | None, limit: float | None, used: float) -> Any:
     if limit is None:
         return left
     own = max(0, limit - used)
-    return own if left is None else min(left, own)
+    if left is None:
+        return own
+    return min(left, own)
 
 
 def _own_budget(limit: str, used: str) -> LimitReached:
+    """Return the limit of a task itself, with what it used."""
     message = agent_prompts.LIMIT_REACHED.format(limit=limit)
     error = f"The limit of {limit} for this task is reached: it used {used}."
     return LimitReached("budget", "own", message, error)

@@ -60,6 +60,7 @@ class Prompts:
         return not self._task.queued
 
     def _delivery(self, updates: Sequence[Update], turn: int) -> cmd.DeliverUpdates:
+        """Return the command that marks updates as delivered in a turn."""
         ids = tuple(update.update_id for update in updates)
         return cmd.DeliverUpdates(task_id=self._task.id, turn=turn, update_ids=ids)
 

@@ -14,7 +14,7 @@ from remit.domain.task.policy import effort_of
 from remit.domain.task.task import Child, State, Update
 from remit.errors import Forbidden
 from remit.store_queries.record_queries import GUIDE
-from remit.store_queries.tree_queries import STATES
+from remit.store_queries.tree_queries import STATES, TitledState
 
 
 class RequestBuilder:
@@ -104,16 +104,21 @@ class RequestBuilder:
         states |= {child.id: child.settled or "" for child in task.children}
         unknown = {task_id for task_id, state in states.items() if not state}
         loose = set(task_block.loose_subtasks(task))
-        titles: dict[str, str] = {}
-        if unknown or loose:
-            ids = sorted(map(int, unknown | loose))
-            rows = await self._run.services.store.select(STATES, {"ids": ids})
-            found = {str(row.id): row for row in rows}
-            states |= {task_id: found[task_id].state for task_id in unknown & found.keys()}
-            titles = {task_id: found[task_id].title for task_id in loose & found.keys()}
+        found = await self._rows_of(unknown | loose)
+        for task_id in unknown & found.keys():
+            states[task_id] = found[task_id].state
+        titles = {task_id: found[task_id].title for task_id in loose & found.keys()}
         for task_id in self._unreported_subtasks():
             states[task_id] = _state_before_report(states[task_id])
         return states, titles
+
+    async def _rows_of(self, task_ids: set[str]) -> dict[str, TitledState]:
+        """Return the states and titles of tasks, by id."""
+        if not task_ids:
+            return {}
+        ids = sorted(map(int, task_ids))
+        rows = await self._run.services.store.select(STATES, {"ids": ids})
+        return {str(row.id): row for row in rows}
 
     def _unreported_subtasks(self) -> set[str]:
         """Return the subtasks whose end the agent has not read yet.
@@ -139,4 +144,6 @@ def _is_unreported(child: Child, queued: tuple[Update, ...]) -> bool:
 
 def _state_before_report(state: str) -> str:
     """Return the state of a subtask that its parent knows until it reads the report."""
-    return State.RUNNING.value if State(state).terminal else state
+    if State(state).terminal:
+        return State.RUNNING.value
+    return state

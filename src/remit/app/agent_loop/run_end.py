@@ -7,6 +7,7 @@ from remit.app.agent_loop.current_run import CurrentRun
 from remit.app.agent_loop.run_writer import RunWriter
 from remit.app.agent_loop.tool_calls import CLAIMS, ToolCalls
 from remit.app.agent_loop.toolset import RunTools
+from remit.app.conversations.reminders import standing_reminder
 from remit.app.conversations.statements import last_answer, last_statement
 from remit.app.subagents.delegation_arguments import names_own_task
 from remit.domain.llm.failures import CAUSES, ModelFailed, explain
@@ -45,7 +46,7 @@ class RunEnd:
     async def finish(self, final_message: str, outputs: Mapping[str, Json] | None = None) -> None:
         """Try to end the run with a final message; its task may answer with a reminder instead."""
         self._final_message = final_message
-        await self._calls.vouch_for_result()
+        await self._calls.claims.vouch_for_result()
         command = cmd.FinishRun(
             task_id=self._task.id,
             final_message=final_message,
@@ -90,7 +91,7 @@ class RunEnd:
         Return False if the run does not end.
         """
         history = self._run.conversation.history
-        if not history or history[-1] is not self._run.conversation.reminder:
+        if not history or history[-1] is not standing_reminder(history):
             return False
         return await self.finish_with_previous_answer()
 
@@ -102,7 +103,7 @@ class RunEnd:
         last_attempt = self._task.attempts + 1 >= max_attempts(self._task.limits)
         says_nothing = failed.kind == "bad_response"
         is_final = failed.permanent or failed.lasting or last_attempt or says_nothing
-        if not is_final or self._run.conversation.reminder is None:
+        if not is_final or standing_reminder(self._run.conversation.history) is None:
             return False
         return await self.finish_with_previous_answer()
 

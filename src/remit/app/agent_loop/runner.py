@@ -72,6 +72,7 @@ class AgentRunner:
         return await _carry_out(AgentRun(run, tools), handle)
 
     async def _conversation(self, task: Task) -> Conversation:
+        """Return the stored conversation; the first run of a task has none."""
         if task.counts.runs <= 1:
             return Conversation(task.id, [], {})
         return await Conversation.load(self._services.store, task.id)
@@ -91,6 +92,7 @@ class AgentRunner:
 
 
 async def _carry_out(agent_run: AgentRun, handle: RunHandle) -> None:
+    """Carry out a run, release its task if the worker hands over, and close its tools."""
     try:
         await agent_run.run_within_time_limit()
     except asyncio.CancelledError:

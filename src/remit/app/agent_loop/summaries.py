@@ -81,5 +81,6 @@ class Summarizer:
 
 
 def _excerpt(messages: Sequence[Message]) -> Summarized:
+    """Return the beginning and the end of messages instead of a summary."""
     record = compaction.record_of(messages, compaction.LEAST_SUMMARY_INPUT)
     return Summarized(f"{compaction.NO_SUMMARY}\n{record}")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from remit.app.agent_loop.current_run import CurrentRun
@@ -32,6 +32,67 @@ END_STATUSES = ("done", "canceled")
 CallKind = Literal["repeatable", "once", "blocking"]
 
 
+class Claims:
+    """The calls with which an agent claims that its task is complete, or ends it."""
+
+    def __init__(self, run: CurrentRun, open_host: Callable[[], ToolHost]) -> None:
+        self._run, self._open_host = run, open_host
+
+    def is_claim(self, call: ToolCall) -> bool:
+        """True for a call that claims the completion of this task."""
+        return call.name in CLAIMS and names_own_task(self._run.task, call.arguments)
+
+    def ends_own_task(self, call: ToolCall) -> bool:
+        """True for a call that fails or cancels this task, or completes it by its status."""
+        if call.name not in ENDINGS and call.arguments.get("status") not in END_STATUSES:
+            return False
+        return is_task(self._run.task, call.arguments.get("task_id"))
+
+    def with_text_beside(self, call: ToolCall) -> ToolCall:
+        """Return a claim whose summary begins with the text of the same message.
+
+        Models often answer in that text. A claim without any text gets the last statement of its
+        agent, unless there is an answer.
+        """
+        summary = call.arguments.get("summary")
+        if not isinstance(summary, str | None):
+            return call
+        beside = text_beside_calls(self._run.conversation.history)
+        if not (beside or summary or self._has_unclaimed_answer):
+            beside = self._earlier_text(has_outputs=bool(call.arguments.get("outputs")))
+        text = join_texts(beside, summary)
+        if not text:
+            return call
+        return call._replace(arguments={**call.arguments, "summary": text})
+
+    def _earlier_text(self, *, has_outputs: bool) -> str:
+        """Return the last statement of the agent; for a claim without outputs, else its last
+        text.
+        """
+        history = self._run.conversation.history
+        statement = last_statement(history)
+        if statement or has_outputs:
+            return statement
+        return last_text(history)
+
+    @property
+    def _has_unclaimed_answer(self) -> bool:
+        """True after a final message that is still valid and was not rejected as a claim."""
+        task = self._run.task
+        return task.final_message not in ("", None, task.summary) and not task.outdated_answer
+
+    async def vouch_for_result(self) -> None:
+        """Allow the cache to use the result if nothing that it depends on has changed.
+
+        This is checked last, just before the claim.
+        """
+        task, services = self._run.task, self._run.services
+        if task.cache_key is None:
+            return
+        if await is_still_valid(task, services.agents, services.models, self._open_host()):
+            await self._run.handle.do(cmd.VouchResult(task_id=task.id))
+
+
 class ToolCalls:
     """Executes tool calls, and records each under the fence of the run."""
 
@@ -39,6 +100,7 @@ class ToolCalls:
         self._run, self._writer, self._tools = run, writer, tools
         self._handle, self._conversation = run.handle, run.conversation
         self._host: ToolHost | None = None
+        self.claims = Claims(run, self._tool_host)
         services = run.services
         delegating = DelegatingRun(
             services.store,
@@ -84,9 +146,12 @@ class ToolCalls:
         return len(answers) < len(blocking)
 
     def _kind(self, call: ToolCall) -> CallKind:
+        """Return how a call is made."""
         if call.name in self._tools.operations and self._blocking_calls.handles(call):
             return "blocking"
-        return "repeatable" if self._tools.is_repeatable(call.name) else "once"
+        if self._tools.is_repeatable(call.name):
+            return "repeatable"
+        return "once"
 
     @property
     def _must_stop(self) -> bool:
@@ -107,6 +172,7 @@ class ToolCalls:
         self._writer.tool_counts.update(used)
 
     async def _call_repeatable(self, key: str, call: ToolCall) -> CallRecord:
+        """Make a call that may be repeated, and return its record."""
         return self._ended_record(key, call, await self._call_tool(call))
 
     async def _execute_in_turn(self, calls: Sequence[KeyedCall]) -> None:
@@ -135,13 +201,13 @@ class ToolCalls:
         The call is recorded as done in the commit that does it, so that it is never repeated. Its
         answer is recorded afterwards.
         """
-        is_claim = call.name in CLAIMS and names_own_task(self._run.task, call.arguments)
-        if is_claim or self._ends_own_task(call):
+        is_claim = self.claims.is_claim(call)
+        if is_claim or self.claims.ends_own_task(call):
             await self._writer.report_usage()
         made, done = call, agent_prompts.CARRIED_OUT
         if is_claim:
-            await self.vouch_for_result()
-            made, done = self._with_text_beside(call), agent_prompts.CLAIMED
+            await self.claims.vouch_for_result()
+            made, done = self.claims.with_text_beside(call), agent_prompts.CLAIMED
         outcome = await self._call_tool(made, self._ended_record(key, call, ToolOutcome(done)))
         self._writer.tool_counts[call.name] -= outcome.denied
         if not self._handle.over:
@@ -161,47 +227,6 @@ class ToolCalls:
         self._conversation.calls[key] = await self._handle.call(
             key, call.name, call.arguments, action, repeatable=False
         )
-
-    def _ends_own_task(self, call: ToolCall) -> bool:
-        """True for a call that fails or cancels this task, or completes it by its status."""
-        if call.name not in ENDINGS and call.arguments.get("status") not in END_STATUSES:
-            return False
-        return is_task(self._run.task, call.arguments.get("task_id"))
-
-    def _with_text_beside(self, call: ToolCall) -> ToolCall:
-        """Return a claim whose summary begins with the text of the same message.
-
-        Models often answer in that text. A claim without any text gets the last statement of its
-        agent, unless there is an answer.
-        """
-        summary = call.arguments.get("summary")
-        if not isinstance(summary, str | None):
-            return call
-        history = self._conversation.history
-        beside = text_beside_calls(history)
-        if not (beside or summary or self._has_unclaimed_answer):
-            beside = last_statement(history)
-            if not (beside or call.arguments.get("outputs")):
-                beside = last_text(history)
-        text = join_texts(beside, summary)
-        return call._replace(arguments={**call.arguments, "summary": text}) if text else call
-
-    @property
-    def _has_unclaimed_answer(self) -> bool:
-        """True after a final message that is still valid and was not rejected as a claim."""
-        task = self._run.task
-        return task.final_message not in ("", None, task.summary) and not task.outdated_answer
-
-    async def vouch_for_result(self) -> None:
-        """Allow the cache to use the result if nothing that it depends on has changed.
-
-        This is checked last, just before the claim.
-        """
-        task, services = self._run.task, self._run.services
-        if task.cache_key is None:
-            return
-        if await is_still_valid(task, services.agents, services.models, self._tool_host()):
-            await self._handle.do(cmd.VouchResult(task_id=task.id))
 
     async def _call_tool(self, call: ToolCall, *beside: CallRecord) -> ToolOutcome:
         """Call a tool; records in `beside` are stored in the commit of an operation."""
@@ -241,17 +266,24 @@ class ToolCalls:
         self._writer.tool_counts.update(used)
 
     def _ended_record(self, key: str, call: ToolCall, outcome: ToolOutcome) -> CallRecord:
+        """Return the record of a call with its outcome."""
         begun = self._handle.begun(key, call.name, call.arguments, repeatable=True)
         return self._handle.ended(begun, _status(outcome), kept(outcome.text, outcome.media))
 
     async def _record(self, records: list[CallRecord]) -> None:
-        if records:
-            self._writer.add_calls(records)
-            await self._writer.save()
-            self._conversation.calls.update({record.call_id: record for record in records})
+        """Store records of calls, and then add them to the conversation."""
+        if not records:
+            return
+        self._writer.add_calls(records)
+        await self._writer.save()
+        for record in records:
+            self._conversation.calls[record.call_id] = record
 
 
 def _status(outcome: ToolOutcome) -> CallStatus:
+    """Return how a call is recorded."""
     if outcome.denied:
         return "denied"
-    return "failed" if outcome.is_error else "done"
+    if outcome.is_error:
+        return "failed"
+    return "done"

@@ -49,6 +49,7 @@ class Toolsets:
         return found
 
     async def _build(self, agent: Agent, offered: frozenset[str], *, has_guides: bool) -> Toolset:
+        """Return the tools of a run: those of the workspace and those of remit."""
         host = self._services.tools()
         try:
             specs, refusal = host.specs(), await host.refusal(offered)

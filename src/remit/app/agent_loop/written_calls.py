@@ -2,6 +2,7 @@
 
 from remit.app.agent_loop.current_run import CurrentRun
 from remit.app.agent_loop.toolset import RunTools
+from remit.app.conversations.reminders import knows_how_to_call
 from remit.app.conversations.statements import last_answer
 from remit.domain.llm.text_calls import Written, written_call
 
@@ -21,6 +22,6 @@ class WrittenCalls:
     def unexplained(self) -> Written | None:
         """Return the call written in the last message unless tool use was explained already."""
         conversation = self._run.conversation
-        if not conversation.finished or conversation.knows_how_to_call:
+        if not conversation.finished or knows_how_to_call(conversation.history):
             return None
         return self.find(last_answer(conversation.history))

@@ -249,6 +249,7 @@ class _AgentFileReader:
         return last.removesuffix(".md")
 
     def _read_description(self) -> str:
+        """Return the description; empty, with a note, if the file has none."""
         found: str | None = self._read_field("description", read_text)
         if found is None:
             self.notes.add("description", "problem", "is missing; callers choose an agent by it")
@@ -337,16 +338,21 @@ class _AgentFileReader:
         found = ToolsReader(self.fields, self.names, self.known, self.notes).read()
         agent = replace(agent, disallowed_tools=found.disallowed, spawnable=found.spawnable)
         tools = may_use(agent, found.listed)
-        lost = [tool for tool in found.listed if tool not in READING]
-        if agent.read_only and lost:
-            text = f"{listed(lost)}: not granted, {agent.id} is read-only"
-            self.notes.add(self.names.get("tools", "permission"), "problem", text)
+        if agent.read_only:
+            self._note_lost_tools(found.listed)
         if not tools:
             text = f"grant nothing; available: {', '.join(TOOLS)}"
             raise _Unusable(self.names.get("tools", "tools"), text)
         if "tools" not in self.fields and not agent.read_only:
             self._note_default_tools(tools)
         return replace(agent, tools=tools)
+
+    def _note_lost_tools(self, tools: tuple[str, ...]) -> None:
+        """Note the tools that a read-only agent does not get."""
+        lost = [tool for tool in tools if tool not in READING]
+        if lost:
+            text = f"{listed(lost)}: not granted, {self.agent_id} is read-only"
+            self.notes.add(self.names.get("tools", "permission"), "problem", text)
 
     def _note_default_tools(self, tools: tuple[str, ...]) -> None:
         """Note that a file without tools gets only the tools that read."""

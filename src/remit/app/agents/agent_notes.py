@@ -44,17 +44,19 @@ def delegation_notes(
     """Return notes on the sub-agents that `Task(a, b)` names in a field."""
     if spawnable is None:
         return []
+    if not spawnable:
+        return [Note(field, "honored", "may not delegate")]
     found = [name for name in spawnable if name in known]
     unknown = [name for name in spawnable if name not in known]
-    notes = [
-        Note(field, "problem", f"unknown agent {shown(name)}. {advice(name, known)}")
-        for name in unknown[:MAX_NAMES]
-    ]
-    if found:
-        return [Note(field, "honored", f"may delegate only to {listed(found)}"), *notes]
-    if not unknown:
-        return [Note(field, "honored", "may not delegate")]
-    return notes
+    notes = [_unknown_agent(field, name, known) for name in unknown[:MAX_NAMES]]
+    if not found:
+        return notes
+    return [Note(field, "honored", f"may delegate only to {listed(found)}"), *notes]
+
+
+def _unknown_agent(field: str, name: str, known: Collection[str]) -> Note:
+    """Return a note on the name of an agent that does not exist."""
+    return Note(field, "problem", f"unknown agent {shown(name)}. {advice(name, known)}")
 
 
 def shown(value: Any) -> str:

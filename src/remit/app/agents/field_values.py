@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable
-from math import isfinite
 from typing import Any
 
 from remit.app.agents.front_matter import MAX_DEPTH
 from remit.app.agents.tool_names import is_list, is_map
 from remit.domain.agents.agent import EFFORTS
 
-_TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _INT64 = 2**63
 _YEAR_SECONDS = 31_536_000
 
@@ -17,9 +17,9 @@ _YEAR_SECONDS = 31_536_000
 def is_storable(value: Any, depth: int = 0) -> bool:
     """Return True for a value that can be stored and displayed."""
     if isinstance(value, str):
-        return "\0" not in value and not re.search("[\ud800-\udfff]", value)
+        return _UNSTORABLE.search(value) is None
     if isinstance(value, int | float):
-        return -_INT64 <= value < _INT64 and isfinite(value)
+        return -_INT64 <= value < _INT64
     if depth > MAX_DEPTH:
         return False
     if is_map(value):
@@ -41,18 +41,24 @@ def read_text(value: Any) -> str:
 
 def read_flag(value: Any) -> bool:
     """Return a boolean, which may be written as a word."""
-    if isinstance(value, bool):
-        return value
-    if not isinstance(value, str) or value.lower() not in _TRUE + _FALSE:
+    flag = _flag(value)
+    if flag is None:
         raise ValueError("true or false")
-    return value.lower() in _TRUE
+    return flag
 
 
 def is_off(value: Any) -> bool:
     """Return True for false and for a word that means it."""
+    return _flag(value) is False
+
+
+def _flag(value: Any) -> bool | None:
+    """Return a boolean, which may be written as a word; None for anything else."""
+    if isinstance(value, bool):
+        return value
     if isinstance(value, str):
-        return value.lower() in _FALSE
-    return value is False
+        return _FLAGS.get(value.lower())
+    return None
 
 
 def read_turns(value: Any) -> int:

@@ -19,6 +19,12 @@ Fields = dict[str, Any]
 _SIMPLE_LINE = re.compile(r"([A-Za-z][\w-]*):[ ]+([A-Za-z0-9/](?:[^:#]|:(?=\S)|(?<=\S)#)*)")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+][0-9]+)?")
 _SECOND_COLON = "mapping values are not allowed here"
+_CONSTANTS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+"""Plain scalars that stand for null, true and false."""
 
 
 class Refused(Exception):
@@ -58,6 +64,11 @@ def _split(text: str) -> tuple[str, str, str]:
     for number, line in enumerate(lines[1:], 1):
         if line.rstrip() in ("---", "..."):
             return _join(lines[1:number]), _join(lines[number + 1 :]).strip(), ""
+    return _split_unclosed(lines)
+
+
+def _split_unclosed(lines: list[str]) -> tuple[str, str, str]:
+    """Split a text whose front matter has no end: it ends at the first empty line."""
     head = list(takewhile(str.strip, lines))
     body = lines[len(head) :]
     return _join(head[1:]), _join(body).strip(), "the closing --- is missing"
@@ -76,9 +87,9 @@ def _read_lines(head: str, known: Collection[str]) -> tuple[Fields, tuple[str, .
     repeated: list[str] = []
     current: list[str] = []
     for line in head.split("\n"):
-        written, _, value = line.partition(":")
-        key = written.rstrip()
-        if key not in known or not re.match(r":(?:\s|$)", line[len(key) :].lstrip(" ")):
+        key, _, value = line.partition(":")
+        key = key.rstrip()
+        if not _starts_field(line, key, known):
             current.append(line)
             continue
         current = [value.strip()]
@@ -87,6 +98,13 @@ def _read_lines(head: str, known: Collection[str]) -> tuple[Fields, tuple[str, .
         else:
             found[key] = current
     return {key: _read_value(lines) for key, lines in found.items()}, tuple(repeated)
+
+
+def _starts_field(line: str, key: str, known: Collection[str]) -> bool:
+    """True for a line that begins with a known key, a colon and a space."""
+    if key not in known:
+        return False
+    return re.match(r":(?:\s|$)", line[len(key) :].lstrip(" ")) is not None
 
 
 def _read_value(lines: list[str]) -> Any:
@@ -193,14 +211,11 @@ class _Values:
 
     def _value(self, event: "Event", depth: int) -> Any:
         """Return the value that starts with an event."""
-        from yaml import AliasEvent, MappingStartEvent, ScalarEvent, SequenceStartEvent
+        from yaml import MappingStartEvent, ScalarEvent, SequenceStartEvent
 
         if depth > MAX_DEPTH:
             raise _refused(event, f"is nested deeper than {MAX_DEPTH} levels")
-        if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _refused(event, "has an anchor or an alias; quote text that begins with & or *")
-        if getattr(event, "tag", None) is not None:
-            raise _refused(event, "has a tag; quote text that begins with !")
+        _refuse_extras(event)
         match event:
             case ScalarEvent():
                 return _scalar(event)
@@ -236,6 +251,16 @@ class _Values:
         return found
 
 
+def _refuse_extras(event: "Event") -> None:
+    """Raise `Refused` for an anchor, an alias or a tag."""
+    from yaml import AliasEvent
+
+    if isinstance(event, AliasEvent) or getattr(event, "anchor", None) is not None:
+        raise _refused(event, "has an anchor or an alias; quote text that begins with & or *")
+    if getattr(event, "tag", None) is not None:
+        raise _refused(event, "has a tag; quote text that begins with !")
+
+
 def _scalar(event: Any) -> Any:
     """Return the value of a scalar; only plain ones can be something other than text."""
     value: str = event.value
@@ -256,14 +281,18 @@ def _refused(event: Any, why: str) -> Refused:
 
 def _convert(text: str) -> Any:
     """Return a plain scalar as null, boolean, number or text."""
-    if text in ("", "~", "null", "Null", "NULL"):
-        return None
-    if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
-        return text.lower() == "true"
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
     if re.fullmatch(r"[-+]?(?:0|[1-9][0-9]{0,17})", text):
         return int(text)
     if len(text) < 40 and _FLOAT.fullmatch(text):
-        number = float(text)
-        if isfinite(number):
-            return number
+        return _convert_float(text)
+    return text
+
+
+def _convert_float(text: str) -> float | str:
+    """Return a decimal number, or its text if it is too large for a float."""
+    number = float(text)
+    if isfinite(number):
+        return number
     return text

@@ -1,6 +1,7 @@
 """The registry of agents: built-in agents and those of a workspace."""
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from remit.app.agents import role_prompts
@@ -66,7 +67,7 @@ class AgentRegistry:
 
     def __init__(self, agents: tuple[Agent, ...] = BUILT_IN, functions: Iterable[str] = ()) -> None:
         self._agents = {agent.id: agent for agent in agents}
-        granted_by_files = (tool for agent in agents for tool in agent.tools)
+        granted_by_files = chain.from_iterable(agent.tools for agent in agents)
         self._tools = tuple(dict.fromkeys((*TOOLS, *functions, *granted_by_files)))
 
     def ids(self) -> frozenset[str]:
@@ -90,6 +91,15 @@ class AgentRegistry:
         if found is None:
             return None
         return self._agents[found]
+
+    def tier(self, task: "Task") -> str:
+        """Return the model of a task: its own, else that of its agent, else the main one."""
+        if task.model:
+            return task.model
+        agent = self._agents.get(task.owner or "")
+        if agent is None:
+            return "main"
+        return agent.model
 
     def grant(self, agent_id: str, tools: "Tools") -> tuple[str, ...]:
         """Return the tools that an agent has under a grant; empty for an unknown agent."""
@@ -161,6 +171,7 @@ def with_edits(agents: Iterable[Agent], tools: Sequence[str]) -> tuple[Agent, ..
 
 
 def _add_tools(agent: Agent, tools: Sequence[str]) -> Agent:
+    """Return a built-in agent with more tools if it may change the workspace."""
     if agent.id not in EDITORS:
         return agent
     return replace(agent, tools=tuple(dict.fromkeys((*agent.tools, *tools))))

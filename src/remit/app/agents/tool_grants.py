@@ -2,10 +2,10 @@
 tools.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from remit.app.agents.agent_notes import Notes, listed, shown
+from remit.app.agents.agent_notes import Notes, Verdict, listed, shown
 from remit.app.agents.field_values import is_off
 from remit.app.agents.tool_names import (
     Granted,
@@ -121,6 +121,7 @@ class ToolsReader:
             )
 
     def _note_unknown(self, name: str, found: Granted) -> None:
+        """Note the names that are not known tools."""
         if found.unknown:
             self._notes.add(name, "ignored", f"unknown tool {listed(found.unknown)}")
 
@@ -134,33 +135,22 @@ class ToolsReader:
         allowed: set[str] = set()
         denied = _denied_by_default(rules, every)
         for key, written in rules.items():
-            rule, tools = rule_of(written), permission_tools(key, self._known)
+            tools = permission_tools(key, self._known)
+            rule = rule_of(written)
             if rule == "allow":
                 denied.difference_update(tools)
                 allowed.update(tools)
             elif rule != "ask":
                 denied.update(tools)
             self._note_rule(name, key, written, tools)
-        added = [tool for tool in every if tool in allowed.difference(found)]
+        added = _in_order(every, allowed.difference(found))
         permitted = [tool for tool in (*found, *added) if tool not in denied]
-        return tuple(permitted), tuple(tool for tool in every if tool in denied)
+        return tuple(permitted), _in_order(every, denied)
 
     def _note_rule(self, name: str, key: str, written: Any, tools: tuple[str, ...]) -> None:
         """Note what a permission means."""
-        rule, field = rule_of(written), f"{name}.{key}"
-        if rule is None:
-            text = f"is {shown(written)} and counts as deny; expected allow, ask or deny"
-            self._notes.add(field, "problem", text)
-        elif not tools and key != "*":
-            self._notes.add(field, "ignored", "unknown tool")
-        elif rule == "ask" or (rule == "allow" and key == "*"):
-            text = "grants nothing: list each tool by name; remit does not ask for permission"
-            self._notes.add(field, "ignored", text)
-        elif is_map(written):
-            text = f"{rule} for the whole tool: arguments are not distinguished"
-            self._notes.add(field, "mapped", text)
-        else:
-            self._notes.add(field, "honored", f"{rule} {', '.join(tools) or 'all'}")
+        verdict, text = _meaning(key, written, tools)
+        self._notes.add(f"{name}.{key}", verdict, text)
 
     def _read_disallowed(self) -> tuple[str, ...]:
         """Return the tools that the file disallows."""
@@ -192,15 +182,38 @@ class ToolsReader:
         return denied
 
 
+def _meaning(key: str, written: Any, tools: tuple[str, ...]) -> tuple[Verdict, str]:
+    """Return what a permission for these tools means, as a note says it."""
+    rule = rule_of(written)
+    if rule is None:
+        return "problem", f"is {shown(written)} and counts as deny; expected allow, ask or deny"
+    if not tools and key != "*":
+        return "ignored", "unknown tool"
+    if _grants_nothing(rule, key):
+        return (
+            "ignored",
+            "grants nothing: list each tool by name; remit does not ask for permission",
+        )
+    if is_map(written):
+        return "mapped", f"{rule} for the whole tool: arguments are not distinguished"
+    names = ", ".join(tools) or "all"
+    return "honored", f"{rule} {names}"
+
+
+def _grants_nothing(rule: str, key: str) -> bool:
+    """True for a permission to ask, and for one that allows all tools without naming them."""
+    return rule == "ask" or (rule == "allow" and key == "*")
+
+
+def _in_order(every: tuple[str, ...], chosen: Collection[str]) -> tuple[str, ...]:
+    """Return the chosen tools in the order of all tools."""
+    return tuple(tool for tool in every if tool in chosen)
+
+
 def _denied_by_default(rules: Mapping[str, Any], every: tuple[str, ...]) -> set[str]:
     """Return the tools that the rule for all tools denies.
 
     Fail closed: an invalid rule denies the tools that change something.
     """
-    match rule_of(rules.get("*", "ask")):
-        case "deny":
-            return set(every)
-        case None:
-            return set(CHANGING)
-        case _:
-            return set()
+    defaults = {"deny": set(every), None: set(CHANGING)}
+    return defaults.get(rule_of(rules.get("*", "ask")), set())

@@ -14,22 +14,24 @@ _EDITING = ("Write", "Edit", "MultiEdit")
 
 
 def tool_names(value: Any) -> list[str] | None:
-    """Return tool names from a comma-separated string or a list; None for anything else.
-
-    Commas within parentheses do not separate.
-    """
+    """Return tool names from a comma-separated string or a list; None for anything else."""
     if isinstance(value, str):
-        parts = re.findall(r"(?:[^,(]|\([^)]*\)?)+", value)
-        names = [part.strip(" \t\n\"'[]") for part in parts]
-        return list(filter(None, names))
+        return _split_names(value)
     if not is_list(value):
         return None
     found: list[str] = []
     for item in value:
         if not isinstance(item, str):
             return None
-        found += tool_names(item) or ()
+        found += _split_names(item)
     return found
+
+
+def _split_names(text: str) -> list[str]:
+    """Return the names between commas; commas within parentheses do not separate."""
+    parts = re.findall(r"(?:[^,(]|\([^)]*\)?)+", text)
+    names = [part.strip(" \t\n\"'[]") for part in parts]
+    return list(filter(None, names))
 
 
 class Granted(NamedTuple):
@@ -83,18 +85,23 @@ def tool_of(name: str, known: frozenset[str]) -> str | None:
 
 
 def rule_of(written: Any) -> str | None:
-    """Return what a permission means for a whole tool; None if it is invalid.
-
-    With patterns, the tool is allowed if all are allowed and denied if one is denied.
-    """
+    """Return what a permission means for a whole tool; None if it is invalid."""
     if not is_map(written):
         return _rule_of_text(written)
-    rules = {_rule_of_text(part) for part in written.values()}
-    if None in rules or not rules:
+    rules = set(map(_rule_of_text, written.values()))
+    return _common_rule(rules, has_default="*" in written)
+
+
+def _common_rule(rules: set[str | None], *, has_default: bool) -> str | None:
+    """Return what the rules for patterns of arguments mean for the whole tool.
+
+    The tool is denied if one is denied, and allowed if all are allowed, also the default.
+    """
+    if not rules or None in rules:
         return None
     if "deny" in rules:
         return "deny"
-    if rules == {"allow"} and "*" in written:
+    if has_default and rules == {"allow"}:
         return "allow"
     return "ask"
 

@@ -50,21 +50,33 @@ def load_agents(
     taken: dict[str, AgentSource] = {}
     sources = [_rank_source(read_agent(file, known), taken) for file in sorted(files, key=_order)]
     for name, source in taken.items():
-        if source.reading.agent is not None and source.fate == "used":
-            found[name] = _complete(source.reading.agent, found.get(name))
-        else:
-            found.pop(name, None)
+        _use_file(name, source, found)
     notes: list[tuple[str, Note]] = []
     for name, setting in settings.items():
-        notes += [(name, note) for note in _apply(name, setting, found, known)]
+        notes += _with_name(name, _apply(name, setting, found, known))
     for name, setting in settings.items():
-        notes += [(name, note) for note in _note_delegation(name, setting, found, known)]
+        notes += _with_name(name, _note_delegation(name, setting, found, known))
     sources = [_add_delegation_notes(source, found) for source in sources]
     sources.sort(key=lambda source: source.reading.path)
     return WorkspaceAgents(tuple(found.values()), tuple(sources), tuple(notes))
 
 
+def _use_file(name: str, source: AgentSource, found: dict[str, Agent]) -> None:
+    """Add the agent of a file; a disabled one removes the built-in agent with its id."""
+    agent = source.reading.agent
+    if agent is None or source.fate != "used":
+        found.pop(name, None)
+        return
+    found[name] = _complete(agent, found.get(name))
+
+
+def _with_name(name: str, notes: Iterable[Note]) -> list[tuple[str, Note]]:
+    """Return notes with the name of the agent whose settings they are about."""
+    return [(name, note) for note in notes]
+
+
 def _order(file: AgentFile) -> tuple[int, int, str]:
+    """Return the precedence of a file: by origin, then by depth and path."""
     return RANK[file.origin], file.path.count("/"), file.path
 
 
@@ -130,6 +142,17 @@ def _apply(
         del found[agent.id]
         return [Note("disabled", "honored")]
     notes = Notes()
+    agent = _configure(agent, setting, known, notes)
+    found[agent.id] = agent
+    if not agent.tools:
+        del found[agent.id]
+    return notes
+
+
+def _configure(
+    agent: Agent, setting: Mapping[str, Any], known: frozenset[str], notes: Notes
+) -> Agent:
+    """Return an agent with its settings, and note each of them."""
     if "concurrency" in setting:
         limit = setting["concurrency"] or "any number of"
         notes.add("concurrency", "honored", f"{limit} runs at once")
@@ -140,10 +163,7 @@ def _apply(
         notes.add("effort", "honored", setting["effort"])
     if "tools" in setting:
         agent = _apply_tools(agent, _read_tools(setting, known), notes)
-    found[agent.id] = agent
-    if not agent.tools:
-        del found[agent.id]
-    return notes
+    return agent
 
 
 def _apply_model(agent: Agent, written: str, notes: Notes) -> Agent:
@@ -160,9 +180,9 @@ def _apply_tools(agent: Agent, granted: Granted, notes: Notes) -> Agent:
     tools = may_use(agent, granted.tools)
     for name in (*granted.unknown, *granted.patterns):
         notes.add("tools", "problem", f"unknown tool {name}")
-    for tool in granted.tools:
-        if tool not in tools:
-            notes.add("tools", "problem", f"{tool}: not available to {agent.id}")
+    unavailable = [tool for tool in granted.tools if tool not in tools]
+    for tool in unavailable:
+        notes.add("tools", "problem", f"{tool}: not available to {agent.id}")
     if tools:
         notes.add("tools", "honored", ", ".join(tools))
     else:

@@ -5,16 +5,11 @@ from typing import Any
 
 from remit.app.conversations.read_results import results_read
 from remit.app.conversations.statements import asks_to_continue, last_answer
-from remit.app.conversations.stored_message import (
-    StoredMessage,
-    call_key,
-    stored_message,
-)
+from remit.app.conversations.stored_message import StoredMessage, stored_message
 from remit.app.runs.run_handle import CallRecord
 from remit.domain.llm.messages import UNFINISHED, Message, Response, ToolCall, plain
 from remit.domain.projection.rows import Change
 from remit.domain.projection.stored_usage import model_usage, tool_uses
-from remit.domain.prompts import agent_prompts, update_messages
 from remit.domain.prompts.environment import Allowance
 from remit.domain.records.serialize import dumps
 from remit.domain.task.task import Usage
@@ -64,16 +59,19 @@ class Conversation:
     @property
     def last_turn(self) -> Allowance:
         """The tokens and the cost of the last answer."""
-        for item in reversed(self.history):
-            if item.is_answer:
-                tokens = (item.more.get("input") or 0) + (item.more.get("output") or 0)
-                return Allowance(turns=1, tokens=tokens, cost=item.more.get("cost") or 0.0)
-        return Allowance(turns=1, tokens=0, cost=0.0)
+        answers = (item for item in reversed(self.history) if item.is_answer)
+        last = next(answers, None)
+        if last is None:
+            return Allowance(turns=1, tokens=0, cost=0.0)
+        tokens = last.number_of("input") + last.number_of("output")
+        return Allowance(turns=1, tokens=int(tokens), cost=float(last.number_of("cost")))
 
     @property
     def environment(self) -> str:
         """The environment in the first message; empty before that message."""
-        return str(self.history[0].more.get("environment", "")) if self.history else ""
+        if not self.history:
+            return ""
+        return str(self.history[0].more.get("environment", ""))
 
     @property
     def usage(self) -> Usage:
@@ -111,35 +109,17 @@ class Conversation:
         is_unfinished = self.finished and "stop" in self.history[-1].more
         return is_unfinished and bool(last_answer(self.history).strip())
 
-    @property
-    def knows_how_to_call(self) -> bool:
-        """True if the agent was told how to call tools and has not called one since."""
-        for item in reversed(self.history):
-            if item.calls:
-                return False
-            if item.message.role == "user" and agent_prompts.says_how_to_call(item.message.text):
-                return True
-        return False
-
-    @property
-    def reminder(self) -> StoredMessage | None:
-        """The reminder of open work, if the agent got no other update after it."""
-        for item in reversed(self.history):
-            text = item.message.text
-            if item.message.role == "user" and update_messages.tells_news(text):
-                return item if update_messages.only_reminds(text) else None
-        return None
-
     def open_calls(self) -> list[tuple[str, ToolCall]]:
         """Return the calls of the last answer that have no result yet, each with its key."""
         if not self.history:
             return []
-        last = self.history[-1]
-        keyed = [(call_key(last.number, call), call) for call in last.calls]
+        keyed = self.history[-1].keyed_calls()
         return [(key, call) for key, call in keyed if not self._has_ended(key)]
 
     def _has_ended(self, key: str) -> bool:
-        return key in self.calls and self.calls[key].status != "started"
+        """True for a call with a result."""
+        record = self.calls.get(key)
+        return record is not None and record.status != "started"
 
     def next_row(
         self, message: Message, run_id: str, at: str, response: Response | None = None
@@ -164,8 +144,10 @@ class Conversation:
 
     def append(self, row: StoredMessage) -> None:
         """Add a message or a mark that has been stored."""
-        rows = self.history if row.mark is None else self.marks
-        rows.append(row)
+        if row.mark is None:
+            self.history.append(row)
+        else:
+            self.marks.append(row)
 
 
 def _facts(response: Response) -> dict[str, Any]:

@@ -118,6 +118,7 @@ class _View:
         return list(chain.from_iterable(map(self._with_results, items)))
 
     def _compacted(self, item: StoredMessage) -> list[Message]:
+        """Return a message and its results, shortened by the marks."""
         found = self._with_results(item)
         characters = compaction.characters_kept(self._marks, item.number)
         if characters is None:
@@ -127,10 +128,13 @@ class _View:
 
     def _with_results(self, item: StoredMessage) -> list[Message]:
         """Return a message with the results of its calls; nothing for an empty answer."""
-        if calls := item.calls:
+        calls = item.calls
+        if calls:
             results = tuple([_result(self._calls, item.number, call) for call in calls])
             return [item.message, Message("tool", results)]
-        return [] if item.is_empty_answer else [item.message]
+        if item.is_empty_answer:
+            return []
+        return [item.message]
 
 
 def _result(calls: Mapping[str, CallRecord], number: int, call: ToolCall) -> ToolResult:

@@ -21,9 +21,14 @@ def results_read(calls: Iterable[CallRecord]) -> set[str]:
     """Return the tasks whose result one of these calls returned."""
     found: set[str] = set()
     for call in calls:
-        if call.tool in READING and call.status in ANSWERED:
+        if _may_have_results(call):
             found |= _ended_tasks(call.result or "")
     return found
+
+
+def _may_have_results(call: CallRecord) -> bool:
+    """True for a call whose answer the agent has read, and which may contain results of tasks."""
+    return call.tool in READING and call.status in ANSWERED
 
 
 def _ended_tasks(result: str) -> set[str]:
@@ -42,6 +47,8 @@ def _ended_tasks(result: str) -> set[str]:
 def _ended_task(answer: Mapping[str, Any]) -> str:
     """Return the id of the ended task whose result an answer contains; empty if there is none."""
     shown = answer.get("data", answer)
-    if shown.get("state") not in ENDED and shown.get("status") not in RESULTS:
+    has_ended = shown.get("state") in ENDED or shown.get("status") in RESULTS
+    if not has_ended:
         return ""
-    return str(shown.get("task_id") or shown.get("id") or "")
+    task_id = shown.get("task_id") or shown.get("id") or ""
+    return str(task_id)

@@ -18,8 +18,10 @@ def last_answer(history: History) -> str:
     """Return the text of the last answer of the model; empty if it called a tool."""
     for place in reversed(range(len(history))):
         item = history[place]
+        if item.calls:
+            return ""
         if item.is_answer:
-            return "" if item.calls else completed(history[:place], item.message.text)
+            return completed(history[:place], item.message.text)
     return ""
 
 
@@ -39,11 +41,16 @@ def last_statement(history: History) -> str:
     """
     for place in reversed(range(len(history))):
         message = history[place].message
-        if message.role == "user" and update_messages.outdates_statements(message.text):
+        if _outdates_statements(message):
             return ""
         if message.role == "assistant" and is_statement(message.text):
             return completed(history[:place], message.text).strip()
     return ""
+
+
+def _outdates_statements(message: Message) -> bool:
+    """True for a message with new instructions, or a rejection."""
+    return message.role == "user" and update_messages.outdates_statements(message.text)
 
 
 def text_beside_calls(history: History) -> str:
@@ -75,6 +82,7 @@ def asks_to_continue(message: Message) -> bool:
 
 
 def _continued(text: str, part: str) -> str:
+    """Return a text with a later part, which may start over or repeat its end."""
     if _restarts(text, part):
         return part
     return text + part[_overlap(text, part) :]
@@ -93,8 +101,13 @@ def _overlap(text: str, later: str) -> int:
 
     Fewer than three different words may be repeated on purpose, such as rows of zeros.
     """
-    for length in range(min(len(text), len(later), OVERLAP), LEAST_COMPARED - 1, -1):
-        if text.endswith(later[:length]):
-            words = set(_WORD.findall(later[:length]))
-            return length if len(words) >= LEAST_WORDS else 0
+    longest = min(len(text), len(later), OVERLAP)
+    for length in range(longest, LEAST_COMPARED - 1, -1):
+        passage = later[:length]
+        if not text.endswith(passage):
+            continue
+        words = set(_WORD.findall(passage))
+        if len(words) < LEAST_WORDS:
+            return 0
+        return length
     return 0

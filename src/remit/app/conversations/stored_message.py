@@ -29,7 +29,9 @@ class StoredMessage(NamedTuple):
     @property
     def mark(self) -> Mark | None:
         """The compaction mark in this row; None for a message."""
-        return compaction.mark_of(self.more["mark"]) if "mark" in self.more else None
+        if "mark" not in self.more:
+            return None
+        return compaction.mark_of(self.more["mark"])
 
     @property
     def is_answer(self) -> bool:
@@ -43,10 +45,20 @@ class StoredMessage(NamedTuple):
             return []
         return [part for part in self.message.parts if type(part) is ToolCall]
 
+    def keyed_calls(self) -> list[tuple[str, ToolCall]]:
+        """Return the tool calls, each with its key."""
+        return [(call_key(self.number, call), call) for call in self.calls]
+
+    def number_of(self, name: str) -> float:
+        """Return an additional stored number; 0 if it is missing or unknown."""
+        return self.more.get(name) or 0
+
     @property
     def is_empty_answer(self) -> bool:
         """True for a message of the model without a text and without a call."""
-        return self.is_answer and not (self.message.text.strip() or self.calls)
+        if not self.is_answer or self.calls:
+            return False
+        return not self.message.text.strip()
 
 
 History = Sequence[StoredMessage]
@@ -68,4 +80,6 @@ def call_key(number: int, call: ToolCall) -> str:
 def call_result(record: CallRecord) -> tuple[str, Media | None]:
     """Return the result of a call as the model reads it."""
     result = record.result or ""
-    return restored(result) if record.tool == "Read" else (result, None)
+    if record.tool != "Read":
+        return result, None
+    return restored(result)

@@ -3,11 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from remit.app.conversations.stored_message import (
-    StoredMessage,
-    call_key,
-    call_result,
-)
+from remit.app.conversations.stored_message import StoredMessage, call_result
 from remit.app.runs.run_handle import CallRecord
 from remit.app.subagents.delegation_arguments import is_blocking, item_count, may_delegate
 from remit.codec import decode_event
@@ -34,18 +30,23 @@ async def reported_subtasks(
     load: Callable[[Iterable[str]], Awaitable[list[Task]]],
 ) -> dict[str, Task]:
     """Return the subtasks whose end these messages may report, by the text of the report."""
-    texts = [item.message.text for item in rows if item.message.role == "user"]
-    if not any(headings.SUBTASK_ENDED in text for text in texts):
+    if not any(map(_may_report, rows)):
         return {}
     found = await store.select(EVENTS, {"stream": task_id, "after": 0, "limit": NO_LIMIT})
-    stored = [row.stored for row in found if row.type == ev.SubtaskSettled.__name__]
     messages: dict[str, str] = {}
-    for entry in stored:
-        event = decode_event(entry).event
+    for row in found:
+        if row.type != ev.SubtaskSettled.__name__:
+            continue
+        event = decode_event(row.stored).event
         assert isinstance(event, ev.SubtaskSettled), "by the type of its row"
         if event.report:
             messages[event.child_id] = reports.subtask_ended(event.report)
     return {messages[child.id]: child for child in await load(messages)}
+
+
+def _may_report(item: StoredMessage) -> bool:
+    """True for a message to the agent that has the heading of a report."""
+    return item.message.role == "user" and headings.SUBTASK_ENDED in item.message.text
 
 
 def transcript(
@@ -64,19 +65,18 @@ def transcript(
             found.append(_mark_view(item, item.mark))
             continue
         found.append(_message_view(item, ended))
-        keyed = [(call_key(item.number, call), call) for call in item.calls]
-        found += [
-            _result_view(item, call, calls[key], children.get(key, {}))
-            for key, call in keyed
-            if key in calls
-        ]
+        for key, call in item.keyed_calls():
+            if key in calls:
+                found.append(_result_view(item, call, calls[key], children.get(key, {})))
     return found
 
 
 def _message_view(item: StoredMessage, ended: Reports) -> dict[str, Any]:
     """Return the transcript entry of a message."""
     shape = plain(item.message)
-    parts = _report_parts(item.message.text, ended) if shape["role"] == "user" else []
+    parts: list[dict[str, Any]] = []
+    if shape["role"] == "user":
+        parts = _report_parts(item.message.text, ended)
     more = {name: value for name, value in item.more.items() if name != "environment"}
     return {
         "role": shape["role"],
@@ -105,16 +105,19 @@ def _report_parts(text: str, ended: Reports) -> list[dict[str, Any]]:
 def _text_part(text: str) -> list[dict[str, Any]]:
     """Return a text part without the empty lines that separate it from its neighbors."""
     words = text.removeprefix("\n\n").removesuffix("\n\n")
-    return [{"type": "text", "text": words}] if words else []
+    if not words:
+        return []
+    return [{"type": "text", "text": words}]
 
 
 def _shown_parts(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the parts of a message without what only its provider can read."""
-    shown = [part for part in parts if part["type"] != "thinking" or part["text"]]
-    return [
-        {name: value for name, value in part.items() if name not in ("provider", "data")}
-        for part in shown
-    ]
+    return [_public_fields(part) for part in parts if part["type"] != "thinking" or part["text"]]
+
+
+def _public_fields(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part of a message without the data of its provider."""
+    return {name: value for name, value in part.items() if name not in ("provider", "data")}
 
 
 def _mark_view(item: StoredMessage, mark: Mark) -> dict[str, Any]:
@@ -177,6 +180,7 @@ def ending_entry(task: Task, rows: list[StoredMessage]) -> dict[str, Any] | None
 def _result_view(
     item: StoredMessage, call: ToolCall, record: CallRecord, subtasks: ByPlace
 ) -> dict[str, Any]:
+    """Return the transcript entry of a call with a result."""
     return {
         "role": "tool",
         "parts": _result_parts(call, record, subtasks),
@@ -189,20 +193,31 @@ def _result_view(
 def _result_parts(call: ToolCall, record: CallRecord, subtasks: ByPlace) -> list[dict[str, Any]]:
     """Return the results of the sub-agents that a call waited for, or else its own result."""
     named = {"call_id": call.call_id, "name": record.tool}
-    text, media = call_result(record)
-    own: dict[str, Any] = {"type": "tool_result", **named, "text": text, "status": record.status}
-    if media is not None:
-        own["media"] = {"type": media.type, "bytes": media.size}
+    own = _own_result(record, named)
     awaited = [task for place, task in sorted(subtasks.items()) if is_blocking(call, place)]
     if not awaited or record.status == "started":
         return [own]
     results = [_task_result(task, result_of(task)) | named for task in awaited]
-    if item_count(call) == 1:
+    wanted = item_count(call)
+    if wanted == 1:
         return [results[0] | {"text": record.result or ""}]
-    return results if len(results) == item_count(call) else [own, *results]
+    if len(results) == wanted:
+        return results
+    return [own, *results]
+
+
+def _own_result(record: CallRecord, named: Mapping[str, str]) -> dict[str, Any]:
+    """Return the result that a call itself returned."""
+    text, media = call_result(record)
+    result: dict[str, Any] = {"type": "tool_result", **named, "text": text}
+    result["status"] = record.status
+    if media is not None:
+        result["media"] = {"type": media.type, "bytes": media.size}
+    return result
 
 
 def _task_result(task: Task, text: str) -> dict[str, Any]:
+    """Return a part of an entry that holds the result of a task."""
     return {
         "type": "task_result",
         "task_id": task.id,

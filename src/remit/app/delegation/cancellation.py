@@ -9,7 +9,7 @@ from remit.app.context import AppContext, Caller
 from remit.app.delegation.sessions import session_task_ids
 from remit.domain.delegation.requests import CancelAll
 from remit.domain.task import commands as cmd
-from remit.domain.task.task import State
+from remit.domain.task.task import State, Task
 from remit.errors import Conflict, TimedOut
 from remit.store_queries.query import NO_LIMIT
 from remit.store_queries.queue_queries import JOBS, QUEUED
@@ -46,12 +46,17 @@ async def _still_stopping(core: AppContext, session_id: str) -> list[str]:
         if row.worker is None or not row.key.startswith(RUN):
             continue
         task = await core.service.load(row.key.removeprefix(RUN))
-        if task.state is not State.CANCELED:
-            continue
-        root = await core.service.load(task.root_id)
-        if root.parent_session_id == session_id:
+        if await _is_canceled_in(core, task, session_id):
             found.append(task.id)
     return found
+
+
+async def _is_canceled_in(core: AppContext, task: Task, session_id: str) -> bool:
+    """Return whether a task was canceled and belongs to a session by the root of its tree."""
+    if task.state is not State.CANCELED:
+        return False
+    root = await core.service.load(task.root_id)
+    return root.parent_session_id == session_id
 
 
 async def _wait_until_stopped(core: AppContext, task_ids: Sequence[str]) -> list[str]:

@@ -80,6 +80,7 @@ async def _delegate(
     caller: Caller,
     progress: bool,
 ) -> Items:
+    """Start one item of work and, if the caller waits, yield until it has ended."""
     work_item = await _start(core, WorkItem(0, work, params), caller, _cache(core), {})
     answer: Envelope | None = None
     with with_task_ids([work_item.task_id]):
@@ -99,14 +100,14 @@ async def delegate_parallel(
 ) -> Items:
     """Delegate several items of work; answer with the results in the order of the request."""
     group = _Group(core, request, caller)
+    results: dict[int, Result] = {}
     with with_all_task_ids(group.created):
-        begun = [await group.begin(index, asked) for index, asked in enumerate(request.tasks)]
-        early = [item for item in begun if item is not None]
+        early = await group.begin_all()
         if group.waiting:
             await must_have_workers(core, group.waiting)
         for item in early:
+            results[item["index"]] = item["result"]
             yield item
-        results: dict[int, Result] = {item["index"]: item["result"] for item in early}
         async with aclosing(group.results(progress)) as items:
             async for item in items:
                 if item["type"] == "result":
@@ -168,7 +169,9 @@ def grant_notice(
     if outcome.task is None:
         return {}
     notice = core.agents.not_granted(outcome.task, command.tools, lacking)
-    return {"notice": notice} if notice else {}
+    if not notice:
+        return {}
+    return {"notice": notice}
 
 
 class _Group:
@@ -184,6 +187,15 @@ class _Group:
         """Items without a result yet, by the task that does the work."""
         self.created: set[str] = set()
         """All tasks of this group, ended or not."""
+
+    async def begin_all(self) -> list[Item]:
+        """Start all items; return what is known of their results at once, as `begin` does."""
+        early: list[Item] = []
+        for index, asked in enumerate(self._request.tasks):
+            item = await self.begin(index, asked)
+            if item is not None:
+                early.append(item)
+        return early
 
     async def begin(self, index: int, item: Mapping[str, Any] | ask.DelegateTask) -> Item | None:
         """Start one item.
@@ -207,6 +219,7 @@ class _Group:
         return await _result_of(self._core, work_item)
 
     def _work(self, index: int, item: Mapping[str, Any] | ask.DelegateTask) -> ask.DelegateTask:
+        """Return an item as a request of its own."""
         if isinstance(item, ask.DelegateTask):
             return item
         return _parse_item(item, index, self._request)
@@ -243,14 +256,26 @@ class _Group:
                             yield again
 
 
-async def _results(core: AppContext, work_items: Iterable[WorkItem], progress: bool) -> Items:
+def _results(core: AppContext, work_items: Iterable[WorkItem], progress: bool) -> Items:
     """Yield the result of each item of work as it arrives, and progress if it is wanted."""
     left = {work_item.task_id: work_item for work_item in work_items}
-    if not progress:
-        async with aclosing(wait_for_ends(core, list(left))) as found:
-            async for task_id in found:
-                yield await _result_of(core, left[task_id])
-        return
+    if progress:
+        return _results_with_progress(core, left)
+    return _bare_results(core, left)
+
+
+async def _bare_results(core: AppContext, left: Mapping[str, WorkItem]) -> Items:
+    """Yield the result of each item of work, given by task, as it arrives."""
+    async with aclosing(wait_for_ends(core, list(left))) as found:
+        async for task_id in found:
+            yield await _result_of(core, left[task_id])
+
+
+async def _results_with_progress(core: AppContext, left: dict[str, WorkItem]) -> Items:
+    """Yield the progress and the result of each item of work, given by task.
+
+    After a handoff, the item gets the result of the successor.
+    """
     places = {task_id: work_item.place for task_id, work_item in left.items()}
     async with aclosing(watch_tasks(core, places)) as items:
         async for item in items:
@@ -268,6 +293,7 @@ async def _results(core: AppContext, work_items: Iterable[WorkItem], progress: b
 async def _wait(
     core: AppContext, task_id: str, progress: bool, until: float | None = None
 ) -> Items:
+    """Wait for a task; yield its progress if it is wanted."""
     if progress:
         async with aclosing(watch_tasks(core, {task_id: 0}, until=until)) as items:
             async for item in items:
@@ -283,6 +309,7 @@ async def _result_of(core: AppContext, work_item: WorkItem) -> Item:
 
 
 def _result(index: int, task_id: str | None, result: Envelope) -> Item:
+    """Return the item that tells the result of one item of work."""
     return {
         "type": "result",
         "index": index,
@@ -293,6 +320,7 @@ def _result(index: int, task_id: str | None, result: Envelope) -> Item:
 
 
 def _end(answer: Result) -> Item:
+    """Return the last item, with the answer of the operation."""
     item: Item = {"type": "end", "answer": answer}
     if isinstance(answer, Envelope):
         item["about"] = answer.about
@@ -310,21 +338,28 @@ async def _start(
     command = _command(work_item.work)
     if core.agents.find(command.owner or "") is None:
         raise unknown("subagent_type", "agent", str(command.owner), core.agents.ids())
-    under_way = {
-        work_items[0].resolution.key or "": task_id for task_id, work_items in waiting.items()
-    }
+    under_way = _tasks_by_key(waiting)
     resolution = await cache.resolve(
         command, caller.actor, cache=work_item.work.cache, under_way=under_way
     )
+    work_item = work_item._replace(resolution=resolution)
     if resolution.kind == "found":
-        task_id = resolution.task_id
-    elif resolution.kind == "shared":
-        task_id = under_way[resolution.key or ""]
-    else:
-        if resolution.key is not None:
-            command = cmd.CreateCached(**command.__dict__, cache_key=resolution.key)
-        task_id = await _create(core, command, caller, wait=work_item.work.wait)
-    return work_item._replace(task_id=task_id, resolution=resolution)
+        return work_item._replace(task_id=resolution.task_id)
+    if resolution.kind == "shared":
+        return work_item._replace(task_id=under_way[resolution.key or ""])
+    if resolution.key is not None:
+        command = cmd.CreateCached(**command.__dict__, cache_key=resolution.key)
+    task_id = await _create(core, command, caller, wait=work_item.work.wait)
+    return work_item._replace(task_id=task_id)
+
+
+def _tasks_by_key(waiting: Mapping[str, Sequence[WorkItem]]) -> dict[str, str]:
+    """Return the tasks that work, by the cache key of their first item."""
+    found: dict[str, str] = {}
+    for task_id, work_items in waiting.items():
+        key = work_items[0].resolution.key or ""
+        found[key] = task_id
+    return found
 
 
 async def _create(core: AppContext, command: cmd.CreateTask, caller: Caller, *, wait: bool) -> str:
@@ -340,6 +375,7 @@ async def _create(core: AppContext, command: cmd.CreateTask, caller: Caller, *, 
 
 
 def _cache(core: AppContext) -> ResultCache:
+    """Return a result cache for the items of one call."""
     return ResultCache(core.store, core.agents, core.clock.now, core.equipment)
 
 
@@ -359,24 +395,28 @@ async def _answer(core: AppContext, work_item: WorkItem) -> Envelope:
 
 
 def _command(work: ask.DelegateTask) -> cmd.CreateDelegated:
+    """Return the command that creates the task of an item."""
     own = {"session_id", "wait", "format", "idempotency_key"}
     item = {name: value for name, value in plain(work).items() if name not in own}
     fields = requested_work(item, seconds=work.timeout_seconds).fields
     asked = {**fields, "parent_session": work.session_id, "idempotency_key": work.idempotency_key}
-    return parse(
-        cmd.CreateDelegated, {name: value for name, value in asked.items() if value is not None}
-    )
+    return parse(cmd.CreateDelegated, _given(asked))
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _in_item(place: int, error: RemitError) -> RemitError:
     """Return the error with its fields prefixed by the position of the item."""
     if not isinstance(error, InvalidParam):
         return error
-    problems = [Problem(**field) for field in error.details["fields"]]
-    return InvalidParam([_in_place(problem, place) for problem in problems])
+    return InvalidParam([_in_place(Problem(**field), place) for field in error.details["fields"]])
 
 
 def _in_place(problem: Problem, place: int) -> Problem:
+    """Return a problem whose field names the position of its item."""
     if problem.field.startswith("tasks["):
         return problem
     return problem._replace(field=f"tasks[{place}].{problem.field}")
@@ -391,8 +431,7 @@ def _parse_item(
         "session_id": request.session_id,
         "format": request.format,
     }
-    own = {name: value for name, value in item.items() if value is not None}
     try:
-        return parse(ask.DelegateTask, common | own)
+        return parse(ask.DelegateTask, common | _given(item))
     except RemitError as refused:
         raise _in_item(number, refused) from refused

@@ -27,33 +27,35 @@ async def task_envelope(
     found = envelope(
         task,
         model=models.get(task.id),
-        tier=_tier(core, task),
+        tier=core.agents.tier(task),
         cwd=core.folder,
         params=params,
         offset=offset,
     )
-    if task.state is State.WAITING:
-        questions = open_questions(await _live_subtree(core, task))
-        if questions:
-            found["data"]["questions"] = questions
+    questions = await _questions_below(core, task)
+    if questions:
+        found["data"]["questions"] = questions
     return Envelope(found, about(task)).shown(form)
+
+
+async def _questions_below(core: AppContext, task: Task) -> list[dict[str, Any]]:
+    """Return the open questions of a waiting task and its subtasks; empty for any other task."""
+    if task.state is not State.WAITING:
+        return []
+    return open_questions(await _live_subtree(core, task))
 
 
 async def _live_subtree(core: AppContext, task: Task) -> list[Task]:
     """Return a waiting task and the live tasks below it."""
-    if not any(child.settled is None for child in task.children):
+    if all(child.settled is not None for child in task.children):
         return [task]
     rows = await core.store.select(TREE, {"id": int(task.root_id)})
     line = {task.id: task}
-    for other in (task_of(row.doc) for row in rows):
+    for row in rows:
+        other = task_of(row.doc)
         if other.parent_id in line and not other.state.terminal:
             line[other.id] = other
     return list(line.values())
-
-
-def _tier(core: AppContext, task: Task) -> str:
-    agent = core.agents.get(task.owner or "")
-    return task.model or (agent.model if agent else "main")
 
 
 def refusal(error: RemitError, params: Mapping[str, Any]) -> Envelope:
@@ -83,4 +85,7 @@ def refusal(error: RemitError, params: Mapping[str, Any]) -> Envelope:
 
 
 def _text_or_none(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    """Return a text; None for any other value."""
+    if isinstance(value, str):
+        return value
+    return None

@@ -12,7 +12,7 @@ from remit.app.context import AppContext
 from remit.codec import task_of
 from remit.domain.task.task import TERMINAL, Interaction, State, Task
 from remit.store_queries.query import NO_LIMIT
-from remit.store_queries.run_queries import MESSAGES, PULSE
+from remit.store_queries.run_queries import MESSAGES, PULSE, Pulse
 from remit.store_queries.task_queries import TASKS
 
 Item = dict[str, Any]
@@ -60,11 +60,12 @@ async def _next(items: AsyncGenerator[Item, None]) -> Item | None:
 
 async def _cancel(pending: asyncio.Future[Item | None] | None) -> None:
     """Cancel the pending item and ignore its outcome."""
-    if pending is not None:
-        pending.cancel()
-        await asyncio.wait({pending})
-        if not pending.cancelled():
-            pending.exception()  # retrieved, so that asyncio does not log it
+    if pending is None:
+        return
+    pending.cancel()
+    await asyncio.wait({pending})
+    if not pending.cancelled():
+        pending.exception()  # retrieved, so that asyncio does not log it
 
 
 class _LastReport:
@@ -147,13 +148,12 @@ class _TaskView:
         message: dict[str, Any] = json.loads(document)
         self.number = number
         self.at = datetime.fromisoformat(at)
-        self.tokens += int(message.get("input") or 0) + int(message.get("output") or 0)
-        self.cost += float(message.get("cost") or 0.0)
-        tools: list[str] = [
-            part["name"] for part in message["parts"] if part["type"] == "tool_call"
-        ]
-        self.calls += len(tools)
-        self.tool = tools[-1] if tools else self.tool
+        self.tokens += int(_number(message, "input") + _number(message, "output"))
+        self.cost += float(_number(message, "cost"))
+        for part in message["parts"]:
+            if part["type"] == "tool_call":
+                self.calls += 1
+                self.tool = part["name"]
 
 
 class _TreeView:
@@ -161,15 +161,20 @@ class _TreeView:
 
     def __init__(self, core: AppContext, indexes: Mapping[str, int]) -> None:
         self._core, self._roots = core, frozenset(indexes)
-        self._seen: dict[str, _TaskView] = {
-            task_id: _TaskView(index) for task_id, index in indexes.items()
-        }
-        self._live: set[str] = set(indexes)
+        self._seen: dict[str, _TaskView] = {}
+        self._live: set[str] = set()
+        self._add(indexes)
         self._need_worker: dict[str, Task] = {}
         """Running and runnable tasks: no event reports that their worker is gone."""
         self._unattended: frozenset[str] = frozenset()
         """Those of them without a live worker."""
         self._asked_at = -math.inf
+
+    def _add(self, indexes: Mapping[str, int]) -> None:
+        """Watch more tasks, given with the index of their item."""
+        for task_id, index in indexes.items():
+            self._seen[task_id] = _TaskView(index)
+            self._live.add(task_id)
 
     @property
     def awaited(self) -> set[str]:
@@ -186,8 +191,7 @@ class _TreeView:
             for task in tasks:
                 below |= self._new_children(task)
             below |= await self._successors(tasks)
-            self._seen |= {task_id: _TaskView(index) for task_id, index in below.items()}
-            self._live |= below.keys()
+            self._add(below)
             self._live -= {task.id for task in tasks if task.state.terminal}
             items += await self._all_news(tasks)
             edge = set(below)
@@ -229,19 +233,22 @@ class _TreeView:
 
     async def _changed(self, task_ids: Iterable[str]) -> list[Task]:
         """Return the tasks that have changed since the last look, and read their new messages."""
-        changed_ids: list[int] = []
-        ids = [int(task_id) for task_id in task_ids]
-        for pulse in await self._core.store.select(PULSE, {"ids": ids}):
-            seen = self._seen[str(pulse.id)]
-            if pulse != (pulse.id, seen.version, seen.number, seen.denied):
-                changed_ids.append(pulse.id)
-            seen.denied = pulse.denied
-            if pulse.number > seen.number:
-                await self._read_messages(pulse.id, seen)
+        ids = list(map(int, task_ids))
+        pulses = await self._core.store.select(PULSE, {"ids": ids})
+        changed_ids = [pulse.id for pulse in pulses if await self._note_pulse(pulse)]
         if not changed_ids:
             return []
         rows = await self._core.store.select(TASKS, {"ids": changed_ids})
         return [task_of(row.doc, row.id) for row in rows]
+
+    async def _note_pulse(self, pulse: Pulse) -> bool:
+        """Read the new messages of a task; return whether anything about it has changed."""
+        seen = self._seen[str(pulse.id)]
+        has_changed = pulse != (pulse.id, seen.version, seen.number, seen.denied)
+        seen.denied = pulse.denied
+        if pulse.number > seen.number:
+            await self._read_messages(pulse.id, seen)
+        return has_changed
 
     async def _read_messages(self, task_id: int, seen: _TaskView) -> None:
         """Count the messages of a task that were not seen before."""
@@ -250,13 +257,10 @@ class _TreeView:
             seen.add_message(row.number, row.at, row.doc)
 
     async def _news(self, task: Task) -> Item | None:
+        """Return the progress of a task; None if nothing about it has changed."""
         seen = self._seen[task.id]
         waits_for = await self._waits_for(task)
-        if self._needs_worker(task, waits_for):
-            self._need_worker[task.id] = task
-        else:
-            self._need_worker.pop(task.id, None)
-            self._unattended -= {task.id}
+        self._note_need(task, waits_for)
         now = self._shown(task) | {"waits_for": waits_for}
         if task.id in self._unattended:
             now |= {"waits_for": _NO_WORKER[task.state], "unattended": True}
@@ -268,23 +272,32 @@ class _TreeView:
             item["superseded_by"] = task.superseded_by
         return item | {"seconds": self._seconds(task)}
 
+    def _note_need(self, task: Task, waits_for: str | None) -> None:
+        """Note whether a task needs a worker."""
+        if self._needs_worker(task, waits_for):
+            self._need_worker[task.id] = task
+        else:
+            self._need_worker.pop(task.id, None)
+            self._unattended -= {task.id}
+
     def _seconds(self, task: Task) -> float:
         """Return how many seconds ago the last event or message of a task was."""
+        since = task.updated_at
         spoke_at = self._seen[task.id].at
-        since = task.updated_at if spoke_at is None else max(task.updated_at, spoke_at)
-        return round(max(0.0, (self._core.clock.now() - since).total_seconds()), 1)
+        if spoke_at is not None:
+            since = max(since, spoke_at)
+        silence = self._core.clock.now() - since
+        return round(max(0.0, silence.total_seconds()), 1)
 
     async def _waits_for(self, task: Task) -> str | None:
         """Return what a task waits for, as text; None while it runs or after its end."""
-        if task.state is State.PAUSED:
-            return f"someone to resume it (`remit task resume {task.id}`)"
-        if task.state is State.DRAFT:
-            return "its activation"
-        if task.state is State.WAITING and task.wait is not None:
-            return _listed(_KINDS[item.kind].format(ref=item.ref) for item in task.wait.on)
+        if task.state in _HELD_BY_PEOPLE:
+            return _HELD_BY_PEOPLE[task.state].format(id=task.id)
         if task.state is State.PENDING:
             return await self._waits_to_start(task)
-        return None
+        if task.state is not State.WAITING or task.wait is None:
+            return None
+        return _listed(_KINDS[item.kind].format(ref=item.ref) for item in task.wait.on)
 
     def _needs_worker(self, task: Task, waits_for: str | None) -> bool:
         """True for a running task, or a runnable one that needs a worker of another process."""
@@ -299,17 +312,15 @@ class _TreeView:
             return f"session {task.session_id}, to which it is assigned"
         if task.owner is None:
             return "an agent (it has no owner)"
-        if task.started_at is None and (task.depends_on or task.schedule is not None):
-            view = await self._core.task(task.id)
-            schedule: dict[str, str] = view["schedule"] or {}
-            not_before = schedule.get("not_before")
-            if view["blocked_by"]:
-                return _listed(f"task {other}" for other in view["blocked_by"])
-            if not_before is not None and not view["ready"]:
-                return f"its start time, {not_before}"
-        return _FREE_WORKER
+        if not _may_start_later(task):
+            return _FREE_WORKER
+        view = await self._core.task(task.id)
+        if view["blocked_by"]:
+            return _listed(f"task {other}" for other in view["blocked_by"])
+        return _start_time(view) or _FREE_WORKER
 
     def _shown(self, task: Task) -> Item:
+        """Return the state of a task as the caller sees it."""
         seen = self._seen[task.id]
         return {
             "index": seen.index,
@@ -326,14 +337,40 @@ class _TreeView:
         }
 
 
+def _number(message: Mapping[str, Any], name: str) -> float:
+    """Return a stored number of a message; 0 if it is missing or unknown."""
+    return message.get(name) or 0
+
+
+def _may_start_later(task: Task) -> bool:
+    """True for a task that has not started and may have to wait for other tasks or a time."""
+    if task.started_at is not None:
+        return False
+    return bool(task.depends_on) or task.schedule is not None
+
+
+def _start_time(view: Mapping[str, Any]) -> str:
+    """Return the time that a task waits for, as text; empty if it waits for none."""
+    schedule: dict[str, str] = view["schedule"] or {}
+    not_before = schedule.get("not_before")
+    if not_before is None or view["ready"]:
+        return ""
+    return f"its start time, {not_before}"
+
+
 def _kind_of_news(before: Item | None, now: Item) -> str:
     """Return the type of a progress item; without one before, the task is new to the caller."""
     if before is None:
         return "task_started"
-    is_steady = all(now[name] == before[name] for name in _STEADY)
-    return "task_progress" if is_steady else "task_updated"
+    if all(now[name] == before[name] for name in _STEADY):
+        return "task_progress"
+    return "task_updated"
 
 
+_HELD_BY_PEOPLE = {
+    State.PAUSED: "someone to resume it (`remit task resume {id}`)",
+    State.DRAFT: "its activation",
+}
 _NO_WORKER = {
     State.RUNNING: "a worker: the one that ran it is gone",
     State.PENDING: "a worker: none is running for it",
@@ -359,5 +396,7 @@ def _question(item: Interaction) -> Item:
 def _listed(things: Iterable[str]) -> str:
     """Join distinct texts with commas; of many, list only the first."""
     every = list(dict.fromkeys(things))
-    more = f" and {len(every) - _LISTED} more" if len(every) > _LISTED else ""
-    return ", ".join(every[:_LISTED]) + more
+    text = ", ".join(every[:_LISTED])
+    if len(every) <= _LISTED:
+        return text
+    return f"{text} and {len(every) - _LISTED} more"

@@ -52,24 +52,27 @@ async def _deliver(
         outcome = await core.do(cmd.DeliverUpdates(task_id=task_id, session_id=session_id), caller)
     except Conflict:  # the task has ended or moved to another session since it was listed
         return None
-    receipt = next(
-        (entry.event for entry in outcome.entries if isinstance(entry.event, ev.UpdateDelivered)),
-        None,
-    )
-    if receipt is None:
-        return None
-    assert outcome.before is not None
-    return outcome.before, receipt.update_ids
+    for entry in outcome.entries:
+        if isinstance(entry.event, ev.UpdateDelivered):
+            assert outcome.before is not None
+            return outcome.before, entry.event.update_ids
+    return None
 
 
 async def _text(core: AppContext, task: Task, update_ids: tuple[str, ...]) -> str:
+    """Return what a session is told: the delivered updates, or first its assignment."""
     if task.briefed:
-        return session_prompts.session_news(
-            task, [update for update in task.queued if update.update_id in update_ids]
-        )
-    rows = await core.store.select(GUIDE, {"names": list(task.guides)}) if task.guides else []
-    titles = {row.id: row.title for row in rows}
+        news = [update for update in task.queued if update.update_id in update_ids]
+        return session_prompts.session_news(task, news)
+    titles = await _guide_titles(core, task)
     needed = await core.service.tasks(dependency.task_id for dependency in task.depends_on)
-    return session_prompts.assignment(
-        task, [titles[guide] for guide in task.guides if guide in titles], needed
-    )
+    return session_prompts.assignment(task, titles, needed)
+
+
+async def _guide_titles(core: AppContext, task: Task) -> list[str]:
+    """Return the titles of the guides of a task, in its order; missing guides are left out."""
+    if not task.guides:
+        return []
+    rows = await core.store.select(GUIDE, {"names": list(task.guides)})
+    titles = {row.id: row.title for row in rows}
+    return [titles[guide] for guide in task.guides if guide in titles]

@@ -7,7 +7,7 @@ from remit.app.context import AppContext, Caller
 from remit.domain.task import commands as cmd
 from remit.domain.task.task import Task
 from remit.errors import Unavailable
-from remit.store_queries.tree_queries import ENDED
+from remit.store_queries.tree_queries import ENDED, TaskState
 
 SILENT_SECONDS = 60.0
 """How long a worker may be silent before callers no longer wait for it.
@@ -33,9 +33,7 @@ async def wait_for_ends(
             moved: dict[int, str] = {}
             for row in rows:
                 task_id = open_ids.pop(row.id)
-                successor = None
-                if row.state == "canceled":
-                    successor = await _live_successor(core, str(row.id))
+                successor = await _live_successor(core, row)
                 if successor is None:
                     yield task_id
                 else:
@@ -47,9 +45,11 @@ async def wait_for_ends(
                 await core.waits.wait(notifier, until, open_ids)
 
 
-async def _live_successor(core: AppContext, task_id: str) -> str | None:
-    """Return the live successor of a task and adopt it; None if there is none."""
-    successor = await last_successor(core, task_id)
+async def _live_successor(core: AppContext, row: TaskState) -> str | None:
+    """Return the live successor of an ended task and adopt it; None if there is none."""
+    if row.state != "canceled":
+        return None
+    successor = await last_successor(core, str(row.id))
     if successor.state.terminal:
         return None
     await core.adopt([successor.id])
@@ -66,8 +66,9 @@ async def last_successor(core: AppContext, task_id: str) -> Task:
 
 async def begin_wait(core: AppContext, task: Task | None, caller: Caller) -> None:
     """Record that a caller waits for a task: from then on the task does not wait for ticks."""
-    if task is not None and not task.awaited and not task.state.terminal:
-        await core.do(cmd.AwaitTask(task_id=task.id), caller)
+    if task is None or task.awaited or task.state.terminal:
+        return
+    await core.do(cmd.AwaitTask(task_id=task.id), caller)
 
 
 async def must_have_workers(core: AppContext, task_ids: Iterable[str]) -> None:

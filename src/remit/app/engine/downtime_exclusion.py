@@ -39,6 +39,7 @@ class Downtime:
             after = rows[-1].id
 
     async def _exclude(self, rows: Iterable[RunningClock]) -> None:
+        """Exclude the time without a worker from some clocks."""
         clocks = list(rows)
         if not clocks:
             return
@@ -47,13 +48,19 @@ class Downtime:
         for clock in clocks:
             attended = None if clock.at is None else datetime.fromisoformat(clock.at)
             is_served = clock.root_id in served
-            if not is_served or attended is None or now - attended > self._lease:
-                with suppress(Corrupt, NotFound, UnknownEvent):  # skipped, as by every worker
-                    await self._stop_clock(str(clock.id), attended, now, is_served=is_served)
+            if is_served and not self._is_old(attended, now):
+                continue
+            with suppress(Corrupt, NotFound, UnknownEvent):  # skipped, as by every worker
+                await self._stop_clock(str(clock.id), attended, now, is_served=is_served)
+
+    def _is_old(self, attended: datetime | None, now: datetime) -> bool:
+        """Return whether a tree was last served more than a lease ago, or never."""
+        return attended is None or now - attended > self._lease
 
     async def _stop_clock(
         self, task_id: str, attended: datetime | None, now: datetime, *, is_served: bool
     ) -> None:
+        """Exclude the time without a worker from the clock of one task."""
         task = await self._service.load(task_id)
         since = unattended_since(task, attended, now, self._lease, is_served=is_served)
         if since is not None:

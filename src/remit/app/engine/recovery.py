@@ -1,6 +1,4 @@
-"""What is left behind when something went wrong that cannot go wrong: found, and put right from
-the events.
-"""
+"""Safety net: finds and repairs mismatches between tasks and the job queue, from the events."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -60,9 +58,9 @@ class Findings(NamedTuple):
     Only the doctor looks for them, since that takes reading every one.
     """
     budgets_below_use: tuple[str, ...] = ()
-    """Trees whose ledger says less than their tasks have used.
+    """Trees whose ledger says less than their tasks have used, which cannot be repaired.
 
-    Nothing puts that right; more is what lost calls were given.
+    A ledger may say more: calls that were lost keep their reservations.
     """
 
     @property
@@ -99,7 +97,7 @@ class Findings(NamedTuple):
 class Recovery:
     """Compares the queue with the tasks.
 
-    The queue follows from the events and can always be made anew.
+    The queue follows from the events, so it can always be rebuilt.
     """
 
     def __init__(self, store: Store, service: Service, scope: Scope | None = None) -> None:
@@ -108,7 +106,7 @@ class Recovery:
         """The trees to look at; without it, all."""
 
     async def examine(self) -> Findings:
-        """Return what is wrong in two looks, because a healthy store changes between reads."""
+        """Return the mismatches that two looks find: a healthy store changes between reads."""
         first, second = await self._look(), await self._look()
         kinds = zip(first, second, strict=True)
         return Findings(*(_in_both(before, now) for before, now in kinds))
@@ -172,45 +170,50 @@ class Recovery:
     async def _look(self) -> Findings:
         """Return what looks wrong at the moment."""
         return Findings(
-            runnable_without_job=await self._select_ids(JOBLESS, self._load),
-            stale_runs=await self._select_ids(RUNLESS, self._load),
-            parents_not_told=await self._select_ids(UNTOLD, self._has_news),
-            dependents_not_told=tuple([str(row.id) async for row in self._rows(UNRELEASED)]),
-            undelivered_updates=await self._select_ids(UNHEARD, self._can_wake),
-            waiting_without_alarm=await self._select_ids(ALARMED, self._alarms),
-            claims_without_check=tuple([str(row.id) async for row in self._rows(UNCHECKED)]),
+            runnable_without_job=await self._select_tasks(JOBLESS, self._service.load),
+            stale_runs=await self._select_tasks(RUNLESS, self._service.load),
+            parents_not_told=await self._select_tasks(UNTOLD, self._has_news),
+            dependents_not_told=await self._all_ids(UNRELEASED),
+            undelivered_updates=await self._select_tasks(UNHEARD, self._can_wake),
+            waiting_without_alarm=await self._select_tasks(ALARMED, self._alarms),
+            claims_without_check=await self._all_ids(UNCHECKED),
             budgets_below_use=await self._budgets_below_use(),
         )
 
-    async def _select_ids(
-        self,
-        query: Query[AboutTask],
-        is_wanted: Callable[[str], Awaitable[Any]],
+    async def _all_ids(self, query: Query[AboutTask]) -> tuple[str, ...]:
+        """Return all tasks of a query."""
+        return tuple([str(row.id) async for row in self._rows(query)])
+
+    async def _select_tasks(
+        self, query: Query[AboutTask], is_wanted: Callable[[str], Awaitable[Any]]
     ) -> tuple[str, ...]:
-        """Return the tasks of a query that fulfill a condition.
+        """Return the tasks of a query that fulfill a condition."""
+        return await self._select(query, lambda row: is_wanted(str(row.id)))
+
+    async def _select(
+        self, query: Query[AboutTask], is_wanted: Callable[[AboutTask], Awaitable[Any]]
+    ) -> tuple[str, ...]:
+        """Return the tasks whose rows fulfill a condition.
 
         Skip tasks that a newer remit wrote, or that cannot be read.
         """
         found: list[str] = []
         async for row in self._rows(query):
             with suppress(UnknownEvent, Corrupt):
-                if await is_wanted(str(row.id)):
+                if await is_wanted(row):
                     found.append(str(row.id))
         return tuple(found)
 
-    async def _load(self, task_id: str) -> Task:
-        return await self._service.load(task_id)
-
     async def _budgets_below_use(self) -> tuple[str, ...]:
         """Return the roots of trees whose ledger has less than their tasks have used."""
-        found: list[str] = []
-        async for budget in self._rows(BUDGETS):
-            with suppress(UnknownEvent, Corrupt):
-                usage = await used(self._store, str(budget.id))
-                is_below = budget.tokens < usage.input_tokens + usage.output_tokens
-                if is_below or budget.cost < usage.cost - CENTS_FRACTION:
-                    found.append(str(budget.id))
-        return tuple(found)
+        return await self._select(BUDGETS, self._is_below_use)
+
+    async def _is_below_use(self, budget: RootBudget) -> bool:
+        """Return whether the ledger of a tree has less than its tasks have used."""
+        usage = await used(self._store, str(budget.id))
+        if budget.tokens < usage.input_tokens + usage.output_tokens:
+            return True
+        return budget.cost < usage.cost - CENTS_FRACTION
 
     async def _alarms(self, task_id: str) -> dict[str, Job]:
         """Return the missing jobs for the timers, cron slots and time limit of a task."""
@@ -225,14 +228,13 @@ class Recovery:
 
     async def _timers(self, task: Task) -> dict[str, Job]:
         """Return the jobs of all timers that a task waits for, by key."""
-        items = task.wait.on if task.wait else ()
-        refs = [item.ref for item in items if item.kind == "timer"]
+        refs = _timers_awaited(task)
         if not refs:
             return {}
         rows = await self._store.select(EVENTS, {"stream": task.id, "after": 0, "limit": 1_000_000})
         jobs: dict[str, Job] = {}
         for row in rows:
-            if row.type != "TimerSet":
+            if row.type != ev.TimerSet.__name__:
                 continue
             event = decode_event(row.stored).event
             if isinstance(event, ev.TimerSet) and event.timer_id in refs:
@@ -253,6 +255,7 @@ class Recovery:
         return task.wait is not None and not task.wait.holds
 
     async def _rows(self, query: Query[AboutTask]) -> AsyncIterator[AboutTask]:
+        """Yield the rows of a query about the trees that this process looks at."""
         after = 0
         while rows := await self._store.select(query, {"after": after, "limit": PAGE}):
             for row in await self._in_scope(rows):
@@ -268,6 +271,13 @@ class Recovery:
         found = await self._store.select(ROOTS, {"ids": [row.id for row in rows]})
         roots = {row.id: row.root_id for row in found}
         return [row for row in rows if roots.get(row.id) in self._scope]
+
+
+def _timers_awaited(task: Task) -> list[str]:
+    """Return the ids of the timers that a task waits for."""
+    if task.wait is None:
+        return []
+    return [item.ref for item in task.wait.on if item.kind == "timer"]
 
 
 def _in_both(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:

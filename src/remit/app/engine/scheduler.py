@@ -70,13 +70,14 @@ class Scheduler:
 
         None if a tick is queued in time, or under way.
         """
-        there = await self._store.select(QUEUED, {"names": [TICK]})
+        queued = await self._store.select(QUEUED, {"names": [TICK]})
         # After the check: a slot that passed in between may have fired.
         coming = self._tick_after(self._clock.now())
-        is_queued = any(
-            job.at is None or job.at <= (coming.at or "") or job.worker is not None for job in there
-        )
-        return None if is_queued else coming
+        latest = coming.at or ""
+        for job in queued:
+            if job.worker is not None or job.at is None or job.at <= latest:
+                return None
+        return coming
 
     async def tick(self, lease: Lease, slot: str | None, stopping: asyncio.Event) -> None:
         """Wake every task that waits for the scheduler, one after the other; then plan the next
@@ -104,9 +105,11 @@ class Scheduler:
         )
 
     def _tick_after(self, when: datetime) -> Job:
+        """Return the job for the first tick after a time."""
         return Job(key=TICK, at=instant(self._clock.next_slot(self._cron, when)))
 
     async def _each(self, query: Query[TaskNumber]) -> AsyncIterator[str]:
+        """Yield the ids of the tasks of a query, page by page."""
         after = 0
         while rows := await self._store.select(query, {"after": after, "limit": PAGE}):
             for row in rows:
@@ -158,4 +161,6 @@ def _later(now: datetime, slot: str | None) -> datetime:
     """Return the later of both: clocks differ between machines, and a slot must not fire twice for
     it.
     """
-    return max(now, datetime.fromisoformat(slot)) if slot else now
+    if not slot:
+        return now
+    return max(now, datetime.fromisoformat(slot))

@@ -16,14 +16,14 @@ from remit.ports import Clock, EventStore
 from remit.store_queries.event_queries import EVENTS
 
 FIELDS = "fields"
-"""Under what name a log record carries its structured fields."""
+"""The attribute of a log record with its structured fields."""
 KNOWN_TASKS = 1000
-"""Of how many tasks it is remembered up to which event they were logged."""
+"""How many tasks the log remembers, each with its last logged event."""
 LOOK_BACK = 100
-"""How many events are read at most to find what happened to a task between two of its runs."""
+"""The most events that are read to find what happened to a task between two of its runs."""
 ERROR_LENGTH = 300
 LATE = timedelta(seconds=1)
-"""After how long a line also says when its event happened."""
+"""The delay after which a line also says when its event happened."""
 
 log = logging.getLogger("remit.task")
 
@@ -35,7 +35,7 @@ class _Begun(NamedTuple):
     """A run that began here."""
 
     worked_seconds: float
-    """What the clock of the task showed."""
+    """The seconds on the clock of the task at its beginning."""
     usage: Usage
 
 
@@ -78,19 +78,22 @@ class TaskLog:
         known = self._logged.get(task.id)
         after = max(task.version - LOOK_BACK, 0) if known is None else known
         entries = await self._entries(task, after)
-        ends = [entry for entry in entries if type(entry.event) in OUTCOMES]
-        if ends and isinstance(ends[-1].event, ev.RunLost):
+        if _ends_with_lost_run(entries):
             self._lost.add(task.id)
         unseen = _first_unseen(entries, is_known=known is not None)
         for number, entry in enumerate(entries):
             self._remember(entry, task)
-            if isinstance(entry.event, ev.RunStarted | ev.RunLost):
-                self._begun.pop(task.id, None)
-                continue
-            lines = self._run_lines(entry, task)
-            if number >= unseen and not _by_worker(entry):
-                lines += _lines(entry)
-            self._log(task, entry, lines)
+            self._log(task, entry, self._missed_lines(entry, task, is_unseen=number >= unseen))
+
+    def _missed_lines(self, entry: ev.Entry, task: Task, *, is_unseen: bool) -> list[Line]:
+        """Return lines on an event of others, or on how they ended a run of this worker."""
+        if isinstance(entry.event, ev.RunStarted | ev.RunLost):
+            self._begun.pop(task.id, None)
+            return []
+        lines = self._run_lines(entry, task)
+        if is_unseen and not _by_worker(entry):
+            lines += _lines(entry)
+        return lines
 
     async def _entries(self, task: Task, after: int, limit: int = LOOK_BACK) -> list[ev.Entry]:
         """Return the events of a task after a version."""
@@ -142,12 +145,14 @@ class TaskLog:
             self._missed[task.id] = range(noted.start, entry.version)
 
     def _remember(self, entry: ev.Entry, task: Task) -> None:
+        """Remember up to which event a task was logged."""
         self._logged.pop(task.id, None)
         self._logged[task.id] = entry.version
         if len(self._logged) > KNOWN_TASKS:
             del self._logged[next(iter(self._logged))]
 
     def _log(self, task: Task, entry: ev.Entry, lines: Sequence[Line]) -> None:
+        """Write lines on an event, with the fields that every line on a task has."""
         common = {"task": task.id, "title": task.title, "agent": task.owner, "worker": self._worker}
         if self._clock.now() - entry.at > LATE:
             common["at"] = instant(entry.at)
@@ -156,9 +161,7 @@ class TaskLog:
             log.log(level, message, extra={FIELDS: common | told})
 
     def _lost_line(self, event: ev.RunLost, before: Task | None, task: Task) -> Line:
-        """The line on a run whose worker is gone: it names that worker, and this one as the
-        finder.
-        """
+        """Return the line on a run whose worker is gone; it names that worker and this one."""
         self._begun.pop(task.id, None)
         self._lost.add(task.id)
         run = None if before is None else before.run
@@ -195,6 +198,14 @@ def _by_worker(entry: ev.Entry) -> bool:
     return entry.actor.startswith(("agent:", "system:"))
 
 
+def _ends_with_lost_run(entries: Sequence[ev.Entry]) -> bool:
+    """Return whether the last run that ended was lost."""
+    for entry in reversed(entries):
+        if type(entry.event) in OUTCOMES:
+            return isinstance(entry.event, ev.RunLost)
+    return False
+
+
 def _is_turn(entry: ev.Entry) -> bool:
     """Return whether a worker began or ended a run with an event."""
     if not _by_worker(entry):
@@ -208,10 +219,12 @@ def _first_unseen(entries: Sequence[ev.Entry], *, is_known: bool) -> int:
     Without any run among the events, this is the first event of a known task, and none of an
     unknown one.
     """
-    turns = [number for number, entry in enumerate(entries) if _is_turn(entry)]
-    if turns:
-        return turns[-1] + 1
-    return 0 if is_known else len(entries)
+    for number in reversed(range(len(entries))):
+        if _is_turn(entries[number]):
+            return number + 1
+    if is_known:
+        return 0
+    return len(entries)
 
 
 def _worked(task: Task, at: datetime) -> float:
@@ -232,14 +245,19 @@ def _figures(begun: _Begun, at: datetime, task: Task) -> Fields:
 
 
 def _error(event: object) -> Fields:
+    """Return the beginning of the error of an event; empty if it has none."""
     error = getattr(event, "error", None)
-    return {"error": str(error)[:ERROR_LENGTH]} if error else {}
+    if not error:
+        return {}
+    return {"error": str(error)[:ERROR_LENGTH]}
 
 
 def _lines(entry: ev.Entry) -> list[Line]:
     """Return the line on any event that is not about a run."""
     make = _MAKERS.get(type(entry.event))
-    return [] if make is None else [make(entry.event, entry)]
+    if make is None:
+        return []
+    return [make(entry.event, entry)]
 
 
 def _info(message: str, *names: str) -> Callable[[Any, ev.Entry], Line]:
@@ -247,14 +265,11 @@ def _info(message: str, *names: str) -> Callable[[Any, ev.Entry], Line]:
 
 
 def _line(level: int, message: str, *names: str) -> Callable[[Any, ev.Entry], Line]:
-    """Makes a line with some fields of an event, and who caused it."""
+    """Return a function that makes a line with some fields of an event, and who caused it."""
 
     def make(event: Any, entry: ev.Entry) -> Line:
-        return (
-            level,
-            message,
-            {name: _plain(getattr(event, name)) for name in names} | {"by": entry.actor},
-        )
+        fields = {name: _plain(getattr(event, name)) for name in names}
+        return level, message, fields | {"by": entry.actor}
 
     return make
 

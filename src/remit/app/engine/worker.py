@@ -4,11 +4,11 @@ one task to another.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 
+from remit.app.engine.live_runs import GONE, LiveRuns
 from remit.app.engine.scheduler import Scheduler
 from remit.app.engine.task_log import TaskLog
 from remit.app.runs.run_handle import RunHandle
@@ -27,7 +27,7 @@ from remit.domain.projection.follow_up_jobs import (
 )
 from remit.domain.records.serialize import instant
 from remit.domain.task import commands as cmd
-from remit.domain.task.task import State, Task
+from remit.domain.task.task import Task
 from remit.domain.text.redaction import redacted
 from remit.errors import (
     Conflict,
@@ -40,20 +40,16 @@ from remit.errors import (
     UnknownEvent,
 )
 from remit.ports import ClaimedJob, Clock, Lease, Postponed, Runner, Store
-from remit.store_queries.run_queries import LIVE_RUNS
 
 SYSTEM = "system:engine"
-LOOK_SECONDS = 0.1
-"""How often at most live runs are compared with the store while it changes."""
-GRACE_SECONDS = 0.05
+
 NEWER_SECONDS = 5.0
 """How long a job that only a newer remit understands is postponed."""
 SPOILED_SECONDS = 60.0
 """How long a job of a task whose row cannot be read is postponed."""
 RELEASE_SECONDS = 5.0
 """How long the release of a canceled run may take."""
-GONE = "its run is over"
-"""Why a run was stopped from outside."""
+
 log = logging.getLogger("remit.worker")
 
 
@@ -70,57 +66,15 @@ class Worker:
         scheduler: Scheduler,
         task_log: TaskLog | None = None,
     ) -> None:
-        self._store, self._service, self._clock, self._runner, self._scheduler = (
-            store,
-            service,
-            clock,
-            runner,
-            scheduler,
-        )
+        self._store, self._service, self._clock = store, service, clock
+        self._runner, self._scheduler = runner, scheduler
         self.name, self._task_log = name, task_log
         self.before_time_ends: Callable[[Task], Awaitable[None]] | None = None
         """Called before the time limit of a waiting task is checked, to exclude time without a
         worker.
         """
-        self.silent_since: Callable[[], datetime | None] = lambda: None
-        """Returns the time of the last heartbeat if it is older than a lease, else None."""
-        self.stopping = asyncio.Event()
-        self._at_once = False
-        self._live: dict[str, tuple[RunHandle, asyncio.Task[object]]] = {}
-        """The runs that are live here, each with the asyncio task that carries it out."""
-        self._paused: set[str] = set()
-        """The runs of paused tasks that have not noticed it yet."""
-
-    def stop(self) -> None:
-        """Tell every run to release its task at its next boundary."""
-        self.stopping.set()
-        for run, _ in self._live.values():
-            run.stopping.set()
-
-    def hand_over(self) -> None:
-        """Stop every run where it is, even in the middle of a call, and release its task at
-        once.
-        """
-        self.stop()
-        self._at_once = True
-        for run, running in self._live.values():
-            if not run.handed_over and not run.over:  # a run that is over only cleans up
-                run.handed_over = True
-                running.cancel()
-
-    async def exclude_silence(self) -> None:
-        """Exclude the time in which this process stood still from the clocks of its own runs."""
-        for run, _ in tuple(self._live.values()):
-            await self._exclude_silence(run)
-
-    async def _exclude_silence(self, run: RunHandle) -> None:
-        since = self.silent_since()
-        if since is None or run.over:
-            return
-        task = await self._service.load(run.task.id)
-        if _is_live(run, task):
-            excluded = cmd.ExcludeDowntime(task_id=task.id, since=since, until=self._clock.now())
-            await self._service.execute(excluded, SYSTEM)
+        self.runs = LiveRuns(store, service, clock, task_log)
+        """The runs that are live here."""
 
     async def handle(self, job: ClaimedJob) -> None:
         """Carry out a job until it is off the queue; raise `Postponed` if that must wait."""
@@ -159,10 +113,15 @@ class Worker:
             return
         task_id = key.removeprefix(RUN)
         with suppress(RemitError):  # a run must not fail because of its log
-            known = held.seen.get(task_id) if held is not None else None
-            task = known.task if known is not None else await self._service.load(task_id)
+            task = await self._known_task(task_id, held)
             if task.counts.runs:
                 await self._task_log.catch_up(task)
+
+    async def _known_task(self, task_id: str, held: HeldJob | None) -> Task:
+        """Return a task as of the claim of its job, else as it is stored."""
+        if held is not None and task_id in held.seen:
+            return held.seen[task_id].task
+        return await self._service.load(task_id)
 
     async def _log_missed(self, held: HeldJob) -> None:
         """Log what others did to a task during its run."""
@@ -173,12 +132,13 @@ class Worker:
             await self._task_log.log_missed(known.task)
 
     async def _handle(self, key: str, at: str | None, held: HeldJob) -> None:
+        """Carry out a job by its kind: a run, a tick, a time limit or a signal."""
         if held.task_id:
             await self._log_others(key, held)
             await self._activate(held)
             return await self._log_missed(held)
         if key == TICK:
-            return await self._scheduler.tick(held.lease, at, self.stopping)
+            return await self._scheduler.tick(held.lease, at, self.runs.stopping)
         if key == NEXT_TICK:
             return await self._scheduler.plan_next(held.lease)
         if key.startswith(CRON):
@@ -219,25 +179,29 @@ class Worker:
         return None
 
     async def _before_time_ends(self, task_id: str) -> None:
+        """Exclude the time without a worker from the clock of a task."""
         if self.before_time_ends is not None:
             await self.before_time_ends(await self._service.load(task_id))
 
     async def _activate(self, held: HeldJob) -> None:
         """Start a run of a task and pass it to the runner; whatever happens, the run ends."""
-        if self.stopping.is_set():  # claimed just before the worker was told to stop
+        if self.runs.stopping.is_set():  # claimed just before the worker was told to stop
             return await self._store.give_back(held.lease, 0.0)
         task = await self._start_run(held)
         if task is None:
             return await self._service.acknowledge(held.lease)
         run = RunHandle(self._service, self._store, self._clock, held, task, asyncio.Event())
-        run.exclude_silence = partial(self._exclude_silence, run)
         del task  # it becomes outdated, and a run may last
         current = asyncio.current_task()
         assert current is not None
-        self._live[run.run_id] = (run, current)
-        self._tell(run, paused=False)
+        with self.runs.added(run, current):
+            await self._carry_out(run, held.task_id, current)
+        return None
+
+    async def _carry_out(self, run: RunHandle, task_id: str, current: asyncio.Task[object]) -> None:
+        """Let the runner carry out a run, and end the run if that fails or is interrupted."""
         try:
-            await self._run(run, held.task_id)
+            await self._run(run, task_id)
         except (StaleRun, Unavailable, Unacknowledged, Corrupt):
             raise
         except asyncio.CancelledError:
@@ -247,19 +211,15 @@ class Worker:
             await self._release(run)
         except UnknownEvent as error:
             log.info("run %s is left to a newer remit: %s", run.run_id, error)
-            await run.do(cmd.ReleaseRun(task_id=held.task_id, retry_seconds=NEWER_SECONDS))
+            await run.do(cmd.ReleaseRun(task_id=task_id, retry_seconds=NEWER_SECONDS))
         except Exception as error:
             log.exception("run %s failed", run.run_id)
             text = redacted(f"{type(error).__name__}: {error}"[:MAX_READ])
-            await run.do(cmd.FailRun(task_id=held.task_id, error=storable(text[:10_000])))
-        finally:
-            self._live.pop(run.run_id, None)
-            self._paused.discard(run.run_id)
-        return None
+            await run.do(cmd.FailRun(task_id=task_id, error=storable(text[:10_000])))
 
     async def _run(self, run: RunHandle, task_id: str) -> None:
         """Let the runner carry out a run; fail a run that the runner did not end."""
-        if self._at_once:
+        if self.runs.at_once:
             return await run.release()
         await self._runner.run(run)
         if not run.over:
@@ -291,85 +251,6 @@ class Worker:
         lost = cmd.LoseRun(task_id=task_id, run_id=left, last_seen_at=held.last_seen_at)
         await self._service.execute(lost, SYSTEM, held=HeldJob(held.lease, task_id))
         return None
-
-    async def watch(self) -> None:
-        """Stop every run at once that is no longer live in the store, because its task was
-        canceled, ended or taken over. Tell runs whose task was paused.
-        """
-        async with self._store.watch() as watch:
-            while True:
-                await watch.wait()
-                await self._compare()
-                await asyncio.sleep(LOOK_SECONDS)
-
-    async def _compare(self) -> None:
-        """Compare the live runs with the store; tell them about changes, and stop lost ones."""
-        if not self._live:
-            return
-        mine = dict(self._live)
-        with suppress(RemitError):
-            ids = [int(run.task.id) for run, _ in mine.values()]
-            rows = await self._store.select(LIVE_RUNS, {"ids": ids})
-            states = {row.run_id: row.state for row in rows}
-            for run_id in mine.keys() & states.keys():
-                await self._notice(mine[run_id][0], paused=states[run_id] == State.PAUSED)
-            versions = {row.run_id: row.version for row in rows}
-            runs = [run for run, _ in mine.values()]
-            await self._tell_changes(
-                [run for run in runs if versions.get(run.run_id, 0) > _known_version(run)]
-            )
-            await self._stop_lost(mine.keys() - states.keys())
-
-    async def _stop_lost(self, run_ids: Set[str]) -> None:
-        """Cancel runs that are no longer live, except those that have just ended themselves."""
-        if not run_ids:
-            return
-        await asyncio.sleep(GRACE_SECONDS)
-        for run_id in run_ids & self._live.keys():
-            _, running = self._live[run_id]
-            running.cancel(GONE)
-
-    async def _tell_changes(self, runs: Sequence[RunHandle]) -> None:
-        """Tell runs how others have changed their tasks."""
-        if not runs:
-            return
-        changed = {run.task.id: run for run in runs}
-        for task in await self._service.tasks(changed):
-            run = changed[task.id]
-            if not run.over and _is_live(run, task):
-                run.tell(task)
-
-    async def _notice(self, run: RunHandle, *, paused: bool) -> None:
-        """Log that a live run was paused or resumed, and tell it."""
-        if paused != (run.run_id in self._paused):
-            change = self._paused.add if paused else self._paused.discard
-            change(run.run_id)
-            await self._log_news(run)
-        self._tell(run, paused=paused)
-
-    async def _log_news(self, run: RunHandle) -> None:
-        """Log what people have just done to the task of a live run."""
-        if self._task_log is None:
-            return
-        with suppress(RemitError):  # a run must not fail because of its log
-            await self._task_log.log_news(run.task)
-
-    def _tell(self, run: RunHandle, *, paused: bool) -> None:
-        """Tell a run whether it should stop at its next boundary."""
-        if paused or self.stopping.is_set():
-            run.stopping.set()
-        else:
-            run.stopping.clear()
-
-
-def _is_live(run: RunHandle, task: Task) -> bool:
-    """Return whether a run is the live run of its task."""
-    return task.run is not None and task.run.id == run.run_id
-
-
-def _known_version(run: RunHandle) -> int:
-    """Return the newest version of its task that a run knows."""
-    return max(run.task.version, run.told_version)
 
 
 _NEWS: dict[str, Callable[[str], cmd.Command]] = {

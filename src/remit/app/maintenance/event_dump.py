@@ -34,29 +34,35 @@ async def dump(store: EventStore) -> AsyncIterator[str]:
     (stored,) = await store.select(TABLE_COUNTS["event"], {})
     wanted = stored.rows
     count, after = 0, ""
-    streams: set[int] = set()
+    task_ids: set[int] = set()
     while count < wanted:
-        page = await store.feed(after, min(PAGE, wanted - count)) or await _wait_for_event(
-            store, after
-        )
+        page = await store.feed(after, min(PAGE, wanted - count))
+        if not page:
+            page = await _wait_for_event(store, after)
         for recorded in page:
-            yield dumps(
-                recorded.event._asdict()
-                | {
-                    "data": json.loads(recorded.event.data),
-                    "hash": recorded.event.hash.hex(),
-                }
-            )
+            yield _event_line(recorded.event)
+            if recorded.event.stream.isdigit():
+                task_ids.add(int(recorded.event.stream))
         count, after = count + len(page), page[-1].position
-        streams |= {
-            int(recorded.event.stream) for recorded in page if recorded.event.stream.isdigit()
-        }
     kept = 0
-    for task_id in sorted(streams):
+    for task_id in sorted(task_ids):
         for table, row in await _other_rows(store, task_id):
             kept += 1
             yield dumps({BESIDE_ROW: table, "values": row})
-    yield dumps({END: count, **({ROWS: kept} if kept else {})})
+    yield dumps(_end_of(count, kept))
+
+
+def _event_line(event: Stored) -> str:
+    """Return an event as a line of a dump."""
+    readable = {"data": json.loads(event.data), "hash": event.hash.hex()}
+    return dumps(event._asdict() | readable)
+
+
+def _end_of(events: int, rows: int) -> dict[str, int]:
+    """Return the last line of a dump: how many events and other rows it holds."""
+    if rows:
+        return {END: events, ROWS: rows}
+    return {END: events}
 
 
 async def _other_rows(store: EventStore, task_id: int) -> list[tuple[str, list[Any]]]:
@@ -115,16 +121,11 @@ def _read(lines: Sequence[str]) -> tuple[list[Stored], list[Change]]:
     A truncated dump, or one that lost a line, is refused.
     """
     found: list[Any] = [_json(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not found or found[0] != FORMAT:
-        raise invalid(
-            "line 1",
-            f"is {describe(found[0]) if found else 'missing'}",
-            f"the first line of a dump, {dumps(FORMAT)}",
-        )
+    _check_header(found)
     numbered = list(enumerate(found[1:-1], 2))
     rows = [_row(item, number) for number, item in numbered if _is_row(item)]
     events = [_stored(item, number) for number, item in numbered if not _is_row(item)]
-    if found[-1] != {END: len(events), **({ROWS: len(rows)} if rows else {})}:
+    if found[-1] != _end_of(len(events), len(rows)):
         raise Corrupt(
             f"The dump is damaged: its last line does not count {len(events)} events.",
             hint="Make a new dump.",
@@ -132,11 +133,21 @@ def _read(lines: Sequence[str]) -> tuple[list[Stored], list[Change]]:
     return events, rows
 
 
+def _check_header(found: list[Any]) -> None:
+    """Raise `InvalidParam` unless the first line says that this is a dump."""
+    if found[:1] == [FORMAT]:
+        return
+    problem = f"is {describe(found[0])}" if found else "is missing"
+    raise invalid("line 1", problem, f"the first line of a dump, {dumps(FORMAT)}")
+
+
 def _list(value: Any) -> list[Any]:
+    """Return a list; empty for any other value."""
     return cast("Any", value) if isinstance(value, list) else []
 
 
 def _is_row(item: Any) -> bool:
+    """True for a line with a row that no event holds."""
     return isinstance(item, dict) and BESIDE_ROW in item
 
 
@@ -149,6 +160,7 @@ def _row(item: dict[str, Any], number: int) -> Change:
 
 
 def _json(number: int, line: str) -> Any:
+    """Parse a line; errors name its number."""
     try:
         return json.loads(line)
     except ValueError as error:
@@ -177,6 +189,7 @@ def _stored(found: Any, number: int) -> Stored:
 
 
 def _not_an_event(number: int) -> InvalidParam:
+    """Return the error for a line that is not an event."""
     return invalid(
         f"line {number}", "is not an event of a dump", f"an object with {', '.join(Stored._fields)}"
     )

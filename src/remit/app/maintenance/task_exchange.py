@@ -8,6 +8,7 @@ and read back; every loss or change is reported.
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from remit.app.maintenance.task_files import NESTED, ForeignTask, ended_state, next_id, read_files
@@ -48,6 +49,8 @@ NOT_IN_FILES = (
 """Fields of a task that the files do not have."""
 
 
+Difference = tuple[str, Any, Any]
+"""A field with its value in the files and its value after the import."""
 DEFAULT_CHANNEL = "local"
 _STATUSES = {"draft": "draft", "done": "done", "failed": "canceled", "canceled": "canceled"}
 """The status in the files by state; every other state is active."""
@@ -65,27 +68,45 @@ class Exported(NamedTuple):
 async def export_tasks(store: EventStore) -> Exported:
     """Export all tasks, and report the fields that the files do not hold."""
     documents = await ask(_all_documents(), store.select)
-    shown = [_file_entry(document) for document in documents]
-    live = [task for task in shown if task["archivedAt"] is None]
-    ended = [task for task in shown if task["archivedAt"] is not None]
-    for task in live:
-        del task["archivedAt"]
-    next_id = max((int(task["id"]) for task in shown), default=0) + 1
-    board = json.dumps({"tasks": live, "nextId": next_id}, ensure_ascii=False, indent=2)
-    ended.sort(key=lambda task: str(task["archivedAt"]))
-    history = "".join(json.dumps(task, ensure_ascii=False) + "\n" for task in ended)
-    changes = tuple(change for document in documents for change in _unexported(document))
-    return Exported(board + "\n", history, len(shown), changes)
+    entries = list(map(_file_entry, documents))
+    changes = chain.from_iterable(map(_unexported, documents))
+    return Exported(_board_text(entries), _history_text(entries), len(entries), tuple(changes))
+
+
+def _board_text(entries: Iterable[Mapping[str, Any]]) -> str:
+    """Return `tasks.json`: the tasks that have not ended, and the next id."""
+    highest = 0
+    live: list[dict[str, Any]] = []
+    for entry in entries:
+        highest = max(highest, int(entry["id"]))
+        if entry["archivedAt"] is None:
+            shown = dict(entry)
+            del shown["archivedAt"]
+            live.append(shown)
+    board = json.dumps({"tasks": live, "nextId": highest + 1}, ensure_ascii=False, indent=2)
+    return f"{board}\n"
+
+
+def _history_text(entries: Iterable[Mapping[str, Any]]) -> str:
+    """Return `history.jsonl`: the tasks that have ended, in the order of their ends."""
+    ended = [entry for entry in entries if entry["archivedAt"] is not None]
+    ended.sort(key=lambda entry: str(entry["archivedAt"]))
+    return "".join(f"{_shown(entry)}\n" for entry in ended)
 
 
 def _unexported(document: Mapping[str, Any]) -> list["Change"]:
     """Return the fields of a task that the files do not have."""
     names = [name for name in NOT_IN_FILES if document.get(name)]
-    if "parent_id" in document and "step_index" not in document:
+    if _has_unlinked_parent(document):
         names.append("parent_id")
     if document.get("channel", DEFAULT_CHANNEL) != DEFAULT_CHANNEL:
         names.append("channel")
     return [Change(document["id"], name, "dropped", NO_FIELD) for name in names]
+
+
+def _has_unlinked_parent(document: Mapping[str, Any]) -> bool:
+    """Return whether no step of the parent of a task links to it: the files know only steps."""
+    return "parent_id" in document and "step_index" not in document
 
 
 class Change(NamedTuple):
@@ -120,11 +141,10 @@ async def import_tasks(
     """
     tasks, entries, found = read_files(board, history, folder)
     unowned = {task.id for task in tasks.values() if _has_unknown_owner(task, agents)}
-    tasks |= {task_id: replace(tasks[task_id], owner=None) for task_id in unowned}
+    for task_id in unowned:
+        tasks[task_id] = replace(tasks[task_id], owner=None)
     await _store_tasks(store, tasks, clock)
-    highest, wanted = max(map(int, tasks), default=0), next_id(found) - 1
-    if wanted > highest:
-        await store.new_ids(wanted - highest)
+    await _reserve_ids(store, tasks, next_id(found))
     documents = await ask(_all_documents(), store.select)
     made = {document["id"]: _file_entry(document) for document in documents}
     changes: list[Change] = []
@@ -134,11 +154,19 @@ async def import_tasks(
     return Imported(count=len(tasks), changes=tuple(changes))
 
 
+async def _reserve_ids(store: EventStore, task_ids: Iterable[str], following: int) -> None:
+    """Use up the ids below the next one of the files, which may be beyond their tasks."""
+    highest = max(map(int, task_ids), default=0)
+    reserved = following - 1 - highest
+    if reserved > 0:
+        await store.new_ids(reserved)
+
+
 async def _store_tasks(store: EventStore, tasks: Mapping[str, ForeignTask], clock: Clock) -> None:
     """Store the events of all tasks, and the rows that follow from them."""
     streams = _streams(tasks, clock)
-    events = [event for stream in streams for event in stream]
-    rows = [row for stream in streams for row in stream_rows(stream)]
+    events = list(chain.from_iterable(streams))
+    rows = list(chain.from_iterable(map(stream_rows, streams)))
     await store.import_events(events, rows)
 
 
@@ -179,45 +207,83 @@ def _shown(value: Any) -> str:
 
 def _unknown(given: Mapping[str, Any]) -> Iterator[str]:
     """Yield the unknown fields of an entry, its steps and its resources."""
-    yield from (name for name in given if name not in fields(ForeignTask))
+    yield from _unknown_names(given, ForeignTask)
     for name, kind in NESTED.items():
         items: list[dict[str, Any]] = given.get(name) or []
         for index, item in enumerate(items):
-            yield from (f"{name}[{index}].{field}" for field in item if field not in fields(kind))
+            for field in _unknown_names(item, kind):
+                yield f"{name}[{index}].{field}"
+
+
+def _unknown_names(given: Mapping[str, Any], kind: type[Any]) -> list[str]:
+    """Return the names in an object that are not fields of its record."""
+    known = fields(kind)
+    return [name for name in given if name not in known]
 
 
 def _dropped(task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> list[Change]:
     """Return the known fields that do not apply to the imported task."""
+    reasons = _missing_subtasks(task, tasks) | _inapplicable_fields(task)
+    return [Change(task.id, field, "dropped", reason) for field, reason in reasons.items()]
+
+
+def _missing_subtasks(task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> dict[str, str]:
+    """Return why steps lose their subtask, by field."""
     reasons: dict[str, str] = {}
     for index, step in enumerate(task.steps):
         if step.taskId is not None and step.taskId not in tasks:
             reasons[f"steps[{index}].taskId"] = f"task {step.taskId} is not in the files"
+    return reasons
+
+
+def _inapplicable_fields(task: ForeignTask) -> dict[str, str]:
+    """Return why fields do not fit how the task ended, or that it is live, by field."""
+    reasons: dict[str, str] = {}
     end = ended_state(task)
+    is_failure = end in ("failed", "canceled")
     if task.summary and end != "done":
         reasons["summary"] = "only a task that is done has one"
-    if task.failureReason and end in (None, "done"):
+    if task.failureReason and not is_failure:
         reasons["failureReason"] = "the task has not failed and was not canceled"
     if task.archivedAt is not None and end is None:
         reasons["archivedAt"] = f"the task is {task.status}"
-    return [Change(task.id, field, "dropped", reason) for field, reason in reasons.items()]
+    return reasons
 
 
 def _differences(
     given: Mapping[str, Any], task: ForeignTask, made: Mapping[str, Any]
-) -> Iterator[tuple[str, Any, Any]]:
+) -> Iterator[Difference]:
     """Yield each field whose value differs from the files, with both values."""
     if _has_bare_creator(task):
         yield "createdBy", task.createdBy, _creator(task)
-    for name in COMPARED:
-        was, now = _comparable(name, given, task), made[name]
-        if was not in (None, "", []) and was != now:
-            yield name, was, now
+    yield from _field_differences(given, task, made)
     if task.state and task.state != made["state"]:
         yield "state", task.state, made["state"]
     for name in NESTED:
-        pairs = zip(given.get(name) or (), made[name], strict=True)
-        for index, (old, new) in enumerate(pairs):
-            yield from _item_differences(f"{name}[{index}]", old, new)
+        yield from _nested_differences(name, given.get(name) or (), made[name])
+
+
+def _field_differences(
+    given: Mapping[str, Any], task: ForeignTask, made: Mapping[str, Any]
+) -> Iterator[Difference]:
+    """Yield each compared field whose value differs, with both values."""
+    for name in COMPARED:
+        was, now = _comparable(name, given, task), made[name]
+        if _is_given(was) and was != now:
+            yield name, was, now
+
+
+def _nested_differences(
+    name: str, old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]
+) -> Iterator[Difference]:
+    """Yield each field of the steps or the resources whose value differs, with both values."""
+    for index, (before, after) in enumerate(zip(old, new, strict=True)):
+        yield from _item_differences(f"{name}[{index}]", before, after)
+
+
+def _is_given(value: Any) -> bool:
+    """Return whether the files give a value: anything but null, an empty text or an empty list."""
+    return value not in (None, "", [])
 
 
 def _has_bare_creator(task: ForeignTask) -> bool:
@@ -229,11 +295,11 @@ def _has_bare_creator(task: ForeignTask) -> bool:
 
 def _item_differences(
     place: str, old: Mapping[str, Any], new: Mapping[str, Any]
-) -> Iterator[tuple[str, Any, Any]]:
+) -> Iterator[Difference]:
     """Yield each field of a step or resource whose value differs, with both values."""
     for field in ("title", "details", "done", "value", "label"):
         was, now = old.get(field), new.get(field)
-        if was not in (None, "") and was != now:
+        if _is_given(was) and was != now:
             yield f"{place}.{field}", was, now
 
 
@@ -406,6 +472,7 @@ def _subtask_events(task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> Iter
 
 
 def _ending(task: ForeignTask) -> list[ev.Event]:
+    """Return the events with which a task of the files ended; empty for a live one."""
     match ended_state(task):
         case "done":
             return [
@@ -439,11 +506,22 @@ def _times(task: ForeignTask, now: datetime) -> _Times:
     A task without a creation time is as old as its oldest time.
     """
     if ended_state(task) is None:
-        created = task.createdAt or task.updatedAt or now
-        return _Times(created, None, max(created, task.updatedAt or created))
-    created = task.createdAt or min(filter(None, [task.updatedAt, task.archivedAt]), default=now)
-    ended = max(created, task.archivedAt or task.updatedAt or created)
-    return _Times(created, ended, max(ended, task.updatedAt or ended))
+        created = _first_known(task.createdAt, task.updatedAt, now)
+        return _Times(created, None, _latest(created, task.updatedAt))
+    oldest = min(filter(None, [task.updatedAt, task.archivedAt]), default=now)
+    created = _first_known(task.createdAt, oldest)
+    ended = _latest(created, _first_known(task.archivedAt, task.updatedAt, created))
+    return _Times(created, ended, _latest(ended, task.updatedAt))
+
+
+def _first_known(*times: datetime | None) -> datetime:
+    """Return the first time that is known; the last one always is."""
+    return next(filter(None, times))
+
+
+def _latest(*times: datetime | None) -> datetime:
+    """Return the latest of the times that are known; at least one is."""
+    return max(filter(None, times))
 
 
 def _creator(task: ForeignTask) -> str:

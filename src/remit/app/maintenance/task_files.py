@@ -106,6 +106,7 @@ def ended_state(task: ForeignTask) -> str | None:
 
 
 def _json(where: str, text: str) -> Any:
+    """Parse a text; errors name its place."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -113,6 +114,7 @@ def _json(where: str, text: str) -> Any:
 
 
 def _object(where: str, value: Any) -> dict[str, Any]:
+    """Return a JSON object; errors name its place."""
     if not isinstance(value, dict):
         raise invalid(where, "is not an object", "an object")
     return cast("dict[str, Any]", value)
@@ -153,8 +155,7 @@ def _parse_task(place: str, entry: dict[str, Any], folder: str) -> ForeignTask:
     given = _known_fields(ForeignTask, entry)
     for name, kind in NESTED.items():
         if isinstance(given.get(name), list):
-            items = [_known_fields(kind, item) for item in given[name]]
-            given[name] = [_with_absolute_path(item, folder) for item in items]
+            given[name] = [_read_nested(kind, item, folder) for item in given[name]]
     try:
         return parse(ForeignTask, given)
     except InvalidParam as error:
@@ -165,6 +166,15 @@ def _parse_task(place: str, entry: dict[str, Any], folder: str) -> ForeignTask:
         raise InvalidParam(problems) from error
 
 
+def _read_nested(kind: type[Any], item: Any, folder: str) -> Any:
+    """Return a step or a resource without unknown fields, its path made absolute."""
+    known = _known_fields(kind, item)
+    if not folder or not _is_relative_file(known):
+        return known
+    path = posixpath.join(folder, known["value"])
+    return known | {"value": posixpath.normpath(path)}
+
+
 def _known_fields(kind: type[Any], value: Any) -> Any:
     """Return an object without unknown fields; any other value unchanged."""
     if not isinstance(value, dict):
@@ -173,17 +183,15 @@ def _known_fields(kind: type[Any], value: Any) -> Any:
     return {name: item for name, item in given.items() if name in fields(kind)}
 
 
-def _with_absolute_path(item: Any, folder: str) -> Any:
-    """Resolve the relative path of a file resource; return any other value unchanged."""
-    if not folder or not isinstance(item, dict):
-        return item
+def _is_relative_file(item: Any) -> bool:
+    """Return whether an item is a file resource with a relative path."""
+    if not isinstance(item, dict):
+        return False
     given = cast("dict[str, Any]", item)
     path = given.get("value")
     if given.get("type") != "file" or not isinstance(path, str):
-        return given
-    if not path or _is_absolute(path):
-        return given
-    return given | {"value": posixpath.normpath(posixpath.join(folder, path))}
+        return False
+    return path != "" and not _is_absolute(path)
 
 
 def _is_absolute(path: str) -> bool:

@@ -66,6 +66,11 @@ class _Replayed(NamedTuple):
     keys: list[str]
     faults: list[Fault]
 
+    def add(self, rows: Iterable[Change]) -> None:
+        """Add the rows of one stream."""
+        for row in rows:
+            self.rows[row.table, row.key] = row
+
 
 def _replay(stored: Iterable[Stored]) -> _Replayed:
     """Check the chains of some streams, and replay each that can be replayed."""
@@ -74,9 +79,7 @@ def _replay(stored: Iterable[Stored]) -> _Replayed:
         chain = list(group)
         replayed.faults.extend(chain_faults(name, chain))
         try:
-            replayed.rows.update(
-                {(change.table, change.key): change for change in stream_rows(chain)}
-            )
+            replayed.add(stream_rows(chain))
             replayed.keys.extend(_key_streams(chain))
         except UNREPLAYABLE as error:
             replayed.faults.append(Fault(f"stream {name}", f"cannot be replayed: {error}"))
@@ -149,19 +152,28 @@ def _key_streams(events: list[Stored]) -> list[str]:
 
 async def _found(store: EventStore, streams: list[str]) -> dict[tuple[str, Any], tuple[Any, ...]]:
     """Return the stored rows of some streams, by table and key."""
-    ids = [int(name) for name in streams if name.isdigit()]
-    guides = [name.partition("/")[2] for name in streams if name.startswith("guide/")]
     found: dict[tuple[str, Any], tuple[Any, ...]] = {}
     for name, table in TABLES.items():
-        params = {"names": guides} if name == "guide" else {"ids": ids}
-        rows = await store.select(TABLE_ROWS[name], params)
-        found |= {(name, row[: table.key]): row for row in rows}
+        params = _guides_among(streams) if name == "guide" else _tasks_among(streams)
+        for row in await store.select(TABLE_ROWS[name], params):
+            found[name, row[: table.key]] = row
     return found
+
+
+def _tasks_among(streams: Iterable[str]) -> dict[str, list[int]]:
+    """Return the ids of the tasks among some streams, as parameters of a query."""
+    return {"ids": [int(name) for name in streams if name.isdigit()]}
+
+
+def _guides_among(streams: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names of the guides among some streams, as parameters of a query."""
+    return {"names": [name.partition("/")[2] for name in streams if name.startswith("guide/")]}
 
 
 def _differences(
     expected: dict[tuple[str, Any], Change], found: dict[tuple[str, Any], tuple[Any, ...]]
 ) -> Iterator[Fault]:
+    """Yield each row that is missing, surplus, or differs from the replay."""
     for place in expected.keys() | found.keys():
         table, key = place
         if place not in found:
@@ -169,8 +181,11 @@ def _differences(
         elif place not in expected:
             yield Fault(f"{table} {key}", "has a row but no events")
         elif expected[place].values != found[place]:
-            pairs = zip(
-                TABLES[table].columns, expected[place].values or (), found[place], strict=True
-            )
-            wrong = [column for column, right, actual in pairs if right != actual]
+            wrong = _different_columns(table, expected[place].values or (), found[place])
             yield Fault(f"{table} {key}", f"differs from a replay in {', '.join(wrong)}")
+
+
+def _different_columns(table: str, expected: tuple[Any, ...], found: tuple[Any, ...]) -> list[str]:
+    """Return the columns in which a row differs from the replay."""
+    columns = zip(TABLES[table].columns, expected, found, strict=True)
+    return [column for column, right, actual in columns if right != actual]

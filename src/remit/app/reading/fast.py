@@ -27,17 +27,23 @@ def answer(
     agents: Agents,
 ) -> Result | None:
     """Return the result of a read operation; None if it cannot be answered here."""
-    if operation not in FIELDS:
-        return None
     given = {name: value for name, value in fields.items() if value is not None}
-    if not given.keys() <= FIELDS[operation]:
-        return None
-    if not all(name == "cursor" or _is_plain(value) for name, value in given.items()):
+    if not _is_answerable(operation, given):
         return None
     if operation == "list_tasks":
         return _tasks(given, now, agents(), select)
     found = ask_now(_QUERIES[operation](given, now), select)
-    return found if _agents_known(_task_views(operation, found), agents) else None
+    if not _agents_known(_task_views(operation, found), agents):
+        return None
+    return found
+
+
+def _is_answerable(operation: str, given: Mapping[str, Any]) -> bool:
+    """True for a read with known fields, whose values are plain; a cursor is checked later."""
+    accepted = FIELDS.get(operation)
+    if accepted is None or not given.keys() <= accepted:
+        return False
+    return all(name == "cursor" or _is_plain(value) for name, value in given.items())
 
 
 def _task_views(operation: str, found: Result) -> list[Result]:
@@ -55,9 +61,15 @@ def _is_plain(value: Any) -> bool:
     The validator is slow to import, so only the catalog uses it; it judges all other values.
     """
     if isinstance(value, str):
-        is_short = bool(value.strip()) and len(value) <= _PLAIN_CHARACTERS
-        return is_short and value.isascii() and value.isprintable()
+        return _is_plain_text(value)
     return isinstance(value, int) and 0 <= value <= _PLAIN_NUMBER
+
+
+def _is_plain_text(value: str) -> bool:
+    """True for a short text of printable ASCII characters that is not blank."""
+    if len(value) > _PLAIN_CHARACTERS or not value.strip():
+        return False
+    return value.isascii() and value.isprintable()
 
 
 def _tasks(
@@ -83,9 +95,10 @@ def _tasks(
 def _agents_known(views: list[Result], agents: Agents) -> bool:
     """True if this process knows the agents of all tasks that could start.
 
-    If not, live workers must be asked.
+    If not, live workers must be asked. The agents are loaded only if a task could start.
     """
-    return not with_unknown_agent(views, ()) or not with_unknown_agent(views, agents().ids())
+    could_start = with_unknown_agent(views, ())
+    return not could_start or not with_unknown_agent(could_start, agents().ids())
 
 
 _PAGE = frozenset({"limit", "cursor"})

@@ -73,10 +73,10 @@ class TaskFilters(TypedDict, total=False):
 
 def ask_now(question: Asking[T], select: Select) -> T:
     """Run a query on a synchronous store."""
-    answer: list[Any] | None = None
+    answer: Any = None
     while True:
         try:
-            query, params = question.send(answer) if answer is not None else next(question)
+            query, params = question.send(answer)
         except StopIteration as done:
             result: T = done.value
             return result
@@ -87,10 +87,10 @@ async def ask(
     question: Asking[T], select: Callable[[Query[Any], Mapping[str, Any]], Awaitable[list[Any]]]
 ) -> T:
     """Run a query on an asynchronous store."""
-    answer: list[Any] | None = None
+    answer: Any = None
     while True:
         try:
-            query, params = question.send(answer) if answer is not None else next(question)
+            query, params = question.send(answer)
         except StopIteration as done:
             result: T = done.value
             return result
@@ -113,8 +113,8 @@ def show_task(task_id: int, document: dict[str, Any], *, now: str) -> Asking[dic
     """Return a whole task whose document is known; only what it depends on is read."""
     needs: list[tuple[str, str]] = []
     if "depends_on" in document:
-        unmet = yield from rows_of(UNMET, ids=[task_id])
-        needs = [(str(row.needs), row.state) for row in unmet]
+        unmet = yield from _unmet([task_id])
+        needs = unmet.get(task_id, [])
     start = TaskStart(
         id=task_id,
         session_id=document.get("session_id"),
@@ -128,6 +128,14 @@ def show_task(task_id: int, document: dict[str, Any], *, now: str) -> Asking[dic
     return task_view(document, start, needs, successor, now)
 
 
+def _unmet(task_ids: list[int]) -> Asking[dict[int, list[tuple[str, str]]]]:
+    """Return the dependencies that are not met, with their states, by task."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    for row in (yield from rows_of(UNMET, ids=task_ids)):
+        found.setdefault(row.id, []).append((str(row.needs), row.state))
+    return found
+
+
 def _may_have_start(document: dict[str, Any]) -> bool:
     """Return whether a task that does not run may have to wait for a time."""
     if document["state"] not in ("pending", "waiting"):
@@ -137,9 +145,12 @@ def _may_have_start(document: dict[str, Any]) -> bool:
 
 def _successor(task_id: int, document: dict[str, Any]) -> Asking[str | None]:
     """Return the task that replaces an ended one; None without one."""
-    for row in (yield from rows_of(SUCCESSOR, id=task_id)):
-        return str(row.first if _was_continued(document) else row.newest)
-    return None
+    rows = yield from rows_of(SUCCESSOR, id=task_id)
+    if not rows:
+        return None
+    if _was_continued(document):
+        return str(rows[0].first)
+    return str(rows[0].newest)
 
 
 def _was_continued(document: dict[str, Any]) -> bool:
@@ -208,9 +219,7 @@ def _add_holds(summaries: list[dict[str, Any]], now: str) -> Asking[None]:
     found = {int(view["id"]): view for view in summaries if _may_be_held(view)}
     if not found:
         return
-    unmet: dict[int, list[tuple[str, str]]] = {}
-    for row in (yield from rows_of(UNMET, ids=list(found))):
-        unmet.setdefault(row.id, []).append((str(row.needs), row.state))
+    unmet = yield from _unmet(list(found))
     for start in (yield from rows_of(STARTS, ids=list(found))):
         holds = held_by(found[start.id], start, unmet.get(start.id, []), now)
         if holds:
@@ -436,9 +445,11 @@ def _driver(states: list[str], filters: Mapping[str, Any]) -> Query[TaskSummary]
     for name, query in _DRIVERS.items():
         if filters[name] is not None:
             return query
-    if all(state in LIVE for state in states):
-        return LIST_LIVE if filters["owner"] is None else LIST_OWNER
-    return LIST_ENDED if len(states) == 1 else LIST_ANY
+    if not set(states) <= set(LIVE):
+        return LIST_ENDED if len(states) == 1 else LIST_ANY
+    if filters["owner"] is not None:
+        return LIST_OWNER
+    return LIST_LIVE
 
 
 def _states(status: str | None, state: str | None) -> list[str]:
@@ -468,6 +479,7 @@ def _states_of(name: str | None) -> Sequence[str]:
 
 
 def _limit(limit: int) -> int:
+    """Return the size of a page; refuse one that is too large."""
     if not 1 <= limit <= MAX_LIMIT:
         raise invalid("limit", f"is {limit}", f"1 to {MAX_LIMIT}")
     return limit
@@ -488,6 +500,7 @@ def _page(
 
 
 def _cursor(key: tuple[Any, ...]) -> str:
+    """Return a position in a list as an opaque text."""
     return base64.urlsafe_b64encode(json.dumps(key).encode()).decode().rstrip("=")
 
 

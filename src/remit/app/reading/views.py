@@ -108,7 +108,9 @@ USAGE = {"requests": 0, "input_tokens": 0, "output_tokens": 0, "tool_calls": 0, 
 
 def status_of(state: str) -> str:
     """Return the status that boards show for a state."""
-    return "active" if state in LIVE and state != "draft" else state
+    if state in LIVE and state != "draft":
+        return "active"
+    return state
 
 
 Hold = dict[str, str]
@@ -129,11 +131,16 @@ def held_by(
         return []
     holds = _assignee_hold(view, start)
     if start.started_at is None:
-        holds += [{"kind": "dependency", "ref": other, "state": state} for other, state in unmet]
+        holds += _dependency_holds(unmet)
     due = max(start.at or "", start.not_before or "")
     if due > now:
         holds.append({"kind": _time(view, start, due), "ref": due})
     return holds
+
+
+def _dependency_holds(unmet: list[tuple[str, str]]) -> list[Hold]:
+    """Return the dependencies that are not met."""
+    return [{"kind": "dependency", "ref": other, "state": state} for other, state in unmet]
 
 
 def _slot_hold(start: TaskStart, now: str) -> list[Hold]:
@@ -157,9 +164,12 @@ def _time(view: dict[str, Any], start: TaskStart, due: str) -> str:
 
     The slot of a task in a series is stored as its earliest start.
     """
-    if start.started_at is None and (due != start.not_before or view.get("series_id")):
+    is_own_time = due == start.not_before
+    if start.started_at is None and (view.get("series_id") or not is_own_time):
         return "slot"
-    return "not_before" if due == start.not_before else "retry"
+    if is_own_time:
+        return "not_before"
+    return "retry"
 
 
 def with_unknown_agent(
@@ -191,9 +201,7 @@ def task_view(
     now: str,
 ) -> dict[str, Any]:
     """Return a whole task."""
-    view = TASK | {name: value for name, value in document.items() if name in TASK}
-    for name, entry in PARTS.items():
-        view[name] = [entry | item for item in view[name]]
+    view = _complete_fields(document)
     blocked: list[str] = []
     if document.keys().isdisjoint(("started_at", "archived_at")):
         blocked = [other for other, _ in unmet]
@@ -212,19 +220,35 @@ def task_view(
     return view
 
 
+def _complete_fields(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that callers see, with the defaults that a document leaves out."""
+    view = TASK | {name: value for name, value in document.items() if name in TASK}
+    for name, entry in PARTS.items():
+        view[name] = [entry | item for item in view[name]]
+    return view
+
+
 def summary_view(row: TaskSummary | EndedSummary) -> dict[str, Any]:
     """Return a task in a list."""
+    parent_id = row.parent_id
     return {
         "id": str(row.id),
         "title": row.title,
         "status": status_of(row.state),
         "state": row.state,
         "owner": row.owner,
-        "parent_id": str(row.parent_id) if row.parent_id is not None else None,
-        "wait": json.loads(row.wait) if row.wait else None,
+        "parent_id": None if parent_id is None else str(parent_id),
+        "wait": _parsed(row.wait),
         "priority": row.priority,
         "updated_at": row.updated_at,
     }
+
+
+def _parsed(text: str | None) -> Any:
+    """Return a stored JSON value; None for a missing or an empty text."""
+    if not text:
+        return None
+    return json.loads(text)
 
 
 def event_view(row: "PlacedEvent") -> dict[str, Any]:
@@ -258,29 +282,40 @@ def output_changes(rows: "Iterable[OutputEvent]") -> dict[str, str]:
 
 def _outputs_text(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> str:
     """Return the required, optional, added, removed and changed outputs, one group per line."""
-    required = [item for item in after.values() if item.get("required", True)]
-    optional = [item for item in after.values() if not item.get("required", True)]
     kept = [name for name in after if name in before]
     groups = {
-        "Required": list(map(_output_name, required)) or ["none"],
-        "Optional": list(map(_output_name, optional)),
-        "Added": [name for name in after if name not in before],
-        "Removed": [name for name in before if name not in after],
+        "Required": _output_names(after, required=True) or ["none"],
+        "Optional": _output_names(after, required=False),
+        "Added": _names_beyond(before, after),
+        "Removed": _names_beyond(after, before),
         "Changed": [name for name in kept if before[name] != after[name]],
     }
     return "\n".join(f"{group}: {', '.join(names)}" for group, names in groups.items() if names)
+
+
+def _names_beyond(known: Collection[str], names: Iterable[str]) -> list[str]:
+    """Return the names that are not known, in their order."""
+    return [name for name in names if name not in known]
+
+
+def _output_names(outputs: dict[str, dict[str, Any]], *, required: bool) -> list[str]:
+    """Return the names and kinds of the required or the optional outputs."""
+    chosen = [item for item in outputs.values() if bool(item.get("required", True)) is required]
+    return list(map(_output_name, chosen))
 
 
 def _output_name(item: dict[str, Any]) -> str:
     """Return the name of an output, with its kind unless it is text."""
     name: str = item["name"]
     kind = item.get("kind", "text")
-    return name if kind == "text" else f"{name} ({kind})"
+    if kind == "text":
+        return name
+    return f"{name} ({kind})"
 
 
 def interaction_view(row: "InteractionRow", path: list[str]) -> dict[str, Any]:
     """Return a question to a person."""
-    options = json.loads(row.options) if row.options else None
+    options = _parsed(row.options)
     return {
         "id": row.interaction_id,
         "task_id": str(row.task_id),
@@ -326,5 +361,5 @@ def worker_view(row: Any, *, alive: bool) -> dict[str, Any]:
         "heartbeat_seconds_ago": round(row.age_seconds, 3),
         "alive": alive,
         "scope": None if row.roots is None else [str(root) for root in row.roots],
-        "models": json.loads(row.models) if row.models else [],
+        "models": _parsed(row.models) or [],
     }

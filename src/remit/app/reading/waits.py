@@ -102,5 +102,8 @@ def with_all_task_ids(task_ids: Collection[str]) -> Generator[None, None, None]:
 
 
 def _task_details(task_ids: Iterable[str | int]) -> dict[str, Any]:
+    """Return the details of an error that names the tasks of a wait."""
     ids = sorted(map(str, task_ids), key=int)
-    return {"task_id": ids[0]} if len(ids) == 1 else {"task_ids": ids}
+    if len(ids) == 1:
+        return {"task_id": ids[0]}
+    return {"task_ids": ids}

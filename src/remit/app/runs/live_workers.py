@@ -35,7 +35,12 @@ def serves(row: WorkerRow, root_id: int | None, agent: str | None = None) -> boo
 
     Without a root: that serves every tree. Without an agent: for any agent.
     """
-    return _works_on(row.agents.split(",") if row.agents else [], row.roots, root_id, agent)
+    return _works_on(_agents_of(row), row.roots, root_id, agent)
+
+
+def _agents_of(row: WorkerRow) -> list[str]:
+    """Return the agents that a worker works for."""
+    return list(filter(None, row.agents.split(",")))
 
 
 def _works_on(
@@ -44,17 +49,20 @@ def _works_on(
     root_id: int | None,
     agent: str | None,
 ) -> bool:
+    """True if a worker with these agents and roots serves a tree for an agent."""
     works_for = bool(agents) if agent is None else agent in agents
-    return works_for and (roots is None or (root_id is not None and root_id in roots))
+    if roots is None or not works_for:
+        return works_for
+    return root_id in roots
 
 
 def is_attended_by(workers: Iterable[Mapping[str, Any]], task: Mapping[str, Any]) -> bool:
     """True if a live worker works on a task; both are given as the API returns them."""
     agent = agent_needed(task["state"], task["owner"])
+    root_id = int(task["root_id"])
+    alive = [item for item in workers if item["alive"]]
     return any(
-        item["alive"]
-        and _works_on(item["agents"], _roots_of(item["scope"]), int(task["root_id"]), agent)
-        for item in workers
+        _works_on(item["agents"], _roots_of(item["scope"]), root_id, agent) for item in alive
     )
 
 
@@ -67,7 +75,10 @@ def agent_needed(state: str, owner: str | None) -> str | None:
 
 
 def _roots_of(scope: Iterable[str] | None) -> frozenset[int] | None:
-    return None if scope is None else frozenset(map(int, scope))
+    """Return the roots of a scope; None if it holds every tree."""
+    if scope is None:
+        return None
+    return frozenset(map(int, scope))
 
 
 def is_attended(
@@ -88,16 +99,19 @@ def is_attended(
 
 async def served_agents(core: "AppContext") -> frozenset[str]:
     """Return the agents that live workers work for, known to this process or not."""
-    alive = [
-        row for row in await core.store.workers() if is_alive(row, core.lease_seconds, core.is_dead)
-    ]
-    return frozenset(agent for row in alive for agent in row.agents.split(",") if agent)
+    agents: set[str] = set()
+    for row in await core.store.workers():
+        if is_alive(row, core.lease_seconds, core.is_dead):
+            agents.update(_agents_of(row))
+    return frozenset(agents)
 
 
 async def unknown_agents(core: "AppContext", agents: Iterable[str]) -> frozenset[str]:
     """Return those agents that neither this process nor a live worker knows."""
     unknown = frozenset(agents) - core.agents.ids()
-    return unknown - await served_agents(core) if unknown else unknown
+    if not unknown:
+        return unknown
+    return unknown - await served_agents(core)
 
 
 async def left_alone(core: "AppContext") -> list[str]:
@@ -135,7 +149,9 @@ def _settled_at(core: "AppContext", rows: Iterable[WorkerRow]) -> str:
 
     A process creates a tree before its next heartbeat reports that it serves the tree.
     """
-    others = [row for row in rows if row.roots is not None and row.worker != core.worker]
-    ages = [row.age_seconds for row in others if is_alive(row, core.lease_seconds, core.is_dead)]
-    silent = max(ages) + HEARTBEAT_DELAY if ages else 0.0
+    silent = 0.0
+    for row in rows:
+        is_other = row.roots is not None and row.worker != core.worker
+        if is_other and is_alive(row, core.lease_seconds, core.is_dead):
+            silent = max(silent, row.age_seconds + HEARTBEAT_DELAY)
     return instant(core.clock.now() - timedelta(seconds=silent))

@@ -239,6 +239,7 @@ class RunHandle:
         )
 
     async def _ended(self, begun: CallRecord, status: CallStatus, result: str | None) -> CallRecord:
+        """Store the end of a call, and return its record."""
         ended = self.ended(begun, status, result)
         await self._service.keep(self.held, self.run_id, [ended.row()])
         return ended

@@ -106,6 +106,7 @@ class Scope:
         )
 
     async def _created(self) -> frozenset[int]:
+        """Return the roots of the trees that were created through the surface of this process."""
         if self._via is None:
             return frozenset()
         return frozenset(
@@ -113,6 +114,7 @@ class Scope:
         )
 
     async def _add(self, new: frozenset[int]) -> None:
+        """Serve more trees; they are prepared first."""
         if not new:
             return
         if self.prepare is not None:
@@ -130,5 +132,6 @@ class Scope:
         return found
 
     async def _select(self, query: Query[TaskRoot], roots: Iterable[int]) -> frozenset[int]:
+        """Return the roots that a query finds for some roots."""
         rows = await self._store.select(query, {"ids": sorted(roots)})
         return frozenset(row.root_id for row in rows)

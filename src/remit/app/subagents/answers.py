@@ -42,11 +42,10 @@ async def answer_to(
 
     `unended` is the note on items that have not ended.
     """
-    _, call, children, _, notes = delegation
+    call, children = delegation.call, delegation.children
     places = range(item_count(call))
     if all(delegation.note(place, "refused") for place in places):
-        reasons = [note.text for _, note in sorted(notes.items())]
-        return failed("\n\n".join(reasons))._replace(denied=True)
+        return _refused_answer(delegation)
     if call.name.startswith(SUBTASK):
         return ToolOutcome(_subtask_result(children[0], _notice(run, children[0], call)))
     if call.name == "create_subtask":
@@ -57,8 +56,18 @@ async def answer_to(
         _add_notes(results, unended)
     if call.name == "task_parallel":
         return ToolOutcome(dumps({"results": results}))
-    is_error = 0 in children and children[0].state in (State.FAILED, State.CANCELED)
-    return ToolOutcome(dumps(results[0]), is_error=is_error)
+    return ToolOutcome(dumps(results[0]), is_error=_has_failed(children.get(0)))
+
+
+def _refused_answer(delegation: DelegationCall) -> ToolOutcome:
+    """Return the answer to a call whose items were all refused: the reasons, in order."""
+    reasons = [note.text for _, note in sorted(delegation.notes.items())]
+    return failed("\n\n".join(reasons))._replace(denied=True)
+
+
+def _has_failed(task: Task | None) -> bool:
+    """True for a task that ended without its result."""
+    return task is not None and task.state in (State.FAILED, State.CANCELED)
 
 
 def _add_notes(results: list[dict[str, Any]], unended: str) -> None:
@@ -85,33 +94,39 @@ def _item_answer(
     run: DelegatingRun, delegation: DelegationCall, place: int, reused: ReusedResults
 ) -> dict[str, Any]:
     """Return the answer for one item."""
-    call, child = delegation.call, delegation.children.get(place)
+    child = delegation.children.get(place)
     if child is not None:
-        more = _without_empty({"notice": _notice(run, child, call, place)})
-        uncached = delegation.note(place, "uncached")
-        if uncached is not None:
-            more["not_cached"] = uncached.text
-        return _result(run, child, reused, call, more)
+        more = _notes_on(run, delegation, place, child)
+        return _result(run, child, reused, delegation.call, more)
     note = delegation.note(place, "found", "refused")
     if note is None:
         return {"status": "running"}
     if note.kind == "found":
-        return _result(run, reused.tasks[note.text], reused, call, {"cached": True})
+        return _result(run, reused.tasks[note.text], reused, delegation.call, {"cached": True})
     error = {"code": note.code or "INVALID_PARAM", "message": note.text}
     return {"status": "failed", "error": error}
+
+
+def _notes_on(
+    run: DelegatingRun, delegation: DelegationCall, place: int, child: Task
+) -> dict[str, Any]:
+    """Return what a subtask did not get: requested tools, or the use of the cache."""
+    notes = _without_empty({"notice": _notice(run, child, delegation.call, place)})
+    uncached = delegation.note(place, "uncached")
+    if uncached is not None:
+        notes["not_cached"] = uncached.text
+    return notes
 
 
 def _result(
     run: DelegatingRun, task: Task, reused: ReusedResults, call: ToolCall, more: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the result envelope of a task with more data: for `Task` whole, else its lean form."""
-    agent = run.agents.get(task.owner or "")
-    tier = task.model or (agent.model if agent else "main")
     is_whole = call.name == "Task"
     found = envelope(
         task,
         model=reused.models.get(task.id),
-        tier=tier,
+        tier=run.agents.tier(task),
         cwd=run.operations.folder,
         params=call.arguments if is_whole else {},
     )
@@ -126,16 +141,22 @@ def _created_answer(run: DelegatingRun, task: Task, call: ToolCall) -> str:
     answer: dict[str, Any] = {"task_id": task.id, "task": changed}
     answer |= _without_empty({"notice": _notice(run, task, call)})
     if is_blocking(call, 0):
-        refused = refused_result(task)
-        result = refused or result_of(task)
-        part = passage(result, task.completion_outputs, task.id, size=json_bytes)
-        if refused:
-            answer["failure_reason"] = task.failure_reason
-        answer["duration"] = task.duration
-        answer["tool_summary"] = [plain(item) for item in task.tool_summary]
-        answer |= _without_empty({"outputs": part.outputs, "note": part.note})
-        answer["result"] = part.text
+        answer |= _awaited_result(task)
     return dumps(answer)
+
+
+def _awaited_result(task: Task) -> dict[str, Any]:
+    """Return the result of a subtask that `create_subtask` waited for."""
+    found: dict[str, Any] = {}
+    refused = refused_result(task)
+    if refused:
+        found["failure_reason"] = task.failure_reason
+    found["duration"] = task.duration
+    found["tool_summary"] = list(map(plain, task.tool_summary))
+    part = passage(refused or result_of(task), task.completion_outputs, task.id, size=json_bytes)
+    found |= _without_empty({"outputs": part.outputs, "note": part.note})
+    found["result"] = part.text
+    return found
 
 
 def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,26 +166,41 @@ def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _subtask_result(task: Task, notice: str) -> str:
     """Return the answer of `create_subtask_<agent>`."""
-    status = None
-    if task.state.terminal:
-        status = _STATUSES.get(task.state.value, "Cancel")
     result = result_of(task)
     part = passage(result, task.completion_outputs, task.id, size=json_bytes)
+    found = {
+        "taskId": task.id,
+        "agentId": task.owner,
+        "subTaskStatus": _status_of(task),
+        "duration": task.duration,
+        "toolSummary": list(map(plain, task.tool_summary)) or None,
+        "outputs": part.outputs,
+        "note": part.note or None,
+        "notice": notice or None,
+        **_distinct_texts(task, result, part.text),
+    }
+    return dumps({name: value for name, value in found.items() if value is not None})
+
+
+def _status_of(task: Task) -> str | None:
+    """Return the status that `create_subtask_<agent>` returns; None for a live task."""
+    if not task.state.terminal:
+        return None
+    return _STATUSES.get(task.state.value, "Cancel")
+
+
+def _distinct_texts(task: Task, result: str, passage_text: str) -> dict[str, str | None]:
+    """Return the texts of a task, each under the first of its names.
+
+    The result is replaced by the passage of it that is shown.
+    """
     texts = {
         "summary": task.summary,
         "failureReason": task.failure_reason,
         "finalAssistantMessage": task.final_message,
     }
     first_names = {text: name for name, text in reversed(texts.items())}
-    found = {
-        "taskId": task.id,
-        "agentId": task.owner,
-        "subTaskStatus": status,
-        "duration": task.duration,
-        "toolSummary": [plain(item) for item in task.tool_summary] or None,
-        "outputs": part.outputs,
-        "note": part.note or None,
-        "notice": notice or None,
-        **{name: part.text if text == result else text for text, name in first_names.items()},
-    }
-    return dumps({name: value for name, value in found.items() if value is not None})
+    found = {name: text for text, name in first_names.items()}
+    if result in first_names:
+        found[first_names[result]] = passage_text
+    return found

@@ -59,29 +59,49 @@ def may_delegate(name: str) -> bool:
 
 
 def item_count(call: ToolCall) -> int:
-    """Return how many subtasks a call asks for."""
-    items = call.arguments.get("tasks") if call.name == "task_parallel" else None
-    return len(cast("Any", items)) or 1 if isinstance(items, list) else 1
+    """Return how many subtasks a call asks for; without a valid list it is one."""
+    if call.name != "task_parallel":
+        return 1
+    items: Any = call.arguments.get("tasks")
+    if not isinstance(items, list):
+        return 1
+    return max(1, len(cast("Any", items)))
+
+
+def _field_path(call: ToolCall, place: int) -> str:
+    """Return what precedes the names of an item's fields in errors."""
+    if call.name == "task_parallel":
+        return f"tasks[{place}]."
+    return ""
 
 
 def wait_mode(call: ToolCall, place: int = 0) -> ChildWait:
     """Return whether a call blocks on the subtask at a position or is woken by its end."""
-    at = f"tasks[{place}]." if call.name == "task_parallel" else ""
-    return "block" if boolean_field(item_of(call, place), "wait", at, default=True) else "wake"
+    item = item_of(call, place)
+    is_awaited = boolean_field(item, "wait", _field_path(call, place), default=True)
+    if is_awaited:
+        return "block"
+    return "wake"
 
 
 def is_blocking(call: ToolCall, place: int) -> bool:
     """True if a call waits for the result of its subtask at a position."""
     wait = item_of(call, place).get("wait")
-    return wait == "block" if call.name == "create_subtask" else wait is not False
+    if call.name == "create_subtask":
+        return wait == "block"
+    return wait is not False
 
 
 def item_of(call: ToolCall, place: int) -> Mapping[str, Any]:
     """Return the item at a position of a call; empty if it is not an object."""
     if call.name in ("task", "create_subtask"):
         return call.arguments
-    item: Any = call.arguments["tasks"][place] if call.name == "task_parallel" else None
-    return cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
+    if call.name != "task_parallel":
+        return {}
+    item: Any = call.arguments["tasks"][place]
+    if not isinstance(item, Mapping):
+        return {}
+    return cast("Mapping[str, Any]", item)
 
 
 def requested_tools(call: ToolCall, place: int) -> Tools:
@@ -104,11 +124,10 @@ def resource_from(item: Any, folder: str) -> Any:
     """Return a resource given as a string: a URL, or a path, which is made absolute."""
     if not isinstance(item, str):
         return item
-    return (
-        {"type": "url", "value": item}
-        if "://" in item
-        else {"type": "file", "value": str(PurePath(folder or "/") / item)}
-    )
+    if "://" in item:
+        return {"type": "url", "value": item}
+    path = PurePath(folder or "/") / item
+    return {"type": "file", "value": str(path)}
 
 
 def _non_blank(text: Any) -> Any:
@@ -125,19 +144,26 @@ class RequestedWork(NamedTuple):
 
 def item_at(call: ToolCall, place: int) -> tuple[Any, str, float]:
     """Return an item of a call, the path of its fields, and its default time limit."""
+    seconds = TIMEOUT_SECONDS[call.name]
     if call.name == "Task":
-        return plain(parse(LaunchTask, call.arguments)), "", TIMEOUT_SECONDS["Task"]
+        return plain(parse(LaunchTask, call.arguments)), "", seconds
     if call.name == "task":
-        return _without_wait(call.arguments), "", TIMEOUT_SECONDS["task"]
-    items: Any = call.arguments.get("tasks")
+        return _without_wait(call.arguments), "", seconds
+    item = _listed_item(call.arguments.get("tasks"), place)
+    shared_seconds = call.arguments.get("timeout_seconds") or seconds
+    return item, _field_path(call, place), shared_seconds
+
+
+def _listed_item(items: Any, place: int) -> Any:
+    """Return an item of a list of tasks; a text is the objective of its task."""
     if not isinstance(items, list) or not items:
         raise invalid("tasks", "is not a list of tasks", "a list of objects with an objective each")
     item: Any = cast("Any", items)[place]
-    seconds = call.arguments.get("timeout_seconds") or TIMEOUT_SECONDS["task_parallel"]
-    at = f"tasks[{place}]."
+    if isinstance(item, str):
+        return {"objective": item}
     if isinstance(item, Mapping):
-        return _without_wait(cast("Mapping[str, Any]", item)), at, seconds
-    return ({"objective": item} if isinstance(item, str) else item), at, seconds
+        return _without_wait(cast("Mapping[str, Any]", item))
+    return item
 
 
 def _without_wait(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,27 +179,48 @@ def requested_work(item: Any, at: str = "", seconds: float | None = None) -> Req
     if not isinstance(item, Mapping):
         raise invalid(at.rstrip("."), "is not an object", "an object with an objective")
     work = cast("Mapping[str, Any]", item)
-    if unknown := sorted(work.keys() - KNOWN):
-        raise invalid(
-            f"{at}{unknown[0]}", "is not a field here", f"one of {', '.join(sorted(KNOWN))}"
-        )
-    objective = work.get("objective") or work.get("prompt")
-    if not isinstance(objective, str) or not objective.strip():
-        raise invalid(f"{at}objective", "is missing", "what the sub-agent has to do, as text")
+    _refuse_unknown_fields(work, at)
+    objective = _objective_of(work, at)
     description = _non_blank(work.get("description"))
-    limits = dict(work.get("limits") or {})
-    timeout = work.get("timeout_seconds") or limits.get("timeout_seconds") or seconds
-    if timeout is not None:
-        limits["timeout_seconds"] = timeout
     fields: dict[str, Any] = {
         "title": title_of(description or objective),
         "instructions": objective,
         "owner": work.get("subagent_type") or "general",
-        "limits": limits,
-        **{name: work[name] for name in FIELDS if work.get(name) is not None},
+        "limits": _limits_of(work, seconds),
+        **_task_fields(work),
     }
     if description is not None:
         fields["description"] = description
     if work.get("context") is not None:
         fields["metadata"] = {"context": work["context"]}
     return RequestedWork(fields, boolean_field(work, "cache", at, default=False))
+
+
+def _task_fields(work: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an item that its task has too, unless they are null."""
+    return {name: work[name] for name in FIELDS if work.get(name) is not None}
+
+
+def _refuse_unknown_fields(work: Mapping[str, Any], at: str) -> None:
+    """Raise `InvalidParam` for a field that an item does not have."""
+    unknown = sorted(work.keys() - KNOWN)
+    if unknown:
+        expected = f"one of {', '.join(sorted(KNOWN))}"
+        raise invalid(f"{at}{unknown[0]}", "is not a field here", expected)
+
+
+def _objective_of(work: Mapping[str, Any], at: str) -> str:
+    """Return what an item asks for; raise `InvalidParam` without a text."""
+    objective = work.get("objective") or work.get("prompt")
+    if not isinstance(objective, str) or not objective.strip():
+        raise invalid(f"{at}objective", "is missing", "what the sub-agent has to do, as text")
+    return objective
+
+
+def _limits_of(work: Mapping[str, Any], seconds: float | None) -> dict[str, Any]:
+    """Return the limits of an item, with its own time limit or the one given here."""
+    limits = dict(work.get("limits") or {})
+    timeout = work.get("timeout_seconds") or limits.get("timeout_seconds") or seconds
+    if timeout is not None:
+        limits["timeout_seconds"] = timeout
+    return limits

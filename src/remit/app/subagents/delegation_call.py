@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from remit.app.agents.registry import Agent, AgentRegistry
 from remit.app.runs.run_handle import CallRecord, RunHandle
-from remit.app.subagents.children import children_by_call
+from remit.app.subagents.children import ChildrenByCall, children_by_call
 from remit.domain.agents.tools import ToolOutcome
 from remit.domain.llm.messages import ToolCall
 from remit.domain.task import commands as cmd
@@ -40,7 +40,7 @@ class DelegatingRun(NamedTuple):
         """The task as of the last read or write of the run."""
         return self.handle.task
 
-    async def children(self) -> dict[str, dict[int, Task]]:
+    async def children(self) -> ChildrenByCall:
         """Return the subtasks that the conversation created, by call and position."""
         return await children_by_call(self.task, self.handle.tasks)
 

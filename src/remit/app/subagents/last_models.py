@@ -17,18 +17,23 @@ async def last_models(store: EventStore, task_ids: Sequence[str]) -> dict[str, s
     Tasks without an answer of a model are left out.
     """
     found: dict[str, str] = {}
-    ids = [int(task_id) for task_id in task_ids]
+    ids = list(map(int, task_ids))
     for task in await store.select(PULSE, {"ids": ids}):
         before_recent = max(0, task.number - RECENT)
-        models = await _models_after(store, task.id, before_recent)
-        if not models and before_recent:
-            models = await _models_after(store, task.id, 0)
-        if models:
-            found[str(task.id)] = models[-1]
+        model = await _last_model(store, task.id, before_recent)
+        if model is None and before_recent:
+            model = await _last_model(store, task.id, 0)
+        if model is not None:
+            found[str(task.id)] = model
     return found
 
 
-async def _models_after(store: EventStore, task_id: int, after: int) -> list[str]:
+async def _last_model(store: EventStore, task_id: int, after: int) -> str | None:
+    """Return the model of the last answer after a message; None if there is no answer."""
     rows = await store.select(MESSAGES, {"id": task_id, "after": after, "limit": NO_LIMIT})
-    documents = [json.loads(row.doc) for row in rows]
-    return [found["model"] for found in documents if found.get("model") and "mark" not in found]
+    for row in reversed(rows):
+        document = json.loads(row.doc)
+        model: str | None = document.get("model")
+        if model and "mark" not in document:
+            return model
+    return None

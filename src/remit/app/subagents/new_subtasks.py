@@ -1,6 +1,7 @@
 """Creates the subtasks of delegation calls, or finds the results that make them needless."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import assert_never
 
 from remit.app.runs.run_handle import CallRecord
@@ -33,8 +34,7 @@ class NewSubtasks:
         An invalid item is noted as refused and does not fail the others.
         """
         for place in range(item_count(delegation.call)):
-            has_result = delegation.note(place, "refused", "found") is not None
-            if has_result or place in delegation.children:
+            if _has_result(delegation, place):
                 continue
             try:
                 await self._prepare_item(delegation, place)
@@ -78,9 +78,7 @@ class NewSubtasks:
         """
         if not delegations:
             return []
-        subtasks: list[cmd.CreateSubtask] = []
-        for delegation in delegations:
-            subtasks += delegation.subtasks.values()
+        subtasks = chain.from_iterable(each.subtasks.values() for each in delegations)
         try:
             await self._create(subtasks, self._note_records(*delegations))
         except RemitError as error:
@@ -90,16 +88,20 @@ class NewSubtasks:
 
     async def _create_one_by_one(self, delegation: DelegationCall) -> bool:
         """Create the subtasks of a call one by one; return False if every one was refused."""
-        is_created = False
-        while delegation.subtasks and not is_created:
-            is_created = await self._create_possible(delegation)
+        while delegation.subtasks:
+            if await self._create_possible(delegation):
+                await self._keep_notes(delegation)
+                return True
             # An item that shared the work of a refused item needs its own subtask.
-            if not is_created:
-                delegation.subtasks.clear()
-                await self.prepare(delegation)
-        if is_created and delegation.notes:
-            await self._run.handle.keep([record.row() for record in self._note_records(delegation)])
-        return is_created
+            delegation.subtasks.clear()
+            await self.prepare(delegation)
+        return False
+
+    async def _keep_notes(self, delegation: DelegationCall) -> None:
+        """Store the notes of a call; some were added while its subtasks were created."""
+        records = self._note_records(delegation)
+        if records:
+            await self._run.handle.keep([record.row() for record in records])
 
     async def _create_possible(self, delegation: DelegationCall) -> bool:
         """Create the subtasks of a call that are not refused; return False if there are none."""
@@ -114,8 +116,9 @@ class NewSubtasks:
         return is_created
 
     async def _create(
-        self, subtasks: list[cmd.CreateSubtask], beside: Iterable[CallRecord]
+        self, subtasks: Iterable[cmd.CreateSubtask], beside: Iterable[CallRecord]
     ) -> None:
+        """Create subtasks in one commit, with records of calls."""
         command = cmd.Delegate(task_id=self._run.task.id, subtasks=tuple(subtasks))
         await self._run.handle.do(command, *beside)
 
@@ -128,6 +131,11 @@ class NewSubtasks:
         ]
 
 
+def _has_result(delegation: DelegationCall, place: int) -> bool:
+    """True for an item with a subtask or a result, and for one that was refused."""
+    return place in delegation.children or delegation.note(place, "refused", "found") is not None
+
+
 def _with_cache_key(subtask: cmd.CreateSubtask, key: str | None) -> cmd.CreateSubtask:
     """Return a subtask whose result is cached under a key, if there is one."""
     if key is None:
@@ -137,5 +145,8 @@ def _with_cache_key(subtask: cmd.CreateSubtask, key: str | None) -> cmd.CreateSu
 
 def _awaited_keys(subtasks: Iterable[cmd.CreateSubtask]) -> set[str]:
     """Return the cache keys of the subtasks whose results a call waits for."""
-    cached = [each for each in subtasks if isinstance(each, cmd.CreateCachedSubtask)]
-    return {subtask.cache_key for subtask in cached if subtask.wait == "block"}
+    keys: set[str] = set()
+    for subtask in subtasks:
+        if isinstance(subtask, cmd.CreateCachedSubtask) and subtask.wait == "block":
+            keys.add(subtask.cache_key)
+    return keys

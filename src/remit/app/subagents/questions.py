@@ -10,6 +10,7 @@ from remit.domain.llm.messages import ToolCall
 from remit.domain.prompts.update_messages import answer_returned
 from remit.domain.records.validate import parse
 from remit.domain.task import commands as cmd
+from remit.domain.task.task import Task
 from remit.errors import Forbidden, NotFound, RemitError, invalid
 from remit.store_queries.record_queries import CALL_ANSWERS
 
@@ -26,21 +27,36 @@ async def answers_to(run: DelegatingRun) -> Answers:
 async def ask(run: DelegatingRun, key: str, call: ToolCall, answers: Answers) -> ToolOutcome | None:
     """Ask a question that was not asked yet; return its outcome, None while it has no answer."""
     is_blocking = call.arguments.get("blocking", True) is not False
-    if is_blocking and key in answers:
-        answer = answers[key]
-        return None if answer is None else ToolOutcome(answer_returned(answer))
-    named = call.arguments.get("task_id")
-    task_id = run.task.id if named is None else named
+    is_asked = key in answers
+    if is_asked and is_blocking:
+        return _answer_outcome(answers[key])
     try:
-        question = parse(cmd.AskUser, {**call.arguments, "task_id": task_id, "call_id": key})
+        question = _question(run, key, call)
     except RemitError as refused:
         return run.refusal(call, refused)
-    if key not in answers:
+    if not is_asked:
         try:
             await run.handle.do(question)
         except (Forbidden, NotFound) as refused:  # the call names another task
             return failed(refused.for_agent or str(refused))
-    return None if is_blocking else ToolOutcome("Asked. The answer comes as a message.")
+    if is_blocking:
+        return None
+    return ToolOutcome("Asked. The answer comes as a message.")
+
+
+def _question(run: DelegatingRun, key: str, call: ToolCall) -> cmd.AskUser:
+    """Return the question of a call; it is about the task of the run unless it names another."""
+    fields = {**call.arguments, "call_id": key}
+    if fields.get("task_id") is None:
+        fields["task_id"] = run.task.id
+    return parse(cmd.AskUser, fields)
+
+
+def _answer_outcome(answer: str | None) -> ToolOutcome | None:
+    """Return the outcome of a question that was asked; None while it is open."""
+    if answer is None:
+        return None
+    return ToolOutcome(answer_returned(answer))
 
 
 async def watch(run: DelegatingRun, key: str, call: ToolCall) -> ToolOutcome | None:
@@ -48,8 +64,7 @@ async def watch(run: DelegatingRun, key: str, call: ToolCall) -> ToolOutcome | N
 
     The wait starts once, even if the run is interrupted.
     """
-    wait = run.task.wait
-    if wait is not None and any(item.call_id == key for item in wait.on):
+    if _waits_for_call(run.task, key):
         return None
     try:
         request = parse(TaskOutput, call.arguments)
@@ -60,6 +75,13 @@ async def watch(run: DelegatingRun, key: str, call: ToolCall) -> ToolOutcome | N
         return run.refusal(call, refused)
     arguments = {**call.arguments, "wait_seconds": 0}
     return await run.operations.call(call.name, arguments, run.handle)
+
+
+def _waits_for_call(task: Task, key: str) -> bool:
+    """True if a task waits for the outcome of a call."""
+    if task.wait is None:
+        return False
+    return any(item.call_id == key for item in task.wait.on)
 
 
 async def _begin_wait(run: DelegatingRun, key: str, call: ToolCall, request: TaskOutput) -> bool:

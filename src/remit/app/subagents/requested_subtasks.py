@@ -70,10 +70,7 @@ def _from_command(run: DelegatingRun, call: ToolCall) -> cmd.CreateSubtask:
 
 def _assignee(run: DelegatingRun, name: Any, field: str) -> str:
     """Return the id of the agent that gets the work; refuse one that the agent may not use."""
-    allowed = run.agents.ids()
-    if run.agent.spawnable is not None:
-        allowed &= set(run.agent.spawnable)
-    known = sorted(allowed)
+    known = _possible_assignees(run)
     if name is None:
         name = known[0] if len(known) == 1 else "general"
     found = run.agents.find(str(name))
@@ -82,3 +79,11 @@ def _assignee(run: DelegatingRun, name: Any, field: str) -> str:
             field, f"is {name!r}, which you cannot assign work to", f"one of {', '.join(known)}"
         )
     return found.id
+
+
+def _possible_assignees(run: DelegatingRun) -> list[str]:
+    """Return the ids of the agents that the agent of a run may delegate to."""
+    allowed = run.agents.ids()
+    if run.agent.spawnable is not None:
+        allowed &= set(run.agent.spawnable)
+    return sorted(allowed)

@@ -139,6 +139,7 @@ class ResultCache:
 
 
 def _must_be_cacheable(command: cmd.CreateTask | cmd.CreateSubtask) -> None:
+    """Refuse a command with fields that the cache cannot honor."""
     for field in ("idempotency_key", "depends_on"):
         if getattr(command, field):
             raise invalid(

@@ -22,10 +22,10 @@ from remit.domain.projection.stored_usage import (
 from remit.domain.task import events as ev
 from remit.domain.task.task import Task, Usage
 from remit.ports import Agents, Clock, EventStore
-from remit.store_queries.event_queries import EVENTS
+from remit.store_queries.event_queries import EVENTS, PlacedEvent
 from remit.store_queries.queue_queries import SERIES
 from remit.store_queries.record_queries import GUIDE, INTERACTION
-from remit.store_queries.run_queries import CALLS, MESSAGES
+from remit.store_queries.run_queries import CALLS, MESSAGES, MessageRow
 from remit.store_queries.task_queries import TASKS
 from remit.store_queries.tree_queries import ATTENDED, DEPENDENTS, ENDED_CHILDREN
 
@@ -43,7 +43,18 @@ ServedRoots = Callable[[Collection[int]], Awaitable[Collection[int]]]
 
 
 async def _all_served(roots: Collection[int]) -> Collection[int]:
+    """Return all roots: without knowledge of workers, no time is excluded."""
     return roots
+
+
+async def _without_workspace(_files: Sequence[FileQuery]) -> Files:
+    """Return no files: this process does not know the workspace."""
+    return {}
+
+
+def _latest(*times: datetime | None) -> datetime | None:
+    """Return the latest of some times; None if all of them are unknown."""
+    return max(filter(None, times), default=None)
 
 
 class PlanLookups:
@@ -58,7 +69,8 @@ class PlanLookups:
         files: LookFor | None,
     ) -> None:
         self._store, self._clock, self._agents = store, clock, agents
-        self._cache, self._files = cache, files
+        self._cache = cache
+        self._look_for = files or _without_workspace
         self.lease_seconds = LEASE_SECONDS
         """The time without a heartbeat after which a worker counts as dead."""
         self.served_roots: ServedRoots = _all_served
@@ -70,7 +82,7 @@ class PlanLookups:
             case ask.Load(refs=refs):
                 return await self._cache.load(refs, seen)
             case ask.SeenFiles(files=files):
-                return await self._files(files) if self._files else {}
+                return await self._look_for(files)
             case ask.Dependents(task_id=task_id):
                 return await self._dependents(task_id, seen)
             case ask.EndedChildren(task_id=task_id):
@@ -94,7 +106,7 @@ class PlanLookups:
             case ask.UnattendedSince(task_ids=ids):
                 return await self._unattended_since(ids, seen)
             case ask.UsageInStore(task_ids=ids):
-                return {task_id: await self._stored_usage(task_id) for task_id in ids}
+                return await self._usage_in_store(ids)
             case ask.LiveOfSeries(series_id=series_id):
                 return await self._live_of_series(series_id, seen)
             case ask.NewTaskIds():
@@ -104,17 +116,26 @@ class PlanLookups:
             case _:
                 assert_never(need)
 
+    async def _usage_in_store(self, task_ids: Iterable[str]) -> dict[str, StoredUsage]:
+        """Return the stored usage of tasks that end, by task."""
+        return {task_id: await self._stored_usage(task_id) for task_id in task_ids}
+
     async def _stored_usage(self, task_id: str) -> StoredUsage:
         """Return the usage of all stored messages and calls of a task that ends."""
         usage = Usage()
         after = 0
-        while rows := await self._store.select(
-            MESSAGES, {"id": int(task_id), "after": after, "limit": BATCH}
-        ):
+        while rows := await self._messages_after(task_id, after):
             usage = usage.plus(model_usage(json.loads(row.doc) for row in rows))
             after = rows[-1].number
-        calls = await self._store.select(CALLS, {"id": int(task_id)}) if after else []
+        if after == 0:
+            return StoredUsage(usage=usage, tools=())
+        calls = await self._store.select(CALLS, {"id": int(task_id)})
         return StoredUsage(usage=usage, tools=as_counts(tool_uses(calls, is_ended=True)))
+
+    async def _messages_after(self, task_id: str, number: int) -> Sequence[MessageRow]:
+        """Return the next messages of a task."""
+        params = {"id": int(task_id), "after": number, "limit": BATCH}
+        return await self._store.select(MESSAGES, params)
 
     async def _dependents(self, task_id: str, seen: Seen) -> tuple[Task, ...]:
         """Return the tasks that depend on a task."""
@@ -123,6 +144,7 @@ class PlanLookups:
         return tuple(task for task in found.values() if task is not None)
 
     async def _ended_children(self, task_id: str) -> frozenset[str]:
+        """Return the ids of the subtasks that have ended."""
         rows = await self._store.select(ENDED_CHILDREN, {"id": int(task_id)})
         return frozenset(str(row.id) for row in rows)
 
@@ -137,6 +159,7 @@ class PlanLookups:
         return found
 
     async def _known_guides(self, ids: Iterable[str]) -> frozenset[str]:
+        """Return those of some guides that exist."""
         rows = await self._store.select(GUIDE, {"names": list(ids)})
         return frozenset(row.id for row in rows)
 
@@ -164,15 +187,18 @@ class PlanLookups:
         """Return a task as it was just before its first start; None if it has not started."""
         task: Task | None = None
         after = 0
-        while rows := await self._store.select(
-            EVENTS, {"stream": task_id, "after": after, "limit": BATCH}
-        ):
+        while rows := await self._events_after(task_id, after):
             for row in rows:
                 entry = decode_event(row.stored)
                 if isinstance(entry.event, ev.TaskStarted):
                     return task
                 task, after = evolve(task, entry), entry.version
         return None
+
+    async def _events_after(self, stream: str, version: int) -> Sequence[PlacedEvent]:
+        """Return the next events of a stream."""
+        params = {"stream": stream, "after": version, "limit": BATCH}
+        return await self._store.select(EVENTS, params)
 
     async def _unattended_since(self, task_ids: Sequence[str], seen: Seen) -> dict[str, datetime]:
         """Return since when no worker has served each task; served tasks are left out."""
@@ -184,8 +210,7 @@ class PlanLookups:
         found: dict[str, datetime] = {}
         for task in tasks:
             root = int(task.root_id)
-            times = [attended[key] for key in (EVERYTHING, root) if key in attended]
-            attended_at = max(times, default=None)
+            attended_at = _latest(attended.get(EVERYTHING), attended.get(root))
             since = unattended_since(task, attended_at, now, lease, is_served=root in served)
             if since is not None:
                 found[task.id] = since
@@ -208,6 +233,7 @@ class PlanLookups:
         return None
 
     async def _new_ids(self, count: int) -> list[NewIds]:
+        """Reserve ids for new tasks."""
         numbers = await self._store.new_ids(count)
         return [
             NewIds(id=str(number), uid=self._clock.uid(), thread_id=self._clock.uid())

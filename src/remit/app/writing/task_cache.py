@@ -58,12 +58,13 @@ class TaskCache:
     async def load(self, refs: Iterable[str], seen: Seen) -> dict[str, Task | None]:
         """Return tasks by id or uid, each read once per attempt."""
         refs = tuple(refs)
-        if all(ref in seen for ref in refs):
+        if seen.keys() >= set(refs):
             return {ref: seen[ref].task for ref in refs}
         ids = [ref for ref in refs if re.fullmatch(TASK_ID, ref)]
         await self._read_ids(ids, seen)
         known = dict(zip(ids, ids, strict=True))
-        known |= await self._read_uids([ref for ref in refs if ref not in known], seen)
+        uids = [ref for ref in refs if ref not in known]
+        known |= await self._read_uids(uids, seen)
         return {ref: seen_task(seen, known.get(ref, "")) for ref in refs}
 
     async def load_one(self, task_id: str, seen: Seen) -> Task | None:
@@ -73,6 +74,7 @@ class TaskCache:
         return (await self.load([task_id], seen))[task_id]
 
     async def _read_ids(self, ids: Iterable[str], seen: Seen) -> None:
+        """Read the tasks with these ids that the attempt has not read."""
         unread = [int(task_id) for task_id in ids if task_id not in seen]
         if not unread:
             return

@@ -52,6 +52,7 @@ def seal_events(
 
 
 def _guide_rows(entries: Iterable[ev.Entry]) -> list[Change]:
+    """Return the rows of new guides."""
     return [guide_row(entry) for entry in entries if isinstance(entry.event, ev.GuideCreated)]
 
 
