@@ -336,6 +336,7 @@ async def test_an_import_reports_a_mark_of_a_description_that_is_not_there(
         ("{", "", "tasks.json"),
         ("{}", "", "tasks.json: tasks"),
         ('{"tasks": [], "nextId": "x"}', "", "nextId"),
+        ('{"tasks": [{"id": 1, "title": "a"}], "nextId": "x"}', "", "nextId"),
         ('{"tasks": [{"id": "x", "title": ""}]}', "", r"task 1: id.*task 1: title"),
         ('{"tasks": [7]}', "", "task 1"),
         (

@@ -140,11 +140,12 @@ async def import_tasks(
     its owner.
     """
     tasks, entries, found = read_files(board, history, folder)
+    following = next_id(found)
     unowned = {task.id for task in tasks.values() if _has_unknown_owner(task, agents)}
     for task_id in unowned:
         tasks[task_id] = replace(tasks[task_id], owner=None)
     await _store_tasks(store, tasks, clock)
-    await _reserve_ids(store, tasks, next_id(found))
+    await _reserve_ids(store, tasks, following)
     documents = await ask(_all_documents(), store.select)
     made = {document["id"]: _file_entry(document) for document in documents}
     changes: list[Change] = []
