@@ -9,7 +9,12 @@ import pytest
 
 from remit import config
 from remit.adapters.tools import WorkspaceTools
-from remit.adapters.tools.shell.toolchains import NONE, Toolchains, find_toolchains
+from remit.adapters.tools.shell.toolchains import (
+    MAX_MASKED,
+    NONE,
+    Toolchains,
+    find_toolchains,
+)
 from remit.bootstrap.runner_selection import open_equipment
 from remit.bootstrap.workspace import open_workspace
 from remit.domain.agents.tools import ToolCallRequest, ToolOutcome
@@ -201,6 +206,46 @@ async def test_a_folder_of_the_settings_is_also_below_the_home_of_commands(
         assert "cached" in outcome.text
         assert "canary" not in outcome.text
         assert not (cache / "x").exists()
+
+
+NESTED = (
+    ["~/.cache/pip", "~/.cache"],
+    ["~/.cache", "~/.cache/a"],
+    ["~/.cache"],
+    ["~/.cargo/registry"],
+)
+"""Folders of the settings, alone and inside of others."""
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("settings", NESTED, ids=str)
+async def test_credentials_are_hidden_at_every_depth_of_a_folder_of_the_settings(
+    workspace: Path, home: Path, env: Mapping[str, str], settings: list[str]
+) -> None:
+    folders = [home / settings[0].removeprefix("~/"), home / settings[0].removeprefix("~/") / "a/b"]
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "wheel").write_text("cached")
+    found = find_toolchains(workspace, env, settings)
+    for folder in folders:
+        for name in (".env", "credentials", ".remit/token"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text("canary")
+        (folder / ".netrc").symlink_to(".env")
+        (folder / ".npmrc").symlink_to("/nowhere/.npmrc")
+    outcome = await bash(workspace, found, f"grep -r 'cached\\|canary' {folders[0]} /tmp")
+    assert ("cached" in outcome.text, "canary" in outcome.text) == (True, False)
+
+
+def test_a_folder_with_too_many_credentials_is_refused(
+    workspace: Path, home: Path, env: Mapping[str, str]
+) -> None:
+    for number in range(MAX_MASKED + 1):
+        (home / ".cache" / str(number)).mkdir(parents=True)
+        (home / ".cache" / str(number) / ".env").touch()
+    found = find_toolchains(workspace, env, ["~/.cache"])
+    with pytest.raises(InvalidParam, match="more than 1,000 files with credentials"):
+        found.shown()
 
 
 @pytest.mark.parametrize("place", ["bin", ".local/bin", "sbin"])

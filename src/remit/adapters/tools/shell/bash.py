@@ -1,5 +1,6 @@
 """The Bash tool and its sandbox."""
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -66,7 +67,7 @@ class Shell:
                 argv,
                 env,
                 nested=sandbox.nested,
-                shown=self._toolchains.shown(),
+                shown=await asyncio.to_thread(self._toolchains.shown),
                 network=self._toolchains.network,
             )
         # A setuid bubblewrap cannot start with no_new_privileges; it drops its privileges itself.

@@ -54,8 +54,11 @@ SECRETS = (
 """Paths in the home folder that commands never see, whatever the settings say."""
 
 MASKED = ("credentials", "credentials.toml", ".env", ".netrc", ".npmrc", ".pypirc", ".remit")
-"""Names that are hidden at the top of each readable folder."""
-
+"""Names that are hidden at the top of each readable folder, and everywhere in a folder of the
+settings.
+"""
+MAX_MASKED = 1_000
+"""How many paths of the settings' folders a sandbox can hide."""
 
 TOKENS = (
     *(".cache/huggingface/token", ".cache/huggingface/stored_tokens"),
@@ -81,6 +84,8 @@ class Toolchains(NamedTuple):
     network: bool = False
     tokens: tuple[str, ...] = ()
     """Hidden files inside the readable folders."""
+    named: tuple[str, ...] = ()
+    """The folders of the settings, without those that are inside another one."""
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a command."""
@@ -95,8 +100,24 @@ class Toolchains(NamedTuple):
         """Return the paths to hide inside the readable folders."""
         paths = [Path(folder) / name for folder in self.folders for name in MASKED]
         paths += map(Path, self.tokens)
-        existing = filter(Path.exists, paths)
-        return tuple(dict.fromkeys(map(str, existing)))
+        paths += self._find_masked()
+        # A mount over a link would cover its target, or need it.
+        existing = (path.resolve() for path in paths if path.exists())
+        seen = tuple(map(Path, self.folders))
+        return tuple(dict.fromkeys(str(path) for path in existing if _is_within_any(path, seen)))
+
+    def _find_masked(self) -> list[Path]:
+        """Return the paths to hide at any depth in the folders of the settings."""
+        found: list[Path] = []
+        for folder in self.named:
+            for place, folders, files in os.walk(folder):
+                hidden = [name for name in MASKED if name in folders or name in files]
+                found += [Path(place) / name for name in hidden]
+                folders[:] = [name for name in folders if name not in MASKED]
+            if len(found) > MAX_MASKED:
+                problem = f"{folder} contains more than {MAX_MASKED:,} files with credentials"
+                raise invalid("sandbox.read_only", problem, "folders that contain only programs")
+        return found
 
 
 NONE = Toolchains()
@@ -132,6 +153,7 @@ def find_toolchains(
         variables=variables,
         network=network,
         tokens=tuple(map(str, _find_tokens(home, outermost))),
+        named=tuple(map(str, _drop_inner([path for path in named if path in folders]))),
     )
 
 
