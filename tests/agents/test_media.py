@@ -270,7 +270,7 @@ async def test_an_image_that_anthropic_refuses_does_not_end_the_task(
     sent = [json.dumps(asked.body) for asked in server.asked]
     assert ['"image/png"' in body for body in sent] == [False, True, False]
     assert '"application/pdf"' in sent[-1], "only the image is hidden"
-    assert "[Not shown: the endpoint of this model could not read this file.]" in sent[-1]
+    assert "[Not shown: the endpoint of this model did not accept this file.]" in sent[-1]
 
 
 BROKEN = (
@@ -280,6 +280,13 @@ BROKEN = (
     "The image data you provided does not represent a valid image",
     "The document is corrupted or password protected",
     "Image dimensions exceed the maximum of 8000 pixels",
+    "messages.2.content.0.image.source.base64: image exceeds 5 MB maximum: 6 MB > 5 MB",
+    "The image may contain content that is not allowed by our safety system.",
+    "At most 2 image(s) may be provided in one request.",
+    "Image size is too large. Maximum allowed: 20MB. Supported types: png, jpeg",
+    "image too small: minimum 28 pixels",
+    "The image length and width do not meet the model restrictions.",
+    "Failed to download image from data url.",
 )
 
 
@@ -303,7 +310,7 @@ async def test_a_file_that_an_endpoint_cannot_read_hides_no_other(
     sent = [json.dumps(asked.body) for asked in server.asked]
     assert sum(broken in body for body in sent) == 1, "learned once"
     assert sent[-1].count(";base64,") == 2
-    assert sent[-1].count("could not read this file") == 1
+    assert sent[-1].count("did not accept this file") == 1
 
 
 @pytest.mark.parametrize("said", REFUSALS)
@@ -327,7 +334,7 @@ async def test_after_a_refusal_of_media_the_model_reads_a_description(
 
 NO_IMAGES = "[Not shown: images cannot be sent to the endpoint of this model.]"
 NO_PDFS = "[Not shown: PDFs cannot be sent to the endpoint of this model.]"
-UNREADABLE = "[Not shown: the endpoint of this model could not read this file.]"
+UNREADABLE = "[Not shown: the endpoint of this model did not accept this file.]"
 IMAGE_DATA, PDF_DATA = "data:image/png;base64,", "data:application/pdf;base64,"
 ONE_KIND = (
     (

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from remit.adapters.models.refusals.endpoint_limits import NO_SYSTEM, STRICT_TURNS
-from remit.adapters.models.wires.endpoint import Endpoint
+from remit.adapters.models.wires.anthropic import AnthropicGateway
+from remit.adapters.models.wires.endpoint import Endpoint, TimeSource
 from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
+from remit.adapters.models.wires.openai_responses import ResponsesGateway
+from remit.domain.agents.media import Media
 from remit.domain.llm.failures import ModelFailed
 from remit.domain.llm.messages import (
     Message,
@@ -23,7 +26,7 @@ from remit.domain.llm.messages import (
 from tests.agents.endpoint import Body, RuledServer
 from tests.contract.library import library
 from tests.dialects import DIALECTS, refusal
-from tests.modelserver import ModelServer, Reply, Say, Status
+from tests.modelserver import Dialect, ModelServer, Reply, Say, Status
 
 CROWD = 6
 READ = Tool("Read", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
@@ -154,3 +157,75 @@ async def test_requests_that_no_lesson_helps_all_fail_after_a_bounded_number() -
         found = await asyncio.gather(*asked, return_exceptions=True)
     assert all(isinstance(failed, ModelFailed) for failed in found)
     assert len(server.asked) <= 3 * CROWD
+
+
+UNRELATED = (
+    "The prompt was filtered: 'json schema, thinking, temperature, max tokens and images'",
+    "Prompt rejected by moderation: 'explain reasoning_effort and reasoning effort'",
+    "messages[1].tool_calls[0].function.arguments: invalid, see the json schema docs",
+    "Invalid 'messages[0].content': a control character near 'stream_options' and 'max_tokens'",
+    "Unknown model m1. Models with reasoning effort: m2",
+    "The image may contain content that is not allowed by our safety system.",
+    "Request blocked by the guardrail 'files'",
+)
+"""Refusals of one conversation whose words are those of limits of an endpoint."""
+OWN_WIRES: tuple[Any, ...] = (OpenAIChatGateway, AnthropicGateway, ResponsesGateway)
+PICTURE = Media("image/png", "aGVsbG8=")
+SHOWN = ASK._replace(
+    messages=(
+        *ONE[:2],
+        Message("tool", (ToolResult("call_one", "Read", "A picture.", media=PICTURE),)),
+        ONE[3],
+    ),
+    settings=ModelSettings(max_tokens=500, effort="low"),
+)
+
+
+async def no_time(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("said", UNRELATED)
+@pytest.mark.parametrize("wire_of", OWN_WIRES)
+async def test_a_refusal_that_no_other_form_helps_teaches_nothing(wire_of: Any, said: str) -> None:
+    async with ModelServer(_dialect(wire_of)).running() as server:
+        endpoint = Endpoint("test", ticks=TimeSource(sleep=no_time))
+        gateway = wire_of("key", server.url, endpoint=endpoint)
+        await gateway.request(SHOWN)
+        server.replies = [Status(400, {"error": {"message": said}})]
+        with pytest.raises(ModelFailed):
+            await gateway.request(SHOWN)
+        server.replies = [Say(("Hello",))]
+        await gateway.request(SHOWN)
+        await gateway.close()
+    assert server.asked[-1].body == server.asked[0].body
+
+
+def _dialect(wire_of: Any) -> Dialect:
+    names: dict[Any, Dialect] = {AnthropicGateway: "anthropic", ResponsesGateway: "responses"}
+    return names.get(wire_of, "openai")
+
+
+async def test_what_helps_after_a_failure_of_the_endpoint_is_not_found_out_again() -> None:
+    async with ModelServer("openai").running() as server:
+        endpoint = Endpoint("test", ticks=TimeSource(sleep=no_time))
+        gateway = OpenAIChatGateway("key", server.url, endpoint=endpoint)
+        server.replies = [Status(400, PARAM), Status(503), Status(429), Say(("Hello",))]
+        await gateway.request(ASK)
+        await gateway.request(ASK)
+        await gateway.close()
+    assert [has_effort(asked.body) for asked in server.asked] == [True, *[False] * 4]
+
+
+async def test_a_conversation_that_leaves_little_room_takes_the_limit_from_no_other() -> None:
+    said = (
+        "'max_tokens' is too large: 500. This model's maximum context length is 1000 tokens and"
+        " your request has 600 input tokens (500 > 1000 - 600)."
+    )
+    limited = ASK._replace(settings=ModelSettings(max_tokens=500))
+    async with ModelServer("openai").running() as server, wire(server) as gateway:
+        server.replies = [Status(400, {"error": {"message": said}}), Say(("Hello",))]
+        await gateway.request(limited)
+        await gateway.request(limited)
+    sent = [asked.body.get("max_tokens") for asked in server.asked]
+    assert sent == [500, None, 500]

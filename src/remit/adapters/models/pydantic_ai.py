@@ -112,7 +112,7 @@ class PydanticAiGateway(LearningGateway):
         self, request: Request, *, on_part: OnPart | None = None, pause: Pause | None = None
     ) -> Response:
         """Return one answer; pieces of it go to `on_part` as they arrive."""
-        attempt = partial(self._attempt, request, on_part, pause)
+        attempt = self._attempts(request, on_part, pause)
         return await self.endpoint.call(
             attempt, agent=request.agent, timeout_seconds=request.timeout_seconds, pause=pause
         )

@@ -71,7 +71,20 @@ _UNREADABLE = re.compile(r"""(?ix)
     | not \s represent \s a \s valid \s image
     | image \s dimensions | too \s many \s pages | maximum \s of \s \d+ \s (?:pdf \s)? pages
     """)
-"""The words of endpoints that refuse one file, although they accept images and PDFs."""
+"""The words of endpoints that cannot read one file."""
+_REFUSED_KIND = re.compile(r"""(?ix)
+    support | at \s most \s 0 \b | multi-?modal | \bvision\b | \bexpected\b | input \s should \s be
+    | unknown \s variant | \b invalid \s (?:value|type|content \s type) | unexpected
+    | unrecogni[sz]ed | extra \s inputs | \b only \s (?:text|accept) | accepts? \b | \btext-?\s?only
+    | not \s (?:be \s)? (?:allowed|permitted|accepted|enabled|available|sent)
+    """)
+"""The words of endpoints that accept no images, or no PDFs."""
+_REFUSED_FILE = re.compile(r"""(?ix)
+    \b (?: png | jpe?g | gif | webp ) \b | safety | policy | moderation | guardrail | \bfilter
+    | \bsize | dimension | pixel | width | height | resolution | \bbytes\b | \bMB\b | download
+    | at \s most \s [1-9] | too \s (?:large|big|small|many|long) | exceed
+    """)
+"""The words of endpoints that refuse one file, or so many, although they accept this kind."""
 LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
 _LIMIT = re.compile(r"""(?ix)
     max_(?:completion_|output_)?tokens \W [^.;]{0,60} \b too \s large
@@ -117,9 +130,6 @@ def find_refused(
     """Return the parts of a request that a refusal is about: parameters by name, or a shape."""
     if refusal.started:
         return set()
-    parameters = list(sent)
-    if _LIMIT.search(refusal.said):
-        return _output_limits(parameters)
     found: set[str] = set()
     if refusal.kind in ("rejected_request", "overloaded"):
         found = _find_shapes(refusal, request, known)
@@ -127,14 +137,21 @@ def find_refused(
         return found
     if NO_THOUGHTS not in known and _is_about_thoughts(refusal, request):
         return {NO_THOUGHTS}
-    return _find_parameters(refusal, parameters, words)
+    return _find_parameters(refusal, list(sent), words)
 
 
-def _output_limits(parameters: Collection[str]) -> set[str]:
-    """Return every name of the limit of output tokens; an empty set if none was sent."""
-    if LIMITS.isdisjoint(parameters):
-        return set()
-    return set(LIMITS)
+def exceeds_room(failed: ModelFailed, request: Request) -> bool:
+    """Return True if the limit of output tokens exceeds the rest of the context.
+
+    That is true of one conversation, not of the endpoint. Without the limit, the rest is the limit.
+    """
+    limit = request.settings.max_tokens
+    if not isinstance(failed, Refusal) or failed.started or limit is None:
+        return False
+    most = named_maximum(failed)
+    if most is not None and most < limit:
+        return False
+    return _LIMIT.search(failed.said) is not None
 
 
 def named_maximum(refusal: Refusal) -> int | None:
@@ -164,12 +181,14 @@ def refuses_thoughts(failed: ModelFailed, request: Request) -> bool:
 
 
 def unreadable_media(failed: ModelFailed, request: Request) -> list[Media]:
-    """Return the files that an endpoint could not read: of the newest results that show any, those
+    """Return the files that an endpoint did not accept: of the newest results that show any, those
     of the kind that it names.
+
+    A refusal that does not say that it accepts no such files is about these files alone.
     """
     if not isinstance(failed, Refusal) or failed.kind != "rejected_request":
         return []
-    if not _UNREADABLE.search(failed.said):
+    if not _UNREADABLE.search(failed.said) and not _is_about_one_file(failed):
         return []
     kinds = _refused_media(failed, request, ())
     for message in reversed(request.messages):
@@ -218,6 +237,14 @@ def _is_about_media(refusal: Refusal) -> bool:
     """Return True if a refusal speaks of images, PDFs or files."""
     said = f"{refusal.said} {refusal.param}"
     return any(word.search(said) for word in (_MULTIMODAL, *_MEDIA.values()))
+
+
+def _is_about_one_file(refusal: Refusal) -> bool:
+    """Return True if a refusal speaks of files, and not of all images or PDFs."""
+    if _ORDER.search(refusal.said) or not _is_about_media(refusal):
+        return False
+    is_about_kind = _REFUSED_KIND.search(refusal.said) and not _REFUSED_FILE.search(refusal.said)
+    return not is_about_kind
 
 
 def _refused_media(refusal: Refusal | None, request: Request, known: Collection[str]) -> set[str]:

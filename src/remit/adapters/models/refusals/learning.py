@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import ClassVar
 
 from remit.adapters.models.refusals.endpoint_limits import (
@@ -11,6 +12,7 @@ from remit.adapters.models.refusals.endpoint_limits import (
     STRICT_TURNS,
     Known,
     Words,
+    exceeds_room,
     find_refused,
     named_maximum,
     refuses_thoughts,
@@ -30,8 +32,23 @@ MAX_UNREADABLE = 16
 """The maximum number of unreadable files that a gateway remembers; each may have megabytes."""
 
 
+class Trial:
+    """What one request leaves out after refusals; it is a lesson only if the request is then
+    accepted.
+
+    A refusal may quote words of the conversation, or be about something else.
+    """
+
+    def __init__(self) -> None:
+        self.limits: set[str] = set()
+        self.unreadable: set[Media] = set()
+
+
 class LearningGateway(ABC):
-    """A gateway that repeats a request without what its endpoint has refused."""
+    """A gateway that repeats a request without what its endpoint has refused.
+
+    It remembers what helped.
+    """
 
     OPTIONAL: ClassVar[frozenset[str]]
     """The parameters that some endpoints refuse; they are left out once they did."""
@@ -45,39 +62,56 @@ class LearningGateway(ABC):
         self._unreadable: set[Media] = set()
         self._set = {STRICT_TURNS} if strict_turns else set[str]()
 
+    def _attempts(
+        self, request: Request, on_part: OnPart | None, pause: Pause | None
+    ) -> Callable[[float | None], Awaitable[Response]]:
+        """Return what sends a request, for each retry; all of them are one trial."""
+        return partial(self._attempt, request, on_part, pause, trial=Trial())
+
     async def _attempt(
         self,
         request: Request,
         on_part: OnPart | None,
         pause: Pause | None,
         seconds: float | None,
+        *,
+        trial: Trial,
     ) -> Response:
-        """Send a request; send it again in another form while its refusals teach something."""
+        """Send a request; send it again in another form while its refusals allow one."""
         while True:
-            known = self._known(request.model)
-            request = self._cap_output(hide_media(request, self._unreadable))
+            known = self._known(request.model, trial)
+            request = self._cap_output(hide_media(request, self._unreadable | trial.unreadable))
             try:
-                return await self._send(request, known, on_part, seconds)
+                response = await self._send(request, known, on_part, seconds)
             except ModelFailed as failed:
-                if refuses_thoughts(failed, request):
-                    request = drop_thoughts(request)
-                elif not self._learn(request, known, failed):
+                if failed.started:
+                    self._remember(request.model, trial)
+                if (without := _without_refused_content(failed, request)) is not None:
+                    request = without
+                elif not self._learn(request, known, failed, trial):
                     self._explain(failed)
                     raise
                 if pause is not None:
                     await pause(asyncio.sleep(0))
+            else:
+                self._remember(request.model, trial)
+                return response
 
-    def _forget_media(self, media: list[Media]) -> None:
-        """Stop showing these files."""
+    def _remember(self, model: str, trial: Trial) -> None:
+        """Remember what an accepted request left out."""
+        refused = self.endpoint.refused(model)
+        if found := trial.limits - refused:
+            refused.update(found)
+            log.info("%s does not take %s; it is not sent again", self, ", ".join(sorted(found)))
         if len(self._unreadable) > MAX_UNREADABLE:
             self._unreadable.clear()
-        self._unreadable.update(media)
+        self._unreadable.update(trial.unreadable)
 
-    def _known(self, model: str) -> Known:
-        """Return what a model here does not accept, by the settings and by its refusals."""
-        return frozenset(self.endpoint.refused(model) | self._set)
+    def _known(self, model: str, trial: Trial) -> Known:
+        """Return what to leave out, by the settings and by earlier refusals."""
+        return frozenset(self.endpoint.refused(model) | self._set | trial.limits)
 
-    def _learn(self, request: Request, known: Known, failed: ModelFailed) -> bool:
+    def _learn(self, request: Request, known: Known, failed: ModelFailed, trial: Trial) -> bool:
         """Return True if a refused request can be sent again in another form.
 
         `known` is what was known when the request was built.
@@ -85,26 +119,26 @@ class LearningGateway(ABC):
         if not isinstance(failed, Refusal):
             return False
         if media := unreadable_media(failed, request):
-            self._forget_media(media)
+            trial.unreadable.update(media)
             return True
         if self._learn_maximum(request, known, failed):
             return True
-        return self._learn_refused(request, known, failed)
+        return self._learn_refused(request, known, failed, trial)
 
-    def _learn_refused(self, request: Request, known: Known, refusal: Refusal) -> bool:
-        """Remember what a model does not accept; return True if the request can be sent without it.
+    def _learn_refused(
+        self, request: Request, known: Known, refusal: Refusal, trial: Trial
+    ) -> bool:
+        """Leave out what a refusal is about; return True if the request can be sent without it.
 
         If other requests have learned something since this one was built, this refusal is ignored:
         it may be about the same thing.
         """
         sent = [name for name in self._parameter_names(request, known) if name in self.OPTIONAL]
         found = find_refused(refusal, request, sent, known, self.WORDS) - known
-        if self._known(request.model) != known:
+        if self._known(request.model, trial) != known:
             is_rejected = refusal.kind == "rejected_request" and not refusal.started
             return bool(found) or is_rejected
-        if found:
-            self.endpoint.refused(request.model).update(found)
-            log.info("%s does not take %s; it is not sent again", self, ", ".join(sorted(found)))
+        trial.limits.update(found)
         return bool(found)
 
     def _learn_maximum(self, request: Request, known: Known, refusal: Refusal) -> bool:
@@ -156,6 +190,15 @@ class LearningGateway(ABC):
         seconds: float | None,
     ) -> Response:
         """Put a request once, and read its answer."""
+
+
+def _without_refused_content(failed: ModelFailed, request: Request) -> Request | None:
+    """Return a request without what is refused of this conversation alone; None if nothing is."""
+    if refuses_thoughts(failed, request):
+        return drop_thoughts(request)
+    if exceeds_room(failed, request):
+        return request._replace(settings=request.settings._replace(max_tokens=None))
+    return None
 
 
 def _suggests_crowding(failed: ModelFailed, running: int) -> bool:

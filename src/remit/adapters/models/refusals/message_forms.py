@@ -31,7 +31,7 @@ NOT_SHOWN = {
     NO_IMAGES: "[Not shown: images cannot be sent to the endpoint of this model.]",
     NO_PDFS: "[Not shown: PDFs cannot be sent to the endpoint of this model.]",
 }
-UNREADABLE = "[Not shown: the endpoint of this model could not read this file.]"
+UNREADABLE = "[Not shown: the endpoint of this model did not accept this file.]"
 SHOWN_ALONE = "[Not shown: of several results this endpoint takes one file. Read it again, alone.]"
 
 

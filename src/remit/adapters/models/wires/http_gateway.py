@@ -4,7 +4,6 @@ learned limits of each model.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from json import JSONEncoder
 from typing import Any, ClassVar, TypedDict, Unpack
 
@@ -71,7 +70,7 @@ class HttpGateway(LearningGateway):
         self, request: Request, *, on_part: OnPart | None = None, pause: Pause | None = None
     ) -> Response:
         """Return one answer; pieces of it go to `on_part` as they arrive."""
-        attempt = partial(self._attempt, request, on_part, pause)
+        attempt = self._attempts(request, on_part, pause)
         return await self.endpoint.call(
             attempt, agent=request.agent, timeout_seconds=request.timeout_seconds, pause=pause
         )
