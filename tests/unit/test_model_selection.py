@@ -267,6 +267,52 @@ def test_a_workspace_does_not_set_the_price_of_the_users_model(tmp_path: Path) -
     assert choices(tmp_path, table, LLM_API_KEY=KEY).tiers["main"].prices is None
 
 
+RESPONSES = 'api = "responses"\nstream = false\nstrict_turns = true\n'
+ENDPOINT = 'base_url = "http://h/v1"\napi_key = "theirs"\neffort = "high"\n'
+MINE = {"LLM_MODEL_ID": "m", "LLM_API_KEY": KEY, "LLM_BASE_URL": "http://h/v1/"}
+
+
+@pytest.mark.parametrize("table", ["", 'model = "m"\n', f'model = "m"\n{ENDPOINT}', ENDPOINT])
+def test_a_workspace_sets_the_api_of_a_model_named_by_variables(tmp_path: Path, table: str) -> None:
+    found = choices(tmp_path, f"[models.main]\n{table}{RESPONSES}", **MINE)
+    main = found.tiers["main"]
+    assert (main.api, main.stream, main.strict_turns) == ("responses", False, True)
+    assert (main.model, main.base_url, main.api_key) == ("m", "http://h/v1/", KEY)
+    assert main.effort is None, "it belongs to the user's model"
+    assert len(found.ignored) == ("effort" in table)
+    for said in found.ignored:
+        assert said.startswith("models.main.effort in ")
+        assert said.endswith(
+            ", which only your own settings set for the model that LLM_MODEL_ID names"
+        )
+
+
+@pytest.mark.parametrize("table", ['model = "other"\n', f"{ENDPOINT}".replace("//h", "//i")])
+def test_settings_for_another_model_or_address_are_reported_as_ignored(
+    tmp_path: Path, table: str
+) -> None:
+    found = choices(tmp_path, f"[models.main]\n{table}{RESPONSES}", **MINE)
+    main = found.tiers["main"]
+    assert (main.api, main.stream, main.strict_turns) == ("chat", True, False)
+    (said,) = [text for text in found.ignored if text.startswith("models.main.api in ")]
+    assert said.endswith(", which is not for the model that LLM_MODEL_ID names")
+    assert KEY not in str(found.ignored)
+    assert "theirs" not in str(found.ignored)
+
+
+def test_settings_of_a_workspace_endpoint_are_reported_if_the_user_has_a_key(
+    tmp_path: Path,
+) -> None:
+    table = f'[models.main]\nmodel = "m"\n{ENDPOINT}{RESPONSES}'
+    found = choices(tmp_path, table, LLM_API_KEY=KEY)
+    assert found.tiers["main"][1:3] == ("", KEY)
+    names = [text.partition(" in ")[0] for text in found.ignored]
+    assert names == [
+        f"models.main.{name}" for name in ("base_url", "effort", "api", "stream", "strict_turns")
+    ]
+    assert found.ignored[0].endswith(", which is not for the key in LLM_API_KEY")
+
+
 def test_ignored_settings_are_reported(tmp_path: Path) -> None:
     table = '[models.main]\nmodel = 5\nbase_url = "http://h"\ncolour = "red"\nprice_input = -1\n'
     ignored = choices(tmp_path, table, LLM_API_KEY=KEY).ignored

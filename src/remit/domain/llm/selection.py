@@ -50,6 +50,9 @@ APIS = ("chat", "responses")
 _MORE = ("effort", "api", "parallel_tool_calls", "strict_turns", "media")
 _OWN_ENDPOINT = frozenset({"base_url", "api_key", "api_key_env"})
 """The settings that give a model its own endpoint or key."""
+_MANNERS = ("api", "stream", "parallel_tool_calls", "strict_turns", "media")
+"""The settings that say how to speak to an endpoint; they reveal and cost nothing."""
+_ORIGINS = frozenset({"origin", "key_origin"})
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 """The variable with the key of each provider, for tasks that name its models."""
 
@@ -135,7 +138,8 @@ class Table(NamedTuple):
 def choose(workspace: Table | None, user: Table | None, env: Mapping[str, str]) -> Choices:
     """Combine the settings: environment over the user's config over the workspace's.
 
-    A workspace may be untrusted. It may name a model; other fields count only with an address and a
+    A workspace may be untrusted. It may name a model and say how to speak to it, unless the user
+    has chosen another model or address; other fields count only with an address and a
     key of its own, and only if the user has set neither. The user's key never goes to an address
     that a workspace names, and a workspace cannot make the user's model look cheaper.
     """
@@ -144,6 +148,9 @@ def choose(workspace: Table | None, user: Table | None, env: Mapping[str, str]) 
     mine: dict[str, dict[str, Any]] = {}
     for tier, prefix in TIERS.items():
         mine[tier] = _user_fields(user, tier, ignored) | _variables(prefix, env, ignored)
+        if workspace is not None:
+            place = f"models.{tier}.{{}} in {workspace.path}"
+            theirs[tier] = _fitting(theirs[tier], mine[tier], place, ignored)
     main = _choose_main(theirs["main"], mine["main"], env)
     light = _choose_light(main, theirs, mine, env)
     tiers: dict[str, ModelChoice] = {}
@@ -205,7 +212,7 @@ def _workspace_fields(table: Table | None, tier: str, ignored: list[str]) -> dic
         return {}
     found = _valid_fields(table, tier, ignored)
     if not {"base_url", "api_key"} <= found.keys():
-        dropped = [name for name in found if name != "model"]
+        dropped = [name for name in found if name not in ("model", *_MANNERS)]
         for name in dropped:
             del found[name]
             ignored.append(
@@ -216,6 +223,36 @@ def _workspace_fields(table: Table | None, tier: str, ignored: list[str]) -> dic
             f"models.{tier}.api_key_env in {table.path}: a workspace does not read variables"
         )
     return _with_origins(found, table, tier)
+
+
+def _fitting(
+    theirs: dict[str, Any], mine: Mapping[str, Any], place: str, ignored: list[str]
+) -> dict[str, Any]:
+    """Return the fields of a workspace that hold for the model and the endpoint that the user has
+    chosen; add the others to `ignored`.
+    """
+    has_own = not mine.keys().isdisjoint(_OWN_ENDPOINT)
+    if "base_url" in theirs and not has_own:
+        return theirs
+    kept, why = {"model", *_ORIGINS}, "which is not for"
+    if _is_same_model(theirs, mine):
+        kept.update(_MANNERS)
+        why = "which only your own settings set for"
+    whose = f"the key in {mine.get('key_origin', 'your settings')}"
+    if "model" in mine:
+        whose = f"the model that {mine['origin']} names"
+    dropped = theirs.keys() - kept - mine.keys()
+    ignored += [f"{place.format(name)}, {why} {whose}" for name in theirs if name in dropped]
+    return {name: value for name, value in theirs.items() if name in kept}
+
+
+def _is_same_model(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
+    """Return True unless a workspace names another model or another address than the user."""
+    if "base_url" in theirs:
+        own = str(mine.get("base_url", ""))
+        if str(theirs["base_url"]).rstrip("/") != own.rstrip("/"):
+            return False
+    return "model" not in mine or theirs.get("model", mine["model"]) == mine["model"]
 
 
 def _valid_fields(table: Table, tier: str, ignored: list[str]) -> dict[str, Any]:
@@ -335,6 +372,8 @@ def _combine(
     origin = mine.get("origin") or theirs["origin"]
     if mine.keys().isdisjoint(_OWN_ENDPOINT):
         mine = {**theirs, **mine}
+    else:  # a model that the workspace names does not make the key the user's choice for it
+        mine = {**{name: theirs[name] for name in _MANNERS if name in theirs}, **mine}
     key = _read_key(model, mine, env)
     choice = ModelChoice(
         model,
