@@ -110,7 +110,8 @@ def delegation() -> tuple[str, dict[str, Any]]:
 
 def subtask() -> tuple[str, dict[str, Any]]:
     """The call by which a parent is woken when its subtask ends."""
-    return "create_subtask", {"task_id": "1", "title": "Say RED.", "owner": "general"}
+    fields = {"title": "Find the word", "instructions": "Say RED.", "owner": "general"}
+    return "create_subtask", {"task_id": "1", **fields}  # the report of the end shows the title
 
 
 FLOWS: dict[str, Flow] = {

@@ -23,12 +23,12 @@ UNNAMED = "a tool"
 
 _OPENING = r"""
     (?: <(?:\w{1,9}:)?(?:tool_calls?|tools|tool_use|function_calls?|functioncall|TOOLCALL
-        |start_function_call)>
+        |start_function_call|tool_code|execute_tool)>
       | <\|(?:tool_calls?|tool_call_start|tool_calls_section_begin|tool_call_begin
         |python_tag|python_start|START_ACTION|action_start|plugin|channel|start)\|>
       | <\|tool_call>
       | <\uff5ctool▁calls?▁begin\uff5c> | <\uff5cDSML\uff5c(?:function|tool)_calls>
-      | \[TOOL_CALLS\]
+      | \[(?:TOOL_CALLS|TOOL_REQUEST)\]
       | (?<![\w.])functools(?=\[)
     )
 """
@@ -115,8 +115,9 @@ _CLOSING = re.compile(rf"""(?x)
     [ \t\r\n;,]*+
     (?: (?!{_OPENING} | <function= | <(?:\w{{1,9}}:|\uff5cDSML\uff5c)?{_NAMING}\s )
         (?: </?(?:\w{{1,9}}:|\uff5cDSML\uff5c)?
-            (?:tool_call|tools|function|parameter|invoke|tool_use|TOOLCALL) [^<>]{{0,80}} (?:>|\Z)
-          | <end_function_call>
+            (?:tool_call|tools|function|parameter|invoke|tool_use|tool_code|execute_tool|TOOLCALL)
+            [^<>]{{0,80}} (?:>|\Z)
+          | <end_function_call> | \[END_TOOL_REQUEST\]
           | <\|? [^|<>\n]{{1,30}} (?:\|>|\Z)
           | <\uff5c [^\uff5c\n]{{1,30}} (?:\uff5c>|\Z)
           | </?\w{{0,20}}\Z
