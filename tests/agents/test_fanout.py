@@ -38,17 +38,21 @@ async def test_hanging_subtasks_time_out_and_queued_ones_do_not(
         assert [
             (item["data"]["status"], item["data"]["result"].split(":")[0])
             for item in found
-            if "work" in str(item["context"])
+            if "work" in objective(item)
         ] == [("completed", "Did")] * 10
-        late = [item for item in found if "hang" in str(item["context"])]
+        late = [item for item in found if "hang" in objective(item)]
         assert [(item["status"], item["error"]["code"]) for item in late] == [
             ("error", "TIMEOUT")
         ] * 5
         assert all(item["stats"]["time_ms"] >= 1000 for item in late)
-        assert [item["context"]["params_input"]["objective"] for item in found] == [
-            work["objective"] for work in works
-        ]
+        assert [objective(item) for item in found] == [work["objective"] for work in works]
         await at.team.idle()
+
+
+def objective(item: dict[str, Any]) -> str:
+    """The objective that a delegation repeats beside its result."""
+    said: str = item["context"]["params_input"]["objective"]
+    return said
 
 
 async def test_one_after_the_other_they_run_in_the_order_they_were_asked_for(

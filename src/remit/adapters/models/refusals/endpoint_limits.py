@@ -86,11 +86,12 @@ _REFUSED_FILE = re.compile(r"""(?ix)
     """)
 """The words of endpoints that refuse one file, or so many, although they accept this kind."""
 LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
-_LIMIT = re.compile(r"""(?ix)
-    max_(?:completion_|output_)?tokens \W [^.;]{0,60} \b too \s large
-    | max_(?:completion_|output_)?tokens \W [^.;]{0,40} greater \s than \s max_model_len
-    """)
+_LIMIT = re.compile(r"(?i)max_(?:completion_|output_)?tokens\W[^.;]{0,60}\btoo large")
 """The words of endpoints for an output limit that exceeds the rest of the context."""
+_WHOLE_CONTEXT = re.compile(
+    r"(?i)max_(?:completion_|output_)?tokens\W[^.;]{0,40}greater than max_model_len"
+)
+"""The words of endpoints for an output limit that exceeds the whole context."""
 _MAXIMUM = re.compile(r"""(?ix)
     \b max(?:imum)? [_\s]? (?:completion|output|new)? [_\s]? token (?:s|_?count) \b
     (?:
@@ -130,6 +131,8 @@ def find_refused(
     """Return the parts of a request that a refusal is about: parameters by name, or a shape."""
     if refusal.started:
         return set()
+    if _WHOLE_CONTEXT.search(refusal.said):
+        return set(LIMITS)
     found: set[str] = set()
     if refusal.kind in ("rejected_request", "overloaded"):
         found = _find_shapes(refusal, request, known)
