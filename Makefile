@@ -26,7 +26,7 @@ test-slow: .venv/dev ## Run the tests of `make test` beside four busy loops
 	$(BIN)/python -m scripts.busy $(BIN)/python $(PYTEST) -m "not long"
 
 test-long: .venv/dev ## Run all other tests (torture, kill points, fuzz, docs) and measure coverage
-	$(BIN)/python $(PYTEST) -m long
+	$(BIN)/python $(PYTEST) -m "long and not measured"
 	$(BIN)/coverage erase
 	$(BIN)/coverage run $(PYTEST) -m measured
 	$(BIN)/coverage combine -q

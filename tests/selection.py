@@ -1,8 +1,8 @@
 """Which tests belong to `make test`, to `make test-long` and to `make test-fast`.
 
-The markers are set here and nowhere else. `make test` runs `not long`, `make test-long` runs
-`long`, so every test belongs to one of the two. `make test-long` then measures the coverage of the
-`measured` tests, which are not long.
+The markers are set here and nowhere else. `make test` runs `not long`. `make test-long` runs every
+long test, and measures coverage while it runs the `measured` tests: the long ones that run in one
+process, and the short ones that no long test repeats on PostgreSQL.
 """
 
 from collections.abc import Mapping
@@ -42,11 +42,13 @@ EVERY_NTH = {
 
 `make test` takes about every n-th of their tests, `make test-long` all others.
 """
-NOT_MEASURED_FOLDERS = {"crash"}
+NOT_MEASURED_FOLDERS = {"crash", "docs", "long", "torture"}
 NOT_MEASURED_MODULES = {
+    "agents/test_population.py",
     "contract/test_opening.py",
     "engine/test_clock.py",
     "engine/test_downtime.py",
+    "flows/test_examples.py",
     "surfaces/test_cli_completion.py",
     "surfaces/test_cli_interrupt.py",
     "surfaces/test_cli_interrupt_early.py",
@@ -54,14 +56,18 @@ NOT_MEASURED_MODULES = {
     "surfaces/test_cli_surroundings.py",
     "surfaces/test_cli_watch.py",
     "surfaces/test_command.py",
+    "surfaces/test_fuzz.py",
     "surfaces/test_gitignore.py",
     "surfaces/test_logs.py",
     "surfaces/test_mcp_sessions.py",
     "surfaces/test_mcp_stdio.py",
     "surfaces/test_rollback.py",
+    "surfaces/test_typed_api.py",
 }
-"""Tests that start many processes: what they cover costs too much to measure."""
+"""Tests that start many processes or repeat one path: to measure what they cover costs too much."""
 FAST_FOLDERS = {"unit", "flows"}
+REPEATED = {"memory", "sqlite"}
+"""Values of parameters whose tests are repeated on PostgreSQL."""
 DURABLE = {"sqlite", "postgres"}
 """Values of parameters that choose a store outside of the memory of the test."""
 
@@ -70,19 +76,20 @@ def markers(module: PurePath, name: str, parameters: Mapping[str, Any]) -> set[s
     """The markers of a test, given its module below `tests`, its name and its parameters."""
     folder = module.parts[0]
     values = {value for value in parameters.values() if isinstance(value, str)}
+    is_repeated = folder in LONG_ON_POSTGRES and not values.isdisjoint(REPEATED)
+    is_repetition = folder in LONG_ON_POSTGRES and "postgres" in values
+    has_all_points = any(value.startswith("all points") for value in values)
+    is_left_out = has_all_points or _is_left_out(f"{module.as_posix()}::{name}")
     found: set[str] = set()
-    if (
-        folder in LONG_FOLDERS
-        or module.as_posix() in LONG_MODULES
-        or (folder in LONG_ON_POSTGRES and "postgres" in values)
-        or "all points" in values
-        or _is_left_out(f"{module.as_posix()}::{name}")
-    ):
-        return {"long"}
-    if folder not in NOT_MEASURED_FOLDERS and module.as_posix() not in NOT_MEASURED_MODULES:
-        found.add("measured")
-    if folder in FAST_FOLDERS and not values & DURABLE:
+    if folder in LONG_FOLDERS or module.as_posix() in LONG_MODULES or is_repetition or is_left_out:
+        found.add("long")
+    elif folder in FAST_FOLDERS and not values & DURABLE:
         found.add("fast")
+    is_in_process = (
+        folder not in NOT_MEASURED_FOLDERS and module.as_posix() not in NOT_MEASURED_MODULES
+    )
+    if is_in_process and not is_left_out and not is_repeated:
+        found.add("measured")
     return found
 
 

@@ -2,7 +2,7 @@
 nothing is half written.
 
 `make test` takes every tenth step of a story, beginning at a random one; `make test-long` takes
-every step.
+every step, in four tests that run side by side.
 """
 
 import asyncio
@@ -32,7 +32,11 @@ from tests.people import desk
 
 KILLED, RAN_THROUGH = -9, 0
 ENOUGH_POINTS = 600
-EVERY = {"some points": 10, "all points": 1}
+SHARES = 4
+CHOICES = {"some points": (SystemRandom().randint(1, 10), 10)} | {
+    f"all points, share {share}": (share, SHARES) for share in range(1, SHARES + 1)
+}
+"""The first point of each test, and the distance to its next one."""
 
 
 class Launcher:
@@ -106,13 +110,12 @@ async def kill_at_each(points: Iterator[int], folder: Path, killed: dict[int, in
     raise AssertionError("the points never end")
 
 
-@pytest.mark.parametrize("chosen", EVERY)
+@pytest.mark.parametrize("chosen", CHOICES)
 async def test_a_kill_at_any_step_of_a_story_loses_nothing_acknowledged_and_leaves_nothing_torn(
     chosen: str, tmp_path: Path
 ) -> None:
     killed: dict[int, int] = {}
-    every = EVERY[chosen]
-    first = SystemRandom().randint(1, every)
+    first, every = CHOICES[chosen]
     points = itertools.count(first, every)
     async with asyncio.TaskGroup() as group:
         lanes = [group.create_task(kill_at_each(points, tmp_path, killed)) for _ in range(2)]
