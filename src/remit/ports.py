@@ -318,11 +318,11 @@ class Agents(Protocol):
         """Return the ids of all known agents."""
         ...
 
-    def grant(self, agent_id: str, tools: Tools) -> tuple[str, ...]:
+    def grant(self, agent_id: str | None, tools: Tools) -> tuple[str, ...]:
         """Return the tools that an agent has under a grant."""
         ...
 
-    def seconds(self, agent_id: str) -> float | None:
+    def seconds(self, agent_id: str | None) -> float | None:
         """Return the time limit of an agent for tasks without their own; None for no limit."""
         ...
 
