@@ -5,6 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from remit.app.reading.views import awaited_kinds
 from remit.surfaces.cli.actions.exit_codes import ENDS
 from remit.surfaces.cli.actions.wait_reports import late_quit_line, report_stopped
 from remit.surfaces.cli.cli_host import Result
@@ -203,5 +204,4 @@ def _report_watched(session: Session, fields: dict[str, Any]) -> None:
 
 def _is_parked(task: Result) -> bool:
     """Return True if a task waits for the next tick."""
-    wait: Result = task["wait"] or {"on": []}
-    return any(item["kind"] == "tick" for item in wait["on"])
+    return "tick" in awaited_kinds(task)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from remit.app.reading.views import awaited_kinds
 from remit.surfaces.cli.output.page_parts import join_ids
 from remit.surfaces.cli.output.times import is_ahead, moment, upcoming
 from remit.surfaces.text.display import surround
@@ -191,20 +192,19 @@ def prerequisites(task: Task) -> str:
 
 def _waiting(task: Task, unattended: Unattended, _now: Any, server: str | None) -> str:
     """Return what a waiting task waits for, and whether a worker continues it."""
-    wait: dict[str, Any] = task["wait"] or {"on": []}
-    kinds = {item["kind"] for item in wait["on"]}
+    kinds = awaited_kinds(task)
     if "user" in kinds:
         return f"It waits for an answer from you. See the question with: {command_line('inbox')}"
-    subtasks = [item["ref"] for item in wait["on"] if item["kind"] == "subtask"]
-    said = _awaited(task, kinds, subtasks)
+    said = _awaited(task, kinds)
     if not unattended(task["id"]):
         return said
     return f"{said.removesuffix('.')}. No worker is running for it ({start_worker(server)})."
 
 
-def _awaited(task: Task, kinds: Collection[str], subtasks: Sequence[str]) -> str:
+def _awaited(task: Task, kinds: Collection[str]) -> str:
     """Return what a waiting task waits for, if it is not a person."""
-    if subtasks:
+    if "subtask" in kinds:
+        subtasks = [item["ref"] for item in task["wait"]["on"] if item["kind"] == "subtask"]
         return f"It waits for {named(subtasks)}."
     if "tick" not in kinds:
         return "It waits for a timer."
