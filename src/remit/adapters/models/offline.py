@@ -139,10 +139,8 @@ def _is_identifier(word: str) -> bool:
     """Return True for a word that looks like a name in a program: `snake_case`, `a.b`,
     `camelCase`.
     """
-    if "_" in word or "." in word:
-        return True
     has_inner_capital = word[1:] != word[1:].lower()
-    return has_inner_capital and not word.isupper()
+    return "_" in word or "." in word or (has_inner_capital and not word.isupper())
 
 
 def _is_rare(word: str) -> bool:

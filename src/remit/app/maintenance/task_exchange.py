@@ -173,9 +173,12 @@ async def _store_tasks(store: EventStore, tasks: Mapping[str, ForeignTask], cloc
 
 def _has_unknown_owner(task: ForeignTask, agents: Collection[str] | None) -> bool:
     """Return whether a live task has an owner that is not among the given agents."""
-    if agents is None or task.owner is None:
-        return False
-    return task.owner not in agents and ended_state(task) is None
+    return (
+        agents is not None
+        and task.owner is not None
+        and task.owner not in agents
+        and ended_state(task) is None
+    )
 
 
 def _changes(
@@ -289,9 +292,11 @@ def _is_given(value: Any) -> bool:
 
 def _has_bare_creator(task: ForeignTask) -> bool:
     """Return whether the creator is a name without the kind of actor, so that it is guessed."""
-    if not task.createdBy or task.createdByKind is not None:
-        return False
-    return not task.createdBy.startswith(ACTORS)
+    return (
+        bool(task.createdBy)
+        and task.createdByKind is None
+        and not str(task.createdBy).startswith(ACTORS)
+    )
 
 
 def _item_differences(

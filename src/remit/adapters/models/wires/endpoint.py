@@ -372,9 +372,7 @@ class Endpoint:
 
 def _may_retry(failed: ModelFailed) -> bool:
     """Return True if the same call may succeed later, and no part of its answer was shown."""
-    if failed.permanent or failed.started:
-        return False
-    return failed.kind not in ("circuit_open", "timed_out")
+    return not (failed.permanent or failed.started or failed.kind in ("circuit_open", "timed_out"))
 
 
 def _make_room(entries: dict[str, Any], most: int) -> None:

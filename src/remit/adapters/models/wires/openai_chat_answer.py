@@ -249,9 +249,8 @@ class ChatAnswer(PartialAnswer):
 
 def _continues(last: dict[str, Any], detail: dict[str, Any]) -> bool:
     """True if a detail is the next piece of the last one; sealed ones come whole."""
-    if "data" in detail or not isinstance(detail.get("index"), int):
-        return False
-    return all(last.get(name) == detail.get(name) for name in ("type", "index"))
+    is_same = all(last.get(name) == detail.get(name) for name in ("type", "index"))
+    return is_same and "data" not in detail and isinstance(detail.get("index"), int)
 
 
 def _extend_detail(last: dict[str, Any], detail: dict[str, Any]) -> None:
@@ -283,13 +282,10 @@ def _is_another(
 
 def _is_error(frame: Any) -> bool:
     """Return True if a frame reports an error in one of the usual shapes."""
-    if frame.get("error") or frame.get("object") == "error":
+    failed = read_count(frame.get("base_resp"), "status_code")  # MiniMax, with status 200
+    if failed or frame.get("error") or frame.get("object") == "error":
         return True
-    if read_count(frame.get("base_resp"), "status_code"):  # MiniMax, with status 200
-        return True
-    if frame.get("choices"):
-        return False
-    return _is_error_document(frame)
+    return not frame.get("choices") and _is_error_document(frame)
 
 
 def _is_error_document(frame: Any) -> bool:

@@ -258,10 +258,8 @@ def _is_wanted(job: MemoryJob, queues: Collection[str], roots: Sequence[int] | N
 
 def _is_full(asked: Claim, queue: str, claimed: Counter[str]) -> bool:
     """Return True if no more runs of a queue may be claimed now."""
-    limit = asked.queues[queue]
-    if limit and claimed[queue] >= limit:
-        return True
-    return bool(asked.fleet) and claimed.total() >= asked.fleet
+    # A limit of 0 stands for none.
+    return 0 < asked.queues[queue] <= claimed[queue] or 0 < asked.fleet <= claimed.total()
 
 
 def _seconds_until(at: str) -> float:
