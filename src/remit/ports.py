@@ -17,7 +17,7 @@ from remit.store_queries.query import Query, R
 
 if TYPE_CHECKING:  # avoid slow imports in processes that do not run agents
     from remit.domain.agents.tools import ToolCallRequest, ToolOutcome, ToolSpec
-    from remit.domain.llm.messages import OnPart, Pause, Request, Response, Tokens
+    from remit.domain.llm.messages import Pause, Request, Response, Tokens
     from remit.domain.outputs.required_outputs import FileQuery, Files
 
 Topic = Literal["events", "jobs"]
@@ -330,12 +330,10 @@ class Agents(Protocol):
 class ModelGateway(Protocol):
     """Sends requests to a language model or a substitute for one."""
 
-    async def request(
-        self, request: "Request", *, on_part: "OnPart | None" = None, pause: "Pause | None" = None
-    ) -> "Response":
-        """Return one answer, and stream its parts to `on_part`.
+    async def request(self, request: "Request", *, pause: "Pause | None" = None) -> "Response":
+        """Return one answer; raise ModelFailed if there is none.
 
-        Raise ModelFailed if there is none. `pause` is called before each retry.
+        `pause` is called before each retry.
         """
         ...
 

@@ -21,10 +21,8 @@ from remit.adapters.models.offline_search import (
     rank_files,
     read_results,
 )
-from remit.adapters.models.scripted import tell
 from remit.domain.llm.messages import (
     Message,
-    OnPart,
     Part,
     Pause,
     Request,
@@ -72,14 +70,10 @@ class OfflineGateway:
         self,
         request: Request,
         *,
-        on_part: OnPart | None = None,
         pause: Pause | None = None,  # noqa: ARG002 - it is asked once
     ) -> Response:
         """Return the next step of a search, or its report."""
-        answer = reply(request)
-        if on_part:
-            tell(answer, on_part)
-        return answer
+        return reply(request)
 
     def cost(self, _model: str, _tokens: Tokens) -> float:
         """Return 0: no model is called."""
