@@ -149,6 +149,11 @@ class WorkerRow(NamedTuple):
         """Return the roots of the trees that it serves; None for all trees."""
         return tuple(json.loads(self.scope)) if self.scope else None
 
+    @property
+    def attended(self) -> tuple[int, ...]:
+        """Return the roots whose attendance it records; root 0 stands for all trees."""
+        return (0,) if self.roots is None else self.roots
+
 
 class Postponed(Exception):
     """A job cannot be done now on this worker; it returns to the queue."""

@@ -59,6 +59,10 @@ class _Manager(QueueManager):
         await super()._dispatch(job, jbuff, hbuff, timedelta(0))
 
 
+async def _do_nothing() -> None:
+    """Do nothing after a gap."""
+
+
 class Engine:
     """The share of one worker process: claims jobs, passes them to a handler, and renews their
     leases.
@@ -76,7 +80,7 @@ class Engine:
         fleet: int = 0,
         models: Callable[[], str] = str,
         scope: ServedTrees | None = None,
-        after_gap: Callable[[], Awaitable[None]] | None = None,
+        after_gap: Callable[[], Awaitable[None]] = _do_nothing,
     ) -> None:
         self._store, self._row, self._handler, self._lease_seconds, self._models = (
             store,
@@ -128,8 +132,7 @@ class Engine:
 
     async def _leave(self) -> None:
         """Record that the trees were served until now, and remove the worker from the list."""
-        if self._after_gap is not None and not self.is_connected:
-            await self._after_gap()
+        await self._end_gap()
         await self._store.beat(self._worker_row(), [])
         await self._store.leave(self._row.worker)
 
@@ -219,9 +222,13 @@ class Engine:
         """Send a heartbeat; return jobs that other workers have taken over."""
         if self._scope is not None:
             await self._scope.refresh()
-        if self._after_gap is not None and not self.is_connected:
-            await self._after_gap()
+        await self._end_gap()
         return await self._store.beat(self._worker_row(), jobs)
+
+    async def _end_gap(self) -> None:
+        """Report a gap longer than a lease before the first heartbeat after it."""
+        if not self.is_connected:
+            await self._after_gap()
 
     def _on_adopt(self) -> None:
         """Look for jobs of an adopted tree, and publish that this worker serves it."""

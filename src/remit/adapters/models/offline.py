@@ -162,9 +162,7 @@ def _past_calls(request: Request) -> Iterator[MadeCall]:
     results: Mapping[str, ToolResult] = {
         part.call_id: part for part in parts if isinstance(part, ToolResult)
     }
-    for part in parts:
-        if isinstance(part, ToolCall):
-            yield part, results.get(part.call_id)
+    return ((part, results.get(part.call_id)) for part in parts if isinstance(part, ToolCall))
 
 
 def _count_rounds(request: Request) -> int:

@@ -119,8 +119,7 @@ class MemoryJobs:
         held = {number for number in known if self.worker(number) == row.worker}
         for number in held:
             self.jobs[number] = self.jobs[number]._replace(beat=now, seen=at)
-        roots = (0,) if row.roots is None else row.roots
-        self.attendance |= dict.fromkeys(roots, at)
+        self.attendance |= dict.fromkeys(row.attended, at)
         return known - held
 
     def give_back(self, lease: Lease, delay_seconds: float) -> None:

@@ -5,12 +5,12 @@ import logging
 import math
 import threading
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from remit.adapters.stores.high_water_mark import (
     Mark,
@@ -42,6 +42,8 @@ from remit.domain.task.stored_event import Stored
 from remit.errors import Busy, RemitError, RolledBack, Unacknowledged, Unavailable
 from remit.ports import Claim, ClaimResult, Lease, Recorded, Topic, Unit, WorkerRow
 from remit.store_queries.query import Query, R
+
+T = TypeVar("T")
 
 log = logging.getLogger("remit.sqlite")
 
@@ -466,9 +468,7 @@ class SqliteEventStore:
         loops: dict[asyncio.AbstractEventLoop, list[SqliteWatch]] = {}
         for watch in tuple(self._watches):
             loops.setdefault(watch.loop, []).append(watch)
-        for loop, watches in loops.items():
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_wake, watches)
+        _call_in_loops(_wake, loops)
 
     def _take(self) -> tuple[list[Request], bool]:
         """Return the waiting requests, up to a batch, and whether more may come."""
@@ -508,18 +508,25 @@ def _wake(watches: Sequence[SqliteWatch]) -> None:
 
 def _tell(answers: Answers) -> None:
     """Wake the callers, with one call into each event loop for the whole batch."""
-    loops: dict[asyncio.AbstractEventLoop, Answers] = {}
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
     for reply, answer in answers:
         if reply is not None:
             loops.setdefault(reply.get_loop(), []).append((reply, answer))
-    for loop, group in loops.items():
+    _call_in_loops(_settle, loops)
+
+
+def _call_in_loops(
+    action: Callable[[list[T]], None], groups: Mapping[asyncio.AbstractEventLoop, list[T]]
+) -> None:
+    """Call a function once in each event loop that is open, with the group of the loop."""
+    for loop, group in groups.items():
         if not loop.is_closed():
-            loop.call_soon_threadsafe(_settle, group)
+            loop.call_soon_threadsafe(action, group)
 
 
-def _settle(answers: Answers) -> None:
+def _settle(answers: Sequence[tuple[asyncio.Future[Any], object]]) -> None:
     for reply, answer in answers:
-        if reply is None or reply.done():
+        if reply.done():
             continue
         if isinstance(answer, Exception):
             reply.set_exception(answer)

@@ -246,12 +246,8 @@ def sweep(chosen: Callable[[str], bool]) -> int:
 
 def _find(chosen: Callable[[str], bool]) -> list[int]:
     """Return the processes whose cookie is chosen."""
-    found: list[int] = []
-    for pid in _pids():
-        mark = _cookie_of(pid)
-        if mark and chosen(mark):
-            found.append(pid)
-    return found
+    marks = {pid: _cookie_of(pid) for pid in _pids()}
+    return [pid for pid, mark in marks.items() if mark and chosen(mark)]
 
 
 def find_left_over() -> list[int]:
