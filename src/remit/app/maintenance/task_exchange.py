@@ -233,11 +233,11 @@ def _dropped(task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> list[Change
 
 def _missing_subtasks(task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> dict[str, str]:
     """Return why steps lose their subtask, by field."""
-    reasons: dict[str, str] = {}
-    for index, step in enumerate(task.steps):
-        if step.taskId is not None and step.taskId not in tasks:
-            reasons[f"steps[{index}].taskId"] = f"task {step.taskId} is not in the files"
-    return reasons
+    return {
+        f"steps[{index}].taskId": f"task {step.taskId} is not in the files"
+        for index, step in enumerate(task.steps)
+        if step.taskId is not None and step.taskId not in tasks
+    }
 
 
 def _inapplicable_fields(task: ForeignTask) -> dict[str, str]:
@@ -407,9 +407,8 @@ def _linked_subtasks(
     task: ForeignTask, tasks: Mapping[str, ForeignTask]
 ) -> Iterator[tuple[int, ForeignTask]]:
     """Yield the subtasks of a task that are in the files, with the index of their step."""
-    for index, step in enumerate(task.steps):
-        if step.taskId is not None and step.taskId in tasks:
-            yield index, tasks[step.taskId]
+    linked = ((index, tasks.get(step.taskId or "")) for index, step in enumerate(task.steps))
+    return ((index, child) for index, child in linked if child is not None)
 
 
 def _path(task_id: str, parents: Mapping[str, tuple[str, int]]) -> list[str]:
