@@ -264,14 +264,14 @@ class Store(EventStore, JobQueue, Protocol):
 
 
 class ServedTrees(Protocol):
-    """The trees that a worker serves, if it does not serve all of them."""
+    """The trees that a worker serves."""
 
     on_adopt: Callable[[], None]
     """Called when newly served trees may have jobs to claim."""
 
     @property
-    def roots(self) -> tuple[int, ...]:
-        """Return the roots of all served trees."""
+    def roots(self) -> tuple[int, ...] | None:
+        """Return the roots of all served trees; None for every tree."""
         ...
 
     @property

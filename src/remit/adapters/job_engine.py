@@ -59,10 +59,6 @@ class _Manager(QueueManager):
         await super()._dispatch(job, jbuff, hbuff, timedelta(0))
 
 
-async def _do_nothing() -> None:
-    """Do nothing after a gap."""
-
-
 class Engine:
     """The share of one worker process: claims jobs, passes them to a handler, and renews their
     leases.
@@ -77,10 +73,10 @@ class Engine:
         *,
         lease_seconds: float,
         failed: Callable[[Exception], None],
-        fleet: int = 0,
-        models: Callable[[], str] = str,
-        scope: ServedTrees | None = None,
-        after_gap: Callable[[], Awaitable[None]] = _do_nothing,
+        fleet: int,
+        models: Callable[[], str],
+        scope: ServedTrees,
+        after_gap: Callable[[], Awaitable[None]],
     ) -> None:
         self._store, self._row, self._handler, self._lease_seconds, self._models = (
             store,
@@ -99,8 +95,7 @@ class Engine:
         """Called before the first heartbeat after a gap longer than a lease."""
         self._heard_at = -math.inf
         self._adopted = asyncio.Event()
-        if scope is not None:
-            scope.on_adopt = self._on_adopt
+        scope.on_adopt = self._on_adopt
         # The manager calls only the methods below.
         self._manager = _Manager(cast("RepositoryPort", self._queue), CHANNEL)
         self._manager.min_dequeue_poll_interval = timedelta(seconds=SOON_SECONDS)
@@ -220,8 +215,7 @@ class Engine:
 
     async def _beat(self, jobs: Sequence[int]) -> set[int]:
         """Send a heartbeat; return jobs that other workers have taken over."""
-        if self._scope is not None:
-            await self._scope.refresh()
+        await self._scope.refresh()
         await self._end_gap()
         return await self._store.beat(self._worker_row(), jobs)
 
@@ -246,8 +240,9 @@ class Engine:
 
     def _worker_row(self) -> WorkerRow:
         """Return this worker's row for the store."""
-        scope = "" if self._scope is None else self._scope.shown
-        return self._row._replace(running=self.running, models=self._models(), scope=scope)
+        return self._row._replace(
+            running=self.running, models=self._models(), scope=self._scope.shown
+        )
 
     async def _listen(self) -> None:
         """Wake the manager whenever there may be a job."""
@@ -271,7 +266,7 @@ class _Queue:
         lease_seconds: float,
         fleet: int,
         failed: Callable[[Exception], None],
-        scope: ServedTrees | None,
+        scope: ServedTrees,
     ) -> None:
         self._store, self._row, self._limits, self._lease_seconds, self._fleet = (
             store,
@@ -355,7 +350,7 @@ class _Queue:
         if self._drained and not notified:
             self._drained = False
             return []
-        roots = None if self._scope is None else self._scope.roots
+        roots = self._scope.roots
         if roots == ():
             self._next = None
             return []

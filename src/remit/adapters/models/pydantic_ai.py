@@ -37,7 +37,7 @@ from remit.adapters.models.refusals.message_forms import arrange
 from remit.adapters.models.refusals.refusal import CutOff
 from remit.adapters.models.tool_schemas import bare_schema, plain_schema
 from remit.adapters.models.wires.endpoint import Endpoint
-from remit.adapters.models.wires.http_gateway import effort_of, without_refused
+from remit.adapters.models.wires.http_gateway import effort_of, tool_limits, without_refused
 from remit.adapters.models.wires.partial_answer import correct_stop
 from remit.adapters.models.wires.response import (
     DEFAULTS,
@@ -215,10 +215,7 @@ class PydanticAiGateway(LearningGateway):
             "thinking": effort_of(request),
             "max_retries": 0,  # the endpoint retries: it knows all callers
         }
-        if request.tools and not request.may_call:
-            wanted["tool_choice"] = "none"
-        if request.tools and not self._parallel:
-            wanted["parallel_tool_calls"] = False
+        wanted |= tool_limits(request, is_parallel=self._parallel)
         return without_refused(wanted, known)
 
     def _make_response(self, request: Request, answer: Any) -> Response:

@@ -137,13 +137,19 @@ def effort_of(request: Request) -> str | None:
     return effort
 
 
-def openai_tool_parameters(request: Request, *, is_parallel: bool) -> dict[str, str | None]:
-    """Return the parameters of both APIs of OpenAI that limit how tools are called."""
-    limits: dict[str, str | None] = {}
+def tool_limits(request: Request, *, is_parallel: bool) -> dict[str, Any]:
+    """Return the parameters of OpenAI that limit how tools are called."""
+    limits: dict[str, Any] = {}
     if not request.tools:
         return limits
     if not request.may_call:
-        limits["tool_choice"] = '"none"'
+        limits["tool_choice"] = "none"
     if not is_parallel:
-        limits["parallel_tool_calls"] = "false"
+        limits["parallel_tool_calls"] = False
     return limits
+
+
+def openai_tool_parameters(request: Request, *, is_parallel: bool) -> dict[str, str]:
+    """Return the parameters of both APIs of OpenAI that limit how tools are called, as JSON."""
+    limits = tool_limits(request, is_parallel=is_parallel)
+    return {name: _encode(value) for name, value in limits.items()}
