@@ -13,7 +13,6 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from remit.adapters.models.offline import NOTICE, OfflineGateway
 from remit.adapters.models.prices import Prices
 from remit.adapters.models.pydantic_ai import PydanticAiGateway
-from remit.adapters.models.scripted import ScriptedGateway, calls, says
 from remit.adapters.models.wires.anthropic import AnthropicGateway
 from remit.adapters.models.wires.endpoint import Endpoint, TimeSource
 from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
@@ -34,6 +33,7 @@ from remit.domain.llm.messages import (
 )
 from remit.ports import ModelGateway
 from tests.modelserver import Dialect, ModelServer, Say, Status
+from tests.scripted_gateway import ScriptedGateway, calls, says
 
 TOOL = Tool(
     "Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}}

@@ -271,10 +271,7 @@ def _field_differences(
     given: Mapping[str, Any], task: ForeignTask, made: Mapping[str, Any]
 ) -> Iterator[Difference]:
     """Yield each compared field whose value differs, with both values."""
-    for name in COMPARED:
-        was, now = _comparable(name, given, task), made[name]
-        if _is_given(was) and was != now:
-            yield name, was, now
+    return _changed((name, _comparable(name, given, task), made[name]) for name in COMPARED)
 
 
 def _nested_differences(
@@ -303,10 +300,13 @@ def _item_differences(
     place: str, old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> Iterator[Difference]:
     """Yield each field of a step or resource whose value differs, with both values."""
-    for field in ("title", "details", "done", "value", "label"):
-        was, now = old.get(field), new.get(field)
-        if _is_given(was) and was != now:
-            yield f"{place}.{field}", was, now
+    fields = ("title", "details", "done", "value", "label")
+    return _changed((f"{place}.{field}", old.get(field), new.get(field)) for field in fields)
+
+
+def _changed(pairs: Iterable[Difference]) -> Iterator[Difference]:
+    """Return those given values that are another value now."""
+    return ((name, was, now) for name, was, now in pairs if _is_given(was) and was != now)
 
 
 def _comparable(name: str, given: Mapping[str, Any], task: ForeignTask) -> Any:
