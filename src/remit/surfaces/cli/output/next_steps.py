@@ -91,22 +91,26 @@ def has_lost_worker(task: Task, unattended: Unattended) -> bool:
     return task["state"] == "running" and task["session_id"] is None and unattended(task["id"])
 
 
+_ASSIGNEES = {
+    "session": (
+        "Session {ref} works on it and gets it with its next request; workers leave it alone."
+    ),
+    "owner": "No agent owns it, so it does not start. Give it one with: {set_owner}",
+    "agent": (
+        "Agent {ref} is unknown here, and no live worker works for it, so it does not start."
+        " Restore the agent's file, or set another owner with: {set_owner}"
+    ),
+}
+"""What keeps a task with this assignee from starting."""
+
+
 def _pending(task: Task, unattended: Unattended, now: Any, server: str | None) -> str:
     """Return what keeps a pending task from starting, and what a person can do about it."""
     holds: dict[str, str] = {item["kind"]: item["ref"] for item in task["held_by"]}
-    if "session" in holds:
-        return (
-            f"Session {holds['session']} works on it and gets it with its next request; workers"
-            " leave it alone."
-        )
-    set_owner = command_line("task update", task["id"], "--owner AGENT")
-    if "owner" in holds:
-        return f"No agent owns it, so it does not start. Give it one with: {set_owner}"
-    if "agent" in holds:
-        return (
-            f"Agent {holds['agent']} is unknown here, and no live worker works for it, so it does"
-            f" not start. Restore the agent's file, or set another owner with: {set_owner}"
-        )
+    for kind, text in _ASSIGNEES.items():
+        if kind in holds:
+            set_owner = command_line("task update", task["id"], "--owner AGENT")
+            return text.format(ref=holds[kind], set_owner=set_owner)
     if ended := [item for item in task["held_by"] if item.get("state") in ENDED]:
         return _never(task, ended, unattended, server)
     if holds:
