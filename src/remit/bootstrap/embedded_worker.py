@@ -289,11 +289,10 @@ def _agents(core: AppContext, options: WorkerOptions) -> tuple[str, ...]:
             "is empty",
             f"some of {', '.join(sorted(known))}, or no list for all",
         )
-    if strange := sorted(set(options.agents or ()) - known):
+    wanted = known if options.agents is None else frozenset(options.agents)
+    if strange := sorted(wanted - known):
         raise unknown("agents", "agent", strange[0], known)
-    if options.agents is None:
-        return tuple(sorted(known))
-    return tuple(sorted(set(options.agents)))
+    return tuple(sorted(wanted))
 
 
 def options_of(

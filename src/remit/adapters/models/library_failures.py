@@ -181,10 +181,8 @@ def _api_error_kind(
 
 def _kind_of_type(library: Any, error: Exception) -> FailureKind | None:
     """Return the kind of failure that the type of an error stands for."""
-    for name, kind in _KINDS:
-        if isinstance(error, getattr(library, name)):
-            return kind
-    return None
+    kinds = (kind for name, kind in _KINDS if isinstance(error, getattr(library, name)))
+    return next(kinds, None)
 
 
 def _connection_failure_kind(library: Any, error: Any, *, has_heard: bool) -> FailureKind:

@@ -219,11 +219,10 @@ class PlanLookups:
         pattern = f'%"series_id":"{series_id}"%'
         rows = await self._store.select(SERIES, {"id": int(series_id), "pattern": pattern})
         found = await self._cache.load([str(row.id) for row in rows], seen)
-        for task in filter(None, found.values()):
-            # User text can match the pattern too.
-            if recurs(task) and series_of(task) == series_id:
-                return task
-        return None
+        tasks = filter(None, found.values())
+        # User text can match the pattern too.
+        live = (task for task in tasks if recurs(task) and series_of(task) == series_id)
+        return next(live, None)
 
     async def _new_ids(self, count: int) -> list[NewIds]:
         """Reserve ids for new tasks."""

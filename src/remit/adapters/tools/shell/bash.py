@@ -170,8 +170,5 @@ def first_program(*names: str) -> str | None:
     """Return the full path of the first of these programs that is installed; None if none is."""
     from shutil import which
 
-    for name in names:
-        found = which(name)
-        if found is not None:
-            return os.path.realpath(found)
-    return None
+    installed = filter(None, map(which, names))
+    return next(map(os.path.realpath, installed), None)

@@ -262,10 +262,11 @@ def sweep_left_over() -> int:
 
 def _cookie_of(pid: int) -> str | None:
     """Return the cookie of a process; None if it has none."""
+    prefix = f"{COOKIE}=".encode()
     with suppress(OSError):
-        for item in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            if item.startswith(f"{COOKIE}=".encode()):
-                return item.partition(b"=")[2].decode(errors="replace")
+        items = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        marks = (item.removeprefix(prefix) for item in items if item.startswith(prefix))
+        return next((mark.decode(errors="replace") for mark in marks), None)
     return None
 
 
