@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from remit.app.reading.views import awaited_kinds
 from remit.surfaces.cli.actions.exit_codes import ENDS
 from remit.surfaces.cli.actions.wait_reports import late_quit_line, report_stopped
 from remit.surfaces.cli.cli_host import Result
@@ -204,4 +203,6 @@ def _report_watched(session: Session, fields: dict[str, Any]) -> None:
 
 def _is_parked(task: Result) -> bool:
     """Return True if a task waits for the next tick."""
+    from remit.app.reading.views import awaited_kinds
+
     return "tick" in awaited_kinds(task)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from remit.app.reading.views import awaited_kinds
 from remit.surfaces.cli.output.page_parts import join_ids
 from remit.surfaces.cli.output.times import is_ahead, moment, upcoming
 from remit.surfaces.text.display import surround
@@ -196,6 +195,8 @@ def prerequisites(task: Task) -> str:
 
 def _waiting(task: Task, unattended: Unattended, _now: Any, server: str | None) -> str:
     """Return what a waiting task waits for, and whether a worker continues it."""
+    from remit.app.reading.views import awaited_kinds
+
     kinds = awaited_kinds(task)
     if "user" in kinds:
         return f"It waits for an answer from you. See the question with: {command_line('inbox')}"
