@@ -56,6 +56,11 @@ class Unit(NamedTuple):
         """Return the event by which a store recognizes a unit that it already has."""
         return next((event for append in self.appends for event in append.events), None)
 
+    @property
+    def finished(self) -> "Lease | None":
+        """Return the lease of the job that this unit finishes; None if it finishes none."""
+        return self.lease if self.ack else None
+
 
 class Lease(NamedTuple):
     """A claimed job and the worker that holds it."""

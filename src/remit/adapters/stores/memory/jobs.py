@@ -82,8 +82,8 @@ class MemoryJobs:
 
     def write(self, unit: Unit, needed: set[Any]) -> None:
         """Remove and add the jobs of a commit; `needed` are the tasks that others depend on."""
-        if unit.ack and unit.lease:
-            del self.jobs[unit.lease.job]
+        if lease := unit.finished:
+            del self.jobs[lease.job]
         for key in unit.drops:
             self._drop(key)
         wanted = needed | {None}
