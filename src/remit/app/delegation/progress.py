@@ -34,21 +34,19 @@ async def with_heartbeats(
     slow store, or the creation of the task.
     """
     last_report = _LastReport()
-    pending: asyncio.Future[Item | None] | None = None
+    pending = asyncio.ensure_future(_next(items))
     try:
         while True:
-            if pending is None:
-                pending = asyncio.ensure_future(_next(items))
             await asyncio.wait({pending}, timeout=silence_seconds)
             if not pending.done():
                 yield last_report.repeat()
                 continue
             item = pending.result()
-            pending = None
             if item is None:
                 return
             last_report.take(item)
             yield item
+            pending = asyncio.ensure_future(_next(items))
     finally:
         await _cancel(pending)
         await items.aclose()
@@ -58,10 +56,8 @@ async def _next(items: AsyncGenerator[Item, None]) -> Item | None:
     return await anext(items, None)
 
 
-async def _cancel(pending: asyncio.Future[Item | None] | None) -> None:
+async def _cancel(pending: asyncio.Future[Item | None]) -> None:
     """Cancel the pending item and ignore its outcome."""
-    if pending is None:
-        return
     pending.cancel()
     await asyncio.wait({pending})
     if not pending.cancelled():
