@@ -269,8 +269,6 @@ _CONVERT: dict[str, Callable[[str, str], Any]] = {
 def _query(request: Request) -> dict[str, str]:
     """Return the parameters of the query; each may be given once."""
     raw: bytes = request.scope["query_string"]
-    if not raw:
-        return {}
     try:
         pairs = parse_qsl(
             raw.decode("ascii"),

@@ -99,10 +99,11 @@ class Screen:
         """
         inked = [list(map(_ink, row)) for row in rows]
         titled = [[Ink(column.title, "dim") for column in columns], *inked]
-        widths: dict[int, int] = {}
-        for number in range(len(columns)):
-            if any(row[number].text for row in inked):
-                widths[number] = max(width(row[number].text) for row in titled)
+        widths = {
+            number: max(width(cell.text) for cell in (title, *cells))
+            for number, (title, *cells) in enumerate(zip(*titled, strict=True))
+            if any(cell.text for cell in cells)
+        }
         self._fit(columns, widths)
         for row in titled:
             cells = [(row[number], size) for number, size in widths.items()]
