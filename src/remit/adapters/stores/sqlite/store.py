@@ -28,7 +28,7 @@ from remit.adapters.stores.sqlite.database_file import (
 )
 from remit.adapters.stores.sqlite.hard_link import must_have_one_log
 from remit.adapters.stores.sqlite.notifier import Listener, Notifier
-from remit.adapters.stores.sqlite.reader import SqliteReader
+from remit.adapters.stores.sqlite.reader import StoreReader
 from remit.adapters.stores.sqlite.rollback_check import (
     foreign_log,
     marks_of,
@@ -99,7 +99,7 @@ class SqliteEventStore:
 
     _file: DatabaseFile
     _writer: Writer
-    _reader: SqliteReader
+    _reader: StoreReader
 
     def __init__(
         self, path: Path | str, on_rollback: OnRollback = "refuse", *, create: bool = True
@@ -132,7 +132,7 @@ class SqliteEventStore:
         self._thread.start()
         self._closed = False
 
-    def _open(self) -> tuple[DatabaseFile, Writer, SqliteReader]:
+    def _open(self) -> tuple[DatabaseFile, Writer, StoreReader]:
         """Return the file and both connections to it; RolledBack if it has gone back behind its
         mark.
         """
@@ -147,7 +147,7 @@ class SqliteEventStore:
             writer = Writer(self.path, file)
             stack.callback(writer.close)
             self._judge(writer, foreign)
-            reader = SqliteReader(self.path, file, lambda: writer.known, self._request_file_check)
+            reader = StoreReader(self.path, file, lambda: writer.known, self._request_file_check)
             file.know_store(writer.known.store_id, writer.page_of_id, writer.generation)
             file.keep_beside()
             stack.pop_all()
@@ -401,7 +401,7 @@ class SqliteEventStore:
         self._file.close()
 
     @property
-    def _open_reader(self) -> SqliteReader:
+    def _open_reader(self) -> StoreReader:
         """The reader; Unavailable once the store is closed."""
         self._must_be_open()
         return self._reader
