@@ -215,5 +215,5 @@ def _denied_by_default(rules: Mapping[str, Any], every: tuple[str, ...]) -> set[
 
     Fail closed: an invalid rule denies the tools that change something.
     """
-    defaults = {"deny": set(every), None: set(CHANGING)}
+    defaults: dict[str | None, set[str]] = {"deny": set(every), None: set(CHANGING)}
     return defaults.get(rule_of(rules.get("*", "ask")), set())

@@ -1,7 +1,7 @@
 """The live runs of a worker: how they learn of changes in the store, and how they are stopped."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Generator, Sequence, Set
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -42,7 +42,7 @@ class LiveRuns:
         """The runs of paused tasks that have not noticed it yet."""
 
     @contextmanager
-    def added(self, run: RunHandle, running: asyncio.Task[object]) -> Iterator[None]:
+    def added(self, run: RunHandle, running: asyncio.Task[object]) -> Generator[None]:
         """Count a run as live within a block."""
         run.exclude_silence = partial(self._exclude_silence, run)
         self._live[run.run_id] = (run, running)
