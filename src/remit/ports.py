@@ -17,7 +17,7 @@ from remit.store_queries.query import Query, R
 
 if TYPE_CHECKING:  # avoid slow imports in processes that do not run agents
     from remit.domain.agents.tools import ToolCallRequest, ToolOutcome, ToolSpec
-    from remit.domain.llm.messages import OnPart, Pause, Request, Response, Tokens
+    from remit.domain.llm.messages import Pause, Request, Response, Tokens
     from remit.domain.outputs.required_outputs import FileQuery, Files
 
 Topic = Literal["events", "jobs"]
@@ -55,6 +55,11 @@ class Unit(NamedTuple):
     def first(self) -> Stored | None:
         """Return the event by which a store recognizes a unit that it already has."""
         return next((event for append in self.appends for event in append.events), None)
+
+    @property
+    def finished(self) -> "Lease | None":
+        """Return the lease of the job that this unit finishes; None if it finishes none."""
+        return self.lease if self.ack else None
 
 
 class Lease(NamedTuple):
@@ -148,6 +153,11 @@ class WorkerRow(NamedTuple):
     def roots(self) -> tuple[int, ...] | None:
         """Return the roots of the trees that it serves; None for all trees."""
         return tuple(json.loads(self.scope)) if self.scope else None
+
+    @property
+    def attended(self) -> tuple[int, ...]:
+        """Return the roots whose attendance it records; root 0 stands for all trees."""
+        return (0,) if self.roots is None else self.roots
 
 
 class Postponed(Exception):
@@ -259,14 +269,14 @@ class Store(EventStore, JobQueue, Protocol):
 
 
 class ServedTrees(Protocol):
-    """The trees that a worker serves, if it does not serve all of them."""
+    """The trees that a worker serves."""
 
     on_adopt: Callable[[], None]
     """Called when newly served trees may have jobs to claim."""
 
     @property
-    def roots(self) -> tuple[int, ...]:
-        """Return the roots of all served trees."""
+    def roots(self) -> tuple[int, ...] | None:
+        """Return the roots of all served trees; None for every tree."""
         ...
 
     @property
@@ -318,11 +328,11 @@ class Agents(Protocol):
         """Return the ids of all known agents."""
         ...
 
-    def grant(self, agent_id: str, tools: Tools) -> tuple[str, ...]:
+    def grant(self, agent_id: str | None, tools: Tools) -> tuple[str, ...]:
         """Return the tools that an agent has under a grant."""
         ...
 
-    def seconds(self, agent_id: str) -> float | None:
+    def seconds(self, agent_id: str | None) -> float | None:
         """Return the time limit of an agent for tasks without their own; None for no limit."""
         ...
 
@@ -330,12 +340,10 @@ class Agents(Protocol):
 class ModelGateway(Protocol):
     """Sends requests to a language model or a substitute for one."""
 
-    async def request(
-        self, request: "Request", *, on_part: "OnPart | None" = None, pause: "Pause | None" = None
-    ) -> "Response":
-        """Return one answer, and stream its parts to `on_part`.
+    async def request(self, request: "Request", *, pause: "Pause | None" = None) -> "Response":
+        """Return one answer; raise ModelFailed if there is none.
 
-        Raise ModelFailed if there is none. `pause` is called before each retry.
+        `pause` is called before each retry.
         """
         ...
 

@@ -71,9 +71,7 @@ class Script:
         """Itself, whatever is asked for."""
         return ResolvedModel(self, model or "main", "scripted")
 
-    async def request(
-        self, request: Request, *, on_part: Any = None, pause: Any = None
-    ) -> Response:
+    async def request(self, request: Request, *, pause: Any = None) -> Response:
         """The answer of the rule."""
         self.asked.append(request)
         answer = self._rule(request)

@@ -13,14 +13,12 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from remit.adapters.models.offline import NOTICE, OfflineGateway
 from remit.adapters.models.prices import Prices
 from remit.adapters.models.pydantic_ai import PydanticAiGateway
-from remit.adapters.models.scripted import ScriptedGateway, calls, says
 from remit.adapters.models.wires.anthropic import AnthropicGateway
 from remit.adapters.models.wires.endpoint import Endpoint, TimeSource
 from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
 from remit.adapters.models.wires.openai_responses import ResponsesGateway
 from remit.domain.llm.failures import ModelFailed, Price
 from remit.domain.llm.messages import (
-    Delta,
     Message,
     ModelSettings,
     Request,
@@ -35,6 +33,7 @@ from remit.domain.llm.messages import (
 )
 from remit.ports import ModelGateway
 from tests.modelserver import Dialect, ModelServer, Say, Status
+from tests.scripted_gateway import ScriptedGateway, calls, says
 
 TOOL = Tool(
     "Read", "Read a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}}
@@ -160,21 +159,6 @@ async def test_tools(behind: Setup) -> None:
     assert answer.stop == "tool_calls"
 
 
-async def adds_up(gateway: ModelGateway) -> Response:
-    """An answer, whose pieces are the same as the whole."""
-    told: list[Delta] = []
-    answer = await gateway.request(ASK, on_part=told.append)
-    assert "".join(delta.text for delta in told if delta.kind == "text") == answer.text
-    for call in answer.calls:
-        raw = "".join(
-            delta.text
-            for delta in told
-            if delta.kind == "tool_call" and delta.call_id == call.call_id
-        )
-        assert json.loads(raw) == call.arguments
-    return answer
-
-
 async def goes_on(gateway: ModelGateway, *, may_call: bool = True) -> Response:
     """The answer after one that called for tools, by a conversation that comes from a store.
 
@@ -195,9 +179,9 @@ async def goes_on(gateway: ModelGateway, *, may_call: bool = True) -> Response:
     return await gateway.request(ASK._replace(messages=stored, may_call=may_call))
 
 
-async def test_pieces_add_up_to_the_answer(behind: Setup) -> None:
-    assert len((await adds_up(behind(TOOLS))).calls) == 2
-    assert (await adds_up(behind(WORDS))).text == "Hello"
+async def test_an_answer_has_all_its_pieces(behind: Setup) -> None:
+    assert len((await behind(TOOLS).request(ASK)).calls) == 2
+    assert (await behind(WORDS).request(ASK)).text == "Hello"
 
 
 async def test_a_stored_conversation_continues(behind: Setup) -> None:
@@ -216,7 +200,7 @@ async def test_the_offline_model_reports_where_it_may_call_nothing() -> None:
 
 async def test_the_offline_model_is_a_gateway_like_any() -> None:
     gateway = OfflineGateway()
-    (wanted,) = (await adds_up(gateway)).calls
+    (wanted,) = (await gateway.request(ASK)).calls
     assert (wanted.name, wanted.arguments["file_path"]) == ("Read", "notes.md")
     answer = await goes_on(gateway)
     assert (answer.text.startswith(NOTICE), answer.model, answer.cost, answer.stop) == (

@@ -5,7 +5,7 @@ own wires only.
 """
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +21,6 @@ from remit.adapters.models.wires.openai_responses import ResponsesGateway
 from remit.adapters.models.wires.response import Limits
 from remit.domain.llm.failures import ModelFailed, Price
 from remit.domain.llm.messages import (
-    Delta,
     Message,
     ModelSettings,
     Request,
@@ -78,15 +77,10 @@ class Rig(NamedTuple):
     server: ModelServer
     time: Time
 
-    async def ask(
-        self,
-        *replies: Reply,
-        request: Request = ASK,
-        on_part: Callable[[Delta], None] | None = None,
-    ) -> Response:
+    async def ask(self, *replies: Reply, request: Request = ASK) -> Response:
         if replies:
             self.server.replies = list(replies)
-        return await self.gateway.request(request, on_part=on_part)
+        return await self.gateway.request(request)
 
     async def fails(self, *replies: Reply, request: Request = ASK) -> ModelFailed:
         with pytest.raises(ModelFailed) as failed:
@@ -172,18 +166,6 @@ async def test_an_answer_that_calls_tools(rig: Rig) -> None:
 async def test_an_answer_may_come_whole_although_pieces_were_asked_for(own: Rig) -> None:
     pieces, whole = await own.ask(TOOLS), await own.ask(TOOLS._replace(stream=False))
     assert (whole, len(whole.calls)) == (pieces, 2)
-
-
-async def test_pieces_are_reported_as_they_arrive(rig: Rig) -> None:
-    told: list[Delta] = []
-    await rig.ask(Say(("a", "b"), (("id", "Read", ("{", "}")),)), on_part=told.append)
-    assert [delta.text for delta in told if delta.kind == "text"] == ["a", "b"]
-    tools = [delta for delta in told if delta.kind == "tool_call"]
-    assert (
-        "".join(delta.text for delta in tools),
-        {delta.name for delta in tools},
-        {delta.call_id for delta in tools},
-    ) == ("{}", {"Read"}, {"id"})
 
 
 async def test_a_conversation_is_sent_as_the_endpoint_knows_it(rig: Rig) -> None:

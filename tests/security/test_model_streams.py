@@ -3,6 +3,7 @@ a typed failure.
 """
 
 import json
+import math
 import random
 from typing import Any
 
@@ -95,7 +96,7 @@ async def test_every_stream_ends_in_an_answer_or_a_typed_failure(dialect: Dialec
         for _ in range(STREAMS):
             server.replies = [stream(dialect, chance)]
             try:
-                answer = await made._attempts(Request("m", "", (user("Hi"),)), None, None)(None)
+                answer = await made._attempts(Request("m", "", (user("Hi"),)), None)(math.inf)
             except ModelFailed:
                 outcomes["failed"] += 1
             else:

@@ -174,8 +174,8 @@ async def test_nothing_survives_a_killed_reaper(call: Toolbox, marker: str) -> N
     """
     running = asyncio.ensure_future(call("Bash", command=escaping(marker)))
     assert await all_started(marker)
-    program = call.host._runner._program
-    assert program
+    assert call.host._runner._supervisor is not None
+    _, program = call.host._runner._supervisor
     ours = supervisor._children(program.pid)
     for pid in ours:
         os.kill(pid, signal.SIGKILL)
@@ -187,8 +187,8 @@ async def test_nothing_survives_a_killed_reaper(call: Toolbox, marker: str) -> N
 
 async def test_a_killed_supervisor_is_started_again(call: Toolbox) -> None:
     await call.said("Bash", command="true")
-    program = call.host._runner._program
-    assert program
+    assert call.host._runner._supervisor is not None
+    _, program = call.host._runner._supervisor
     program.kill()
     program.wait()
     assert await call.said("Bash", command="echo again") == "again"
@@ -303,8 +303,8 @@ async def test_no_secret_reaches_a_command(
     assert "LLM_" not in seen
     # The last is the folder that is listed.
     assert [line for line in seen.split("\n") if line.isdigit()] == ["0", "1", "2", "3"]
-    program = call.host._runner._program
-    assert program
+    assert call.host._runner._supervisor is not None
+    _, program = call.host._runner._supervisor
     assert environment(program.pid) == b""
     if box == "sandbox_command":
         everywhere = await call(

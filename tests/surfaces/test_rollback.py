@@ -25,7 +25,9 @@ from remit import Remit
 from remit.adapters.stores.high_water_mark import marks_folder
 from remit.adapters.stores.postgres import store as postgres_store
 from remit.adapters.stores.sqlite import store as sqlite_store
-from remit.adapters.stores.sqlite.reader import SqliteReader
+from remit.adapters.stores.sqlite.database_file import DatabaseFile
+from remit.adapters.stores.sqlite.reader import SqliteReader, StoreReader
+from remit.adapters.stores.sqlite.rollback_check import read_state
 from remit.adapters.stores.sqlite.store import open_sqlite
 from remit.bootstrap import open_store
 from remit.errors import RolledBack
@@ -589,7 +591,9 @@ def test_a_live_server_continues_when_another_store_is_removed_again(
 
 
 def test_a_read_in_progress_ends_before_its_connection_is_closed(lone: Place) -> None:
-    reader = SqliteReader(lone.file)
+    file = DatabaseFile(lone.file)
+    known = SqliteReader(lone.file).look(read_state).mark
+    reader = StoreReader(lone.file, file, lambda: known, bool)
     closing = threading.Thread(target=reader.let_go)
 
     def slow(connection: Any) -> int:
@@ -602,6 +606,7 @@ def test_a_read_in_progress_ends_before_its_connection_is_closed(lone: Place) ->
     assert not closing.is_alive()
     with pytest.raises(RolledBack, match="is being opened again"):
         reader.tail()
+    file.close()
 
 
 def test_a_live_server_continues_after_a_vacuum(lone: Place) -> None:

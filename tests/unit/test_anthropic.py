@@ -9,22 +9,21 @@ import pytest
 from remit.adapters.models.wires.anthropic import AnthropicGateway
 from remit.adapters.models.wires.endpoint import Endpoint
 from remit.domain.llm.failures import ModelFailed
-from remit.domain.llm.messages import Delta, ModelSettings, Request, Thinking, user
+from remit.domain.llm.messages import ModelSettings, Request, Thinking, user
 from tests.modelserver import ModelServer, Raw, Reply, Say, Status, sse
 
 ASK = Request("claude", "", (user("Hi"),))
 
 
-async def ask(*replies: Reply, request: Request = ASK) -> tuple[Any, ModelServer, list[Delta]]:
-    told: list[Delta] = []
+async def ask(*replies: Reply, request: Request = ASK) -> tuple[Any, ModelServer]:
     async with ModelServer("anthropic").running() as server:
         server.replies = list(replies)
         gateway = AnthropicGateway("key", server.url, endpoint=Endpoint("test"))
         try:
-            answer = await gateway.request(request, on_part=told.append)
+            answer = await gateway.request(request)
         finally:
             await gateway.close()
-    return answer, server, told
+    return answer, server
 
 
 THOUGHT = (
@@ -59,14 +58,14 @@ THOUGHT = (
 
 
 async def test_thoughts_go_back_as_they_came() -> None:
-    answer, _, told = await ask(Raw(tuple(map(sse, THOUGHT))))
+    answer, _ = await ask(Raw(tuple(map(sse, THOUGHT))))
     blocks = [
         {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
         {"type": "redacted_thinking", "data": "x"},
     ]
     assert [part.data for part in answer.parts if isinstance(part, Thinking)] == blocks
-    assert ([delta.kind for delta in told], answer.text) == (["thinking", "text"], "Hello")
-    _, server, _ = await ask(
+    assert answer.text == "Hello"
+    _, server = await ask(
         Say(("ok",)), request=ASK._replace(messages=(user("Hi"), answer.message, user("And?")))
     )
     assert server.asked[0].body["messages"][1]["content"] == [
@@ -79,7 +78,7 @@ async def test_thoughts_go_back_as_they_came() -> None:
     ("effort", "thinks"), [(None, False), ("none", False), ("low", False), ("high", True)]
 )
 async def test_effort_is_passed_on(effort: Any, thinks: bool) -> None:
-    _, server, _ = await ask(
+    _, server = await ask(
         Say(("ok",)), request=ASK._replace(settings=ModelSettings(effort=effort, temperature=0.1))
     )
     body = server.asked[0].body
@@ -99,14 +98,14 @@ async def test_a_refused_parameter_is_omitted_from_then_on() -> None:
             },
         },
     )
-    _, server, _ = await ask(
+    _, server = await ask(
         no, Say(("ok",)), request=ASK._replace(settings=ModelSettings(effort="low"))
     )
     assert ["output_config" in asked.body for asked in server.asked] == [True, False]
 
 
 async def test_words_of_nothing_are_not_sent() -> None:
-    _, server, _ = await ask(Say(("ok",)), request=ASK._replace(messages=(user("Hi"), user("  "))))
+    _, server = await ask(Say(("ok",)), request=ASK._replace(messages=(user("Hi"), user("  "))))
     (message,) = server.asked[0].body["messages"]
     assert [block["text"] for block in message["content"]] == ["Hi"]
 
@@ -124,7 +123,7 @@ async def test_text_that_is_not_sent_again_is_not_marked_for_the_cache(
     texts: tuple[str, ...], passing: int, marked: set[str]
 ) -> None:
     request = ASK._replace(system="Be brief.", messages=tuple(map(user, texts)), passing=passing)
-    _, server, _ = await ask(Say(("ok",)), request=request)
+    _, server = await ask(Say(("ok",)), request=request)
     body = server.asked[0].body
     blocks = [
         *body["system"],
@@ -135,14 +134,14 @@ async def test_text_that_is_not_sent_again_is_not_marked_for_the_cache(
 
 @pytest.mark.parametrize("effort", [None, "high"])
 async def test_thoughts_of_another_endpoint_are_left_out_of_one_conversation(effort: Any) -> None:
-    answer, _, _ = await ask(Raw(tuple(map(sse, THOUGHT))))
+    answer, _ = await ask(Raw(tuple(map(sse, THOUGHT))))
     said = "messages.1.content.0: Invalid `signature` in `thinking` block"
     refusal = Status(
         400, {"type": "error", "error": {"type": "invalid_request_error", "message": said}}
     )
     settings = ModelSettings(effort=effort)
     request = ASK._replace(messages=(user("Hi"), answer.message, user("And?")), settings=settings)
-    last, server, _ = await ask(refusal, Say(("ok",)), request=request)
+    last, server = await ask(refusal, Say(("ok",)), request=request)
     assert last.text == "ok"
     blocks = [
         [block["type"] for block in asked.body["messages"][1]["content"]] for asked in server.asked
@@ -170,7 +169,7 @@ async def test_a_block_may_be_complete_when_it_starts() -> None:
         },
         {"type": "message_stop"},
     )
-    answer, _, _ = await ask(Raw(tuple(map(sse, events))))
+    answer, _ = await ask(Raw(tuple(map(sse, events))))
     assert (answer.text, [call.arguments for call in answer.calls]) == ("Hello", [{"path": "a"}])
     assert tuple(answer.tokens)[:2] == (9, 7)
 

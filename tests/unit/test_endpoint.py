@@ -30,10 +30,10 @@ def endpoint(time: Time, chance: float = 0.0, concurrent: int = 8) -> Endpoint:
     )
 
 
-def script(*lines: ModelFailed | str) -> Callable[[float | None], Awaitable[str]]:
+def script(*lines: ModelFailed | str) -> Callable[[float], Awaitable[str]]:
     left = list(lines)
 
-    async def attempt(_seconds: float | None) -> str:
+    async def attempt(_seconds: float) -> str:
         line = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(line, ModelFailed):
             raise line
@@ -52,9 +52,9 @@ async def test_pauses_grow_and_are_jittered(time: Time, chance: float, slept: li
 
 
 async def test_each_attempt_gets_the_remaining_time(time: Time) -> None:
-    left: list[float | None] = []
+    left: list[float] = []
 
-    async def attempt(seconds: float | None) -> str:
+    async def attempt(seconds: float) -> str:
         left.append(seconds)
         if len(left) < 3:
             raise ModelFailed("overloaded", "x")
@@ -79,7 +79,7 @@ async def test_all_callers_wait_out_the_pause_that_one_was_asked_for(time: Time)
 async def test_no_more_call_at_once_than_allowed(time: Time) -> None:
     shared, gate = endpoint(time, concurrent=2), asyncio.Event()
 
-    async def attempt(_seconds: float | None) -> str:
+    async def attempt(_seconds: float) -> str:
         await gate.wait()
         return "ok"
 
@@ -98,7 +98,7 @@ async def test_no_more_call_at_once_than_allowed(time: Time) -> None:
 async def test_a_call_that_is_canceled_counts_for_nothing(time: Time) -> None:
     shared = endpoint(time)
 
-    async def attempt(_seconds: float | None) -> str:
+    async def attempt(_seconds: float) -> str:
         raise asyncio.CancelledError
 
     for _ in range(FAILURES_TO_OPEN + 1):

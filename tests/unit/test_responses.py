@@ -10,7 +10,6 @@ from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
 from remit.adapters.models.wires.openai_responses import ResponsesGateway
 from remit.domain.llm.failures import ModelFailed
 from remit.domain.llm.messages import (
-    Delta,
     Message,
     ModelSettings,
     Request,
@@ -44,28 +43,24 @@ THOUGHTFUL = (
 )
 
 
-async def ask(
-    *replies: Reply, request: Request = ASK, **options: Any
-) -> tuple[Any, ModelServer, list[Delta]]:
-    told: list[Delta] = []
+async def ask(*replies: Reply, request: Request = ASK, **options: Any) -> tuple[Any, ModelServer]:
     async with ModelServer("responses").running() as server:
         server.replies = list(replies)
         gateway = ResponsesGateway("key", server.url, endpoint=Endpoint("test"), **options)
         try:
-            answer = await gateway.request(request, on_part=told.append)
+            answer = await gateway.request(request)
         finally:
             await gateway.close()
-    return answer, server, told
+    return answer, server
 
 
 async def test_thoughts_go_back_encrypted_before_the_call_that_they_led_to() -> None:
-    answer, first, told = await ask(Raw(tuple(map(sse, THOUGHTFUL))))
+    answer, first = await ask(Raw(tuple(map(sse, THOUGHTFUL))))
     assert (first.asked[0].body["store"], first.asked[0].path) == (False, "/responses")
-    assert [delta.kind for delta in told] == ["thinking", "tool_call"]
     assert (answer.stop, answer.model) == ("tool_calls", "gpt-5-2025")
     stored = restore(plain(answer.message))
     results = Message("tool", (ToolResult("c1", "Read", "text"),))
-    _, server, _ = await ask(
+    _, server = await ask(
         Say(("ok",)), request=ASK._replace(messages=(user("Hi"), stored, results))
     )
     assert server.asked[0].body["input"] == [
@@ -81,12 +76,12 @@ async def test_thoughts_of_other_wires_are_not_sent() -> None:
         "assistant", (Thinking("hm", "openai", {"field": "reasoning"}), TextPart("Hello"))
     )
     request = ASK._replace(messages=(user("Hi"), foreign, user("And?")))
-    _, server, _ = await ask(Say(("ok",)), request=request)
+    _, server = await ask(Say(("ok",)), request=request)
     assert server.asked[0].body["input"][1] == {"role": "assistant", "content": "Hello"}
 
 
 async def test_a_refusal_is_reported_as_a_refusal() -> None:
-    answer, _, _ = await ask(Say(("I cannot help with that.",), finish="refusal"))
+    answer, _ = await ask(Say(("I cannot help with that.",), finish="refusal"))
     assert (answer.stop, answer.text) == ("refusal", "I cannot help with that.")
 
 
@@ -126,7 +121,7 @@ async def test_a_refused_parameter_is_omitted_from_then_on() -> None:
         return Status(400, {"error": {"message": "Unsupported with this model.", "param": param}})
 
     request = ASK._replace(settings=ModelSettings(effort="low", temperature=1.0))
-    _, server, _ = await ask(
+    _, server = await ask(
         no("reasoning.effort"), no("include"), no("temperature"), Say(("ok",)), request=request
     )
     assert server.asked[0].body["reasoning"] == {"effort": "low"}
@@ -172,7 +167,7 @@ PIECES = (
     ],
 )
 async def test_received_text_counts_without_a_completed_item(events: Any) -> None:
-    answer, _, _ = await ask(Raw(tuple(map(sse, events))))
+    answer, _ = await ask(Raw(tuple(map(sse, events))))
     assert (answer.text, [call.arguments for call in answer.calls]) == ("Hello", [{"path": "a"}])
 
 
@@ -184,7 +179,7 @@ async def test_a_refusal_in_a_stream_is_learned_from() -> None:
         "param": "reasoning.effort",
     }
     settings = ModelSettings(effort="low")
-    answer, server, _ = await ask(
+    answer, server = await ask(
         Raw((sse(no),)), Say(("ok",)), request=ASK._replace(settings=settings)
     )
     assert (answer.text, len(server.asked)) == ("ok", 2)
@@ -192,14 +187,14 @@ async def test_a_refusal_in_a_stream_is_learned_from() -> None:
 
 
 async def test_thoughts_of_another_account_are_left_out_of_one_conversation() -> None:
-    answer, _, _ = await ask(Raw(tuple(map(sse, THOUGHTFUL))))
+    answer, _ = await ask(Raw(tuple(map(sse, THOUGHTFUL))))
     said = "The encrypted content for item rs_1 could not be verified."
     refusal = Status(
         400, {"error": {"message": said, "code": "invalid_encrypted_content", "param": None}}
     )
     result = Message("tool", (ToolResult("c1", "Read", "text"),))
     request = ASK._replace(messages=(user("Hi"), answer.message, result))
-    last, server, _ = await ask(refusal, Say(("ok",)), request=request)
+    last, server = await ask(refusal, Say(("ok",)), request=request)
     assert last.text == "ok"
     kinds = [[item.get("type") for item in asked.body["input"]] for asked in server.asked]
     assert kinds[0] == [None, "reasoning", "function_call", "function_call_output"]

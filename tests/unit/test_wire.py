@@ -9,7 +9,6 @@ from remit.adapters.models.wires.endpoint import Endpoint
 from remit.adapters.models.wires.openai_chat import OpenAIChatGateway
 from remit.domain.llm.failures import ModelFailed
 from remit.domain.llm.messages import (
-    Delta,
     Message,
     ModelSettings,
     Request,
@@ -23,16 +22,15 @@ from tests.modelserver import ModelServer, Raw, Reply, Say, Status, sse
 ASK = Request("m", "", (user("Hi"),))
 
 
-async def ask(*replies: Reply, request: Request = ASK) -> tuple[Any, ModelServer, list[Delta]]:
-    told: list[Delta] = []
+async def ask(*replies: Reply, request: Request = ASK) -> tuple[Any, ModelServer]:
     async with ModelServer("openai").running() as server:
         server.replies = list(replies)
         gateway = OpenAIChatGateway(base_url=server.url, endpoint=Endpoint("test"))
         try:
-            answer = await gateway.request(request, on_part=told.append)
+            answer = await gateway.request(request)
         finally:
             await gateway.close()
-    return answer, server, told
+    return answer, server
 
 
 def deltas(*found: Any, finish: str = "tool_calls") -> Raw:
@@ -45,7 +43,7 @@ def deltas(*found: Any, finish: str = "tool_calls") -> Raw:
 
 
 async def test_calls_without_index_or_id_stay_separate() -> None:
-    answer, _, _ = await ask(
+    answer, _ = await ask(
         deltas(
             {"tool_calls": [{"id": "a", "function": {"name": "Read", "arguments": "{"}}]},
             {"tool_calls": [{"function": {"arguments": '"x": 1}'}}]},
@@ -68,7 +66,7 @@ async def test_calls_with_one_index_and_one_id_are_two_calls(index: dict[str, in
             "tool_calls": [{**index, "id": "a", "function": {"name": "Read", "arguments": raw}}]
         }
 
-    answer, _, _ = await ask(deltas(call('{"x": 1}'), call('{"y": 2}'), call("")))
+    answer, _ = await ask(deltas(call('{"x": 1}'), call('{"y": 2}'), call("")))
     assert [call.arguments for call in answer.calls] == [{"x": 1}, {"y": 2}]
     assert len({call.call_id for call in answer.calls}) == 2
 
@@ -85,7 +83,7 @@ async def test_calls_with_one_index_and_one_id_are_two_calls(index: dict[str, in
 async def test_arguments_may_be_an_object_or_json_in_json(pieces: list[Any]) -> None:
     first = {"index": 0, "id": "a", "function": {"name": "Read", "arguments": pieces[0]}}
     others = [{"index": 0, "function": {"arguments": piece}} for piece in pieces[1:]]
-    answer, _, _ = await ask(deltas(*({"tool_calls": [call]} for call in (first, *others))))
+    answer, _ = await ask(deltas(*({"tool_calls": [call]} for call in (first, *others))))
     assert [call.arguments for call in answer.calls] == [{"x": 1}]
 
 
@@ -102,11 +100,11 @@ async def test_arguments_may_be_an_object_or_json_in_json(pieces: list[Any]) -> 
     ],
 )
 async def test_thoughts_in_the_text_are_not_the_answer(text: str, thought: str, said: str) -> None:
-    answer, _, _ = await ask(deltas({"content": text[:3]}, {"content": text[3:]}, finish="stop"))
+    answer, _ = await ask(deltas({"content": text[:3]}, {"content": text[3:]}, finish="stop"))
     assert answer.text == said
     assert "".join(part.text for part in answer.parts if isinstance(part, Thinking)) == thought
     history = (user("Hi"), answer.message, user("And?"))
-    _, server, _ = await ask(Say(("ok",)), request=ASK._replace(messages=history))
+    _, server = await ask(Say(("ok",)), request=ASK._replace(messages=history))
     assert server.asked[0].body["messages"][1] == {"role": "assistant", "content": said}
 
 
@@ -163,14 +161,14 @@ async def test_an_error_is_reported_wherever_the_endpoint_puts_it(frame: Any, pl
 
 
 async def test_a_call_without_a_name_is_kept_with_the_reason() -> None:
-    answer, _, _ = await ask(
+    answer, _ = await ask(
         deltas({"tool_calls": [{"index": 0, "id": "a", "function": {"arguments": "{}"}}]})
     )
     assert (answer.calls[0].name, bool(answer.calls[0].error)) == ("unnamed", True)
 
 
 async def test_content_may_come_as_parts() -> None:
-    answer, _, _ = await ask(
+    answer, _ = await ask(
         deltas(
             {"content": [{"type": "text", "text": "He"}, {"type": "image"}]},
             {"content": "llo"},
@@ -182,10 +180,9 @@ async def test_content_may_come_as_parts() -> None:
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 async def test_thoughts_go_back_under_the_name_they_came_with(field: str) -> None:
-    answer, _, told = await ask(deltas({field: "hm"}, {"content": "Hello"}, finish="stop"))
+    answer, _ = await ask(deltas({field: "hm"}, {"content": "Hello"}, finish="stop"))
     assert answer.parts[0] == Thinking("hm", "openai", {"field": field})
-    assert [delta.kind for delta in told] == ["thinking", "text"]
-    _, server, _ = await ask(
+    _, server = await ask(
         Say(("ok",)), request=ASK._replace(messages=(user("Hi"), answer.message, user("And?")))
     )
     assert server.asked[0].body["messages"][1] == {
@@ -201,21 +198,19 @@ async def test_a_refused_parameter_is_omitted_from_then_on() -> None:
 
     settings = ModelSettings(max_tokens=5, temperature=1.0, effort="low")
     refused = ("stream_options", "max_tokens", "temperature", "reasoning_effort")
-    _, server, _ = await ask(
-        *map(no, refused), Say(("ok",)), request=ASK._replace(settings=settings)
-    )
+    _, server = await ask(*map(no, refused), Say(("ok",)), request=ASK._replace(settings=settings))
     assert all(name in server.asked[0].body for name in refused)
     assert set(server.asked[-1].body) == {"model", "stream", "messages", "max_completion_tokens"}
 
 
 async def test_without_a_key_none_is_sent() -> None:
-    _, server, _ = await ask(Say(("ok",)))
+    _, server = await ask(Say(("ok",)))
     assert "authorization" not in server.asked[0].headers
 
 
 async def test_results_are_messages_of_their_own() -> None:
     results = Message("tool", (ToolResult("a", "Read", "1"), ToolResult("b", "Read", "2")))
-    _, server, _ = await ask(Say(("ok",)), request=ASK._replace(messages=(user("Hi"), results)))
+    _, server = await ask(Say(("ok",)), request=ASK._replace(messages=(user("Hi"), results)))
     assert [message.get("tool_call_id") for message in server.asked[0].body["messages"]] == [
         None,
         "a",

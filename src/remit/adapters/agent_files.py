@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -226,11 +226,10 @@ def _read(folder: int, steps: tuple[str, ...]) -> bytes | None:
 
     Return None for a pipe, a device or a folder.
     """
-    handles: list[int] = []
-    try:
+    with ExitStack() as handles:
         for step in steps[:-1]:
             folder = os.open(step, _FOLDER, dir_fd=folder)
-            handles.append(folder)
+            handles.callback(os.close, folder)
         if not stat.S_ISREG(os.stat(steps[-1], dir_fd=folder, follow_symlinks=False).st_mode):
             return None
         handle = os.open(steps[-1], _FILE, dir_fd=folder)
@@ -238,6 +237,3 @@ def _read(folder: int, steps: tuple[str, ...]) -> bytes | None:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 return None
             return file.read(MAX_BYTES + 1)
-    finally:
-        for handle in handles:
-            os.close(handle)

@@ -13,10 +13,8 @@ def allows_edits(root: Path, content: object) -> bool:
         found = json.loads(_record(root).read_bytes())
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and found == {
-        "workspace": _place(root),
-        "allow_edits": _fingerprint(content),
-    }
+    allowed = {"workspace": _place(root), "allow_edits": _fingerprint(content)}
+    return bool(found == allowed)
 
 
 def allow_edits(root: Path, content: object) -> None:

@@ -73,10 +73,10 @@ class Engine:
         *,
         lease_seconds: float,
         failed: Callable[[Exception], None],
-        fleet: int = 0,
-        models: Callable[[], str] = str,
-        scope: ServedTrees | None = None,
-        after_gap: Callable[[], Awaitable[None]] | None = None,
+        fleet: int,
+        models: Callable[[], str],
+        scope: ServedTrees,
+        after_gap: Callable[[], Awaitable[None]],
     ) -> None:
         self._store, self._row, self._handler, self._lease_seconds, self._models = (
             store,
@@ -95,8 +95,7 @@ class Engine:
         """Called before the first heartbeat after a gap longer than a lease."""
         self._heard_at = -math.inf
         self._adopted = asyncio.Event()
-        if scope is not None:
-            scope.on_adopt = self._on_adopt
+        scope.on_adopt = self._on_adopt
         # The manager calls only the methods below.
         self._manager = _Manager(cast("RepositoryPort", self._queue), CHANNEL)
         self._manager.min_dequeue_poll_interval = timedelta(seconds=SOON_SECONDS)
@@ -128,8 +127,7 @@ class Engine:
 
     async def _leave(self) -> None:
         """Record that the trees were served until now, and remove the worker from the list."""
-        if self._after_gap is not None and not self.is_connected:
-            await self._after_gap()
+        await self._end_gap()
         await self._store.beat(self._worker_row(), [])
         await self._store.leave(self._row.worker)
 
@@ -217,11 +215,14 @@ class Engine:
 
     async def _beat(self, jobs: Sequence[int]) -> set[int]:
         """Send a heartbeat; return jobs that other workers have taken over."""
-        if self._scope is not None:
-            await self._scope.refresh()
-        if self._after_gap is not None and not self.is_connected:
-            await self._after_gap()
+        await self._scope.refresh()
+        await self._end_gap()
         return await self._store.beat(self._worker_row(), jobs)
+
+    async def _end_gap(self) -> None:
+        """Report a gap longer than a lease before the first heartbeat after it."""
+        if not self.is_connected:
+            await self._after_gap()
 
     def _on_adopt(self) -> None:
         """Look for jobs of an adopted tree, and publish that this worker serves it."""
@@ -239,8 +240,9 @@ class Engine:
 
     def _worker_row(self) -> WorkerRow:
         """Return this worker's row for the store."""
-        scope = "" if self._scope is None else self._scope.shown
-        return self._row._replace(running=self.running, models=self._models(), scope=scope)
+        return self._row._replace(
+            running=self.running, models=self._models(), scope=self._scope.shown
+        )
 
     async def _listen(self) -> None:
         """Wake the manager whenever there may be a job."""
@@ -264,7 +266,7 @@ class _Queue:
         lease_seconds: float,
         fleet: int,
         failed: Callable[[Exception], None],
-        scope: ServedTrees | None,
+        scope: ServedTrees,
     ) -> None:
         self._store, self._row, self._limits, self._lease_seconds, self._fleet = (
             store,
@@ -348,7 +350,7 @@ class _Queue:
         if self._drained and not notified:
             self._drained = False
             return []
-        roots = None if self._scope is None else self._scope.roots
+        roots = self._scope.roots
         if roots == ():
             self._next = None
             return []

@@ -329,9 +329,8 @@ class Service:
 
 def _has_effects(decided: Plan, held: HeldJob | None, beside: ExtraWrites) -> bool:
     """Return whether there is anything to commit: events, jobs, rows, or a finished job."""
-    if decided.events or decided.wakes or any(beside):
-        return True
-    return held is not None and held.ack
+    is_done = held is not None and held.ack
+    return is_done or bool(decided.events or decided.wakes) or any(beside)
 
 
 def _lease_lost() -> StaleRun:

@@ -21,7 +21,7 @@ from remit.app.engine.recovery import Recovery
 from remit.app.engine.scheduler import Scheduler
 from remit.app.engine.task_log import TaskLog
 from remit.app.engine.worker import Worker
-from remit.app.runs.worker_scope import Scope
+from remit.app.runs.worker_scope import AllTrees, Scope
 from remit.bootstrap.signals import Deadline, Stop
 from remit.config import Settings
 from remit.domain.agents.agent import agent_id
@@ -90,6 +90,7 @@ class RunningWorker:
                 core.is_dead,
                 options.adopts_via,
             )
+        self._trees = self._scope or AllTrees()
         self._scheduler = Scheduler(
             core.store,
             core.service,
@@ -119,7 +120,7 @@ class RunningWorker:
             concurrency=options.concurrency,
             since=instant(core.clock.now()),
             place=process_identity(),
-            scope="" if self._scope is None else self._scope.shown,
+            scope=self._trees.shown,
         )
         limits = {f"{AGENT}{agent}": options.agent_limits.get(agent, 0) for agent in agents}
         self._engine = Engine(
@@ -131,11 +132,10 @@ class RunningWorker:
             failed=self._fail,
             fleet=options.fleet_limit,
             models=getattr(runner, "trouble", str),  # only remit's own runner has models
-            scope=self._scope,
+            scope=self._trees,
             after_gap=self._exclude_downtime,
         )
-        if self._scope is not None:
-            self._scope.prepare = self._downtime.exclude
+        self._trees.prepare = self._downtime.exclude
 
     async def _prepare(self) -> None:
         """Prepare for the first heartbeat and the first claim."""
@@ -146,7 +146,7 @@ class RunningWorker:
     async def _exclude_downtime(self) -> None:
         """Exclude the time without a worker from every time limit."""
         await self._worker.runs.exclude_silence()
-        await self._downtime.exclude(None if self._scope is None else self._scope.roots)
+        await self._downtime.exclude(self._trees.roots)
 
     def _silent_since(self) -> datetime | None:
         """Return the time of the last heartbeat if it is older than a lease: the process may have
@@ -197,9 +197,8 @@ class RunningWorker:
         """Serve the trees that this process already wanted, and those that clients of this surface
         left, if the options say so.
         """
-        if self._scope is not None:
-            await self._scope.adopt(self._core.wanted)
-            await self._scope.adopt_created()
+        await self._trees.adopt(self._core.wanted)
+        await self._trees.adopt_created()
 
     async def _run_part(self, part: Callable[[], Awaitable[None]]) -> None:
         """Run a part of the worker; its failure stops the worker."""
@@ -256,10 +255,7 @@ class RunningWorker:
             await self._try_check(self._recovery.repair)
             # So that workers do not all check at once.
             pause = RECONCILE_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311
-            if self._scope is None:
-                await asyncio.sleep(pause)
-            else:
-                await self._scope.wait_for_adoption(pause)
+            await self._trees.wait_for_adoption(pause)
 
     async def _try_check(self, look: Callable[[], Awaitable[object]]) -> None:
         """Run a periodic check; its failure does not stop the others."""
@@ -293,11 +289,10 @@ def _agents(core: AppContext, options: WorkerOptions) -> tuple[str, ...]:
             "is empty",
             f"some of {', '.join(sorted(known))}, or no list for all",
         )
-    if strange := sorted(set(options.agents or ()) - known):
+    wanted = known if options.agents is None else frozenset(options.agents)
+    if strange := sorted(wanted - known):
         raise unknown("agents", "agent", strange[0], known)
-    if options.agents is None:
-        return tuple(sorted(known))
-    return tuple(sorted(set(options.agents)))
+    return tuple(sorted(wanted))
 
 
 def options_of(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from remit import config
 from remit.app.delegation.progress import watch_tasks
 from remit.app.delegation.waiting import begin_wait
+from remit.app.reading.views import awaited_kinds
 from remit.app.runs.live_workers import left_alone
 from remit.bootstrap.embedded_worker import embedded_worker
 from remit.bootstrap.library import operator
@@ -255,10 +256,8 @@ async def _remote_run(settings: Settings, task_id: str) -> AsyncGenerator[Result
 
 def _goes_on(task: Result) -> bool:
     """Return True for a task that waits, but not for a person: it continues by itself."""
-    if task["state"] != "waiting" or not task["wait"]:
-        return False
-    kinds = {item["kind"] for item in task["wait"]["on"]}
-    return bool(kinds) and "user" not in kinds
+    kinds = awaited_kinds(task)
+    return task["state"] == "waiting" and bool(kinds) and "user" not in kinds
 
 
 async def _remote(

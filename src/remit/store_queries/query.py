@@ -1,9 +1,11 @@
 """A named query of a store, and the type of its rows. Nothing slow is imported here."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 R = TypeVar("R", bound=tuple[Any, ...])
+Select = Callable[[Any, Mapping[str, Any]], Awaitable[Any]]
+"""The method of a store that answers queries."""
 
 
 class Query(NamedTuple, Generic[R]):
@@ -26,6 +28,13 @@ class Query(NamedTuple, Generic[R]):
         kind: Any = self.row
         make: Callable[[Iterable[Any]], R] = kind._make
         return list(map(make, found))
+
+    async def among(self, select: Select, **values: Collection[Any]) -> list[R]:
+        """Return the rows for the values of a parameter; nothing is read for no values."""
+        if not any(values.values()):
+            return []
+        found: list[R] = await select(self, {name: list(some) for name, some in values.items()})
+        return found
 
 
 class TaskNumber(NamedTuple):

@@ -186,10 +186,10 @@ class CatalogTools:
         if not isinstance(refused, InvalidParam):
             return str(refused)
         task = handle.task
-        agent = self._core.agents.get(task.owner or "")
+        agent = self._core.agents.get(task.owner)
         if agent is None:
             return str(refused)
-        granted = frozenset(self._core.agents.grant(task.owner or "", task.tools))
+        granted = frozenset(self._core.agents.grant(agent.id, task.tools))
         shown = {spec.name: spec.parameters["properties"] for spec in self.usable(agent, granted)}
         if name not in shown:
             return str(refused)
@@ -206,7 +206,7 @@ class CatalogTools:
 
     def _must_be_spawnable(self, name: str, arguments: Mapping[str, Any], handle: Any) -> None:
         """Refuse to give a new or existing task to an agent that this agent cannot delegate to."""
-        agent = self._core.agents.get(handle.task.owner or "")
+        agent = self._core.agents.get(handle.task.owner)
         if agent is None or agent.spawnable is None or not _names_worker(name, arguments):
             return
         found = self._core.agents.find(str(arguments.get("owner")))

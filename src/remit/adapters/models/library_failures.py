@@ -1,7 +1,7 @@
 """Maps errors of pydantic-ai, and of the libraries below it, to failures of a model call."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, get_args
 
@@ -181,10 +181,10 @@ def _api_error_kind(
 
 def _kind_of_type(library: Any, error: Exception) -> FailureKind | None:
     """Return the kind of failure that the type of an error stands for."""
-    for name, kind in _KINDS:
-        if isinstance(error, getattr(library, name)):
-            return kind
-    return None
+    kinds: Iterator[FailureKind] = (
+        kind for name, kind in _KINDS if isinstance(error, getattr(library, name))
+    )
+    return next(kinds, None)
 
 
 def _connection_failure_kind(library: Any, error: Any, *, has_heard: bool) -> FailureKind:

@@ -18,9 +18,7 @@ from remit.adapters.models.wires.response import (
 )
 from remit.domain.llm.failures import storable
 from remit.domain.llm.messages import (
-    Delta,
     Message,
-    OnPart,
     Part,
     TextPart,
     Thinking,
@@ -85,55 +83,44 @@ class LibraryAnswer:
 
     def _add_calls(self, part: Any, known_tools: Collection[str]) -> None:
         """Add the calls of a part and count their arguments."""
-        for call in _read_calls(part, len(self.calls), known_tools):
+        for call in _read_calls(part, known_tools):
             self.calls.append(call)
             self.size += sum(map(len, call.raw))
 
 
-class StreamRelay:
-    """Passes on the pieces of a stream up to a size, and remembers whether any came."""
+class StreamWatch:
+    """Counts the pieces of a stream up to a size, and remembers whether any came."""
 
-    def __init__(self, on_part: OnPart | None, most: int) -> None:
-        self._on_part, self._most = on_part, most
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._size = 0
-        self._calls: dict[int, tuple[str, str]] = {}
         self.heard = self.started = False
 
     def hear(self, event: Any) -> None:
-        """Pass on an event of the library's stream."""
+        """Count the piece in an event of the library's stream."""
         self.heard = True
-        delta = self._read_event(event)
-        if delta is None:
+        piece = _piece_of(event)
+        if piece is None:
             return
         self.started = True
-        self._size += len(delta.text)
+        self._size += len(piece)
         if self._size > self._most:
             raise bad(f"the answer has more than {self._most:,} bytes", started=True)
-        if self._on_part:
-            self._on_part(delta)
 
-    def _read_event(self, event: Any) -> Delta | None:
-        """Return the piece of the answer in an event; None if it has none."""
-        field = _EVENT_FIELDS.get(event.event_kind, "")
-        part = getattr(event, field, None)
-        if part is None:
-            return None
-        kind = getattr(part, "part_kind", None) or part.part_delta_kind
-        if kind in ("tool-call", "tool_call"):
-            return self._read_call(event.index, part)
-        text = _first_of(part, "content", "content_delta")
-        if text and kind in ("text", "thinking"):
-            return Delta(kind, text)
+
+def _piece_of(event: Any) -> str | None:
+    """Return the piece of an answer in an event; None if it has none."""
+    field = _EVENT_FIELDS.get(event.event_kind, "")
+    part = getattr(event, field, None)
+    if part is None:
         return None
-
-    def _read_call(self, index: int, part: Any) -> Delta:
-        """Return a piece of a call, with the id and name that earlier pieces had."""
-        call_id, name = self._calls.get(index, ("", ""))
-        name = _first_of(part, "tool_name") or name + _first_of(part, "tool_name_delta")
-        call_id = _first_of(part, "tool_call_id") or call_id
-        self._calls[index] = call_id, name
-        raw = argument_text(_first_of(part, "args", "args_delta"))
-        return Delta("tool_call", raw, index, call_id, name)
+    kind = getattr(part, "part_kind", None) or part.part_delta_kind
+    if kind in ("tool-call", "tool_call"):
+        return argument_text(_first_of(part, "args", "args_delta"))
+    text: str = _first_of(part, "content", "content_delta")
+    if text and kind in ("text", "thinking"):
+        return text
+    return None
 
 
 _EVENT_FIELDS = {"part_start": "part", "part_delta": "delta"}
@@ -196,11 +183,11 @@ def _read_thought(part: Any) -> Thinking:
     return Thinking(storable(part.content), PROVIDER, storable_json(data))
 
 
-def _read_calls(part: Any, number: int, known: Collection[str]) -> list[PartialToolCall]:
+def _read_calls(part: Any, known: Collection[str]) -> list[PartialToolCall]:
     """Return the calls of a part: the library joins calls that an endpoint sends with one index."""
     calls: list[PartialToolCall] = []
     for name, arguments in _split_calls(str(part.tool_name), argument_text(part.args), known):
-        call = PartialToolCall(number + len(calls))
+        call = PartialToolCall()
         call.name, call.raw = name, [arguments]
         calls.append(call)
     calls[-1].call_id = text_of(part.tool_call_id)  # the library keeps the last

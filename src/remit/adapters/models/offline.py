@@ -21,10 +21,8 @@ from remit.adapters.models.offline_search import (
     rank_files,
     read_results,
 )
-from remit.adapters.models.scripted import tell
 from remit.domain.llm.messages import (
     Message,
-    OnPart,
     Part,
     Pause,
     Request,
@@ -72,14 +70,10 @@ class OfflineGateway:
         self,
         request: Request,
         *,
-        on_part: OnPart | None = None,
         pause: Pause | None = None,  # noqa: ARG002 - it is asked once
     ) -> Response:
         """Return the next step of a search, or its report."""
-        answer = reply(request)
-        if on_part:
-            tell(answer, on_part)
-        return answer
+        return reply(request)
 
     def cost(self, _model: str, _tokens: Tokens) -> float:
         """Return 0: no model is called."""
@@ -139,10 +133,8 @@ def _is_identifier(word: str) -> bool:
     """Return True for a word that looks like a name in a program: `snake_case`, `a.b`,
     `camelCase`.
     """
-    if "_" in word or "." in word:
-        return True
     has_inner_capital = word[1:] != word[1:].lower()
-    return has_inner_capital and not word.isupper()
+    return "_" in word or "." in word or (has_inner_capital and not word.isupper())
 
 
 def _is_rare(word: str) -> bool:
@@ -170,9 +162,7 @@ def _past_calls(request: Request) -> Iterator[MadeCall]:
     results: Mapping[str, ToolResult] = {
         part.call_id: part for part in parts if isinstance(part, ToolResult)
     }
-    for part in parts:
-        if isinstance(part, ToolCall):
-            yield part, results.get(part.call_id)
+    return ((part, results.get(part.call_id)) for part in parts if isinstance(part, ToolCall))
 
 
 def _count_rounds(request: Request) -> int:

@@ -170,9 +170,8 @@ def _extract(name: str, text: str) -> str:
 
 def _outlines(found: SearchResults) -> Iterator[str]:
     """Yield the headings and definitions of each read file."""
-    for path, text in found.read:
-        if lines := _number_lines(text):
-            yield _outline(path, lines)
+    numbered = ((path, _number_lines(text)) for path, text in found.read)
+    return (_outline(path, lines) for path, lines in numbered if lines)
 
 
 def _outline(path: str, lines: list[tuple[int, str]]) -> str:

@@ -20,7 +20,7 @@ from remit.adapters.models.library_failures import (
 )
 from remit.adapters.models.library_messages import (
     LibraryAnswer,
-    StreamRelay,
+    StreamWatch,
     to_library,
     tool_parameters,
 )
@@ -37,21 +37,20 @@ from remit.adapters.models.refusals.message_forms import arrange
 from remit.adapters.models.refusals.refusal import CutOff
 from remit.adapters.models.tool_schemas import bare_schema, plain_schema
 from remit.adapters.models.wires.endpoint import Endpoint
-from remit.adapters.models.wires.http_gateway import effort_of, without_refused
+from remit.adapters.models.wires.http_gateway import effort_of, tool_limits, without_refused
 from remit.adapters.models.wires.partial_answer import correct_stop
 from remit.adapters.models.wires.response import (
     DEFAULTS,
     Limits,
     Priced,
     bad,
-    cost_of,
     count_tokens,
     get_field,
     read_count,
     tool_calls,
 )
 from remit.domain.llm.failures import ModelFailed
-from remit.domain.llm.messages import OnPart, Pause, Request, Response, Stop, Tokens
+from remit.domain.llm.messages import Request, Response, Stop, Tokens
 from remit.errors import invalid
 
 LIBRARY = "pydantic_ai"
@@ -96,8 +95,8 @@ class PydanticAiGateway(LearningGateway):
                 f"is of the provider {provider}, whose library is not installed",
                 'it installed: pip install "remit[providers]"',
             )
-        self._provider, self._limits, self._price = provider, limits, price
-        super().__init__(endpoint or Endpoint(provider), strict_turns=strict_turns)
+        self._provider, self._limits = provider, limits
+        super().__init__(endpoint or Endpoint(provider), price, strict_turns=strict_turns)
         self._infer = model or self._infer_model
         self._models: dict[str, Any] = {}
         self._tools = EncodedTools(partial(tool_parameters, plain_schema))
@@ -107,19 +106,6 @@ class PydanticAiGateway(LearningGateway):
 
     def __repr__(self) -> str:
         return f"PydanticAiGateway({self._provider})"
-
-    async def request(
-        self, request: Request, *, on_part: OnPart | None = None, pause: Pause | None = None
-    ) -> Response:
-        """Return one answer; pieces of it go to `on_part` as they arrive."""
-        attempt = self._attempts(request, on_part, pause)
-        return await self.endpoint.call(
-            attempt, agent=request.agent, timeout_seconds=request.timeout_seconds, pause=pause
-        )
-
-    def cost(self, model: str, tokens: Tokens) -> float | None:
-        """Return the cost of a call by the configured or listed price."""
-        return cost_of(self._price, model, tokens)
 
     async def close(self) -> None:
         """Close the connections of every model that was asked."""
@@ -133,38 +119,34 @@ class PydanticAiGateway(LearningGateway):
         self,
         request: Request,
         known: Known,
-        on_part: OnPart | None,
-        seconds: float | None,
+        seconds: float,
     ) -> Response:
         """Send a request once, within its time limit."""
-        relay = StreamRelay(on_part, self._limits.message_bytes)
-        total = self._limits.total_seconds
-        if seconds is not None:
-            total = min(seconds, total)
-        scope = asyncio.timeout(total)
+        watch = StreamWatch(self._limits.message_bytes)
+        scope = asyncio.timeout(min(seconds, self._limits.total_seconds))
         try:
             async with scope:
-                answer = await self._ask(request, known, relay)
+                answer = await self._ask(request, known, watch)
         except ModelFailed:
             raise
         except TimeoutError as error:
-            raise self._timeout_failure(relay, is_total=scope.expired()) from error
+            raise self._timeout_failure(watch, is_total=scope.expired()) from error
         except Exception as error:  # noqa: BLE001 - whatever a provider's own library raises
             raise failure_of(
-                error, self._provider, has_heard=relay.heard, has_started=relay.started
+                error, self._provider, has_heard=watch.heard, has_started=watch.started
             ) from None  # its text may contain a key
         return self._make_response(request, answer)
 
-    def _timeout_failure(self, relay: StreamRelay, *, is_total: bool) -> ModelFailed:
+    def _timeout_failure(self, watch: StreamWatch, *, is_total: bool) -> ModelFailed:
         """Return the failure of a call that took too long, in total or without a sign of life."""
         if is_total:
             text = f"{self._provider} did not finish within the time allowed"
-            return ModelFailed("timed_out", text, started=relay.started)
-        kind = silence_kind(has_heard=relay.heard)
+            return ModelFailed("timed_out", text, started=watch.started)
+        kind = silence_kind(has_heard=watch.heard)
         text = f"{self._provider} sent nothing for too long"
-        return ModelFailed(kind, text, started=relay.started)
+        return ModelFailed(kind, text, started=watch.started)
 
-    async def _ask(self, request: Request, known: Known, relay: StreamRelay) -> Any:
+    async def _ask(self, request: Request, known: Known, watch: StreamWatch) -> Any:
         """Return the answer of the library to a request."""
         direct = import_module("pydantic_ai.direct")
         model = await self._model(request.model)
@@ -183,23 +165,23 @@ class PydanticAiGateway(LearningGateway):
                     stream = await stack.enter_async_context(
                         direct.model_request_stream(model, messages, **given)
                     )
-                await self._follow(aiter(stream), relay)
+                await self._follow(aiter(stream), watch)
                 answer = stream.get()
                 if _is_cut_off(answer):
                     text = f"{self._provider} stopped before the end of its answer"
-                    raise CutOff(text, started=relay.started)
+                    raise CutOff(text, started=watch.started)
                 return answer
         except NotImplementedError:  # a provider without streams
             return await direct.model_request(model, messages, **given)
 
-    async def _follow(self, events: AsyncIterator[Any], relay: StreamRelay) -> None:
+    async def _follow(self, events: AsyncIterator[Any], watch: StreamWatch) -> None:
         """Pass on all events of a stream; raise TimeoutError if one takes too long."""
         seconds = self._limits.first_byte_seconds
         with suppress(StopAsyncIteration):
             while True:
                 async with asyncio.timeout(seconds):
                     event = await anext(events)
-                relay.hear(event)
+                watch.hear(event)
                 seconds = self._limits.idle_seconds
 
     async def _model(self, name: str) -> Any:
@@ -233,10 +215,7 @@ class PydanticAiGateway(LearningGateway):
             "thinking": effort_of(request),
             "max_retries": 0,  # the endpoint retries: it knows all callers
         }
-        if request.tools and not request.may_call:
-            wanted["tool_choice"] = "none"
-        if request.tools and not self._parallel:
-            wanted["parallel_tool_calls"] = False
+        wanted |= tool_limits(request, is_parallel=self._parallel)
         return without_refused(wanted, known)
 
     def _make_response(self, request: Request, answer: Any) -> Response:

@@ -333,16 +333,14 @@ def _tag(file: str) -> int:
     return int(file.rpartition(":")[2] or 0) % TAGS
 
 
-def has_gone_back(state: Mark, mark: Mark | None, *, holds: bool) -> bool:
+def has_gone_back(state: Mark, mark: Mark, *, holds: bool) -> bool:
     """Return True if a store lacks something that the mark has.
 
     `holds` says whether it has the event of the mark.
     """
-    if mark is None or state.epoch > mark.epoch:
-        return False
-    if state.epoch < mark.epoch or not holds:
-        return True
-    return state.task_id < mark.task_id or state.commits < mark.commits
+    if state.epoch != mark.epoch:
+        return state.epoch < mark.epoch
+    return not holds or state.task_id < mark.task_id or state.commits < mark.commits
 
 
 def rollback_error(place: str, state: Mark, mark: Mark) -> RolledBack:

@@ -41,10 +41,8 @@ def whole_end(data: bytes) -> bytes:
 
 def whole_start(data: bytes) -> bytes:
     """Return bytes without an incomplete UTF-8 sequence at their start."""
-    for place, byte in enumerate(data[:4]):
-        if byte & 0xC0 != 0x80:
-            return data[place:]
-    return data
+    starts = (place for place, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80)
+    return data[next(starts, 0) :]
 
 
 def decode(data: bytes) -> str:

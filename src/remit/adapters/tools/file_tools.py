@@ -21,6 +21,7 @@ from remit.domain.agents.tools import (
     Write,
     clip,
 )
+from remit.domain.text.counting import counted
 from remit.domain.text.truncation import beginning, written_out
 from remit.errors import invalid
 
@@ -164,8 +165,7 @@ class Files:
             total += count
         stop.check()
         self._workspace.write(path, text.encode(), "file_path", stop.check, expected=content.stamp)
-        noun = "text" if total == 1 else "texts"
-        return ToolOutcome(f"Replaced {total:,} {noun} in {printable(path)}.")
+        return ToolOutcome(f"Replaced {counted(total, 'text')} in {printable(path)}.")
 
 
 def _format_entry(entry: Entry) -> str:

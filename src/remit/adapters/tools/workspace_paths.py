@@ -236,10 +236,9 @@ class Workspace:
         """Return a path relative to the workspace; None if it is outside."""
         if not path.startswith("/"):
             return path
-        for root in self._spellings:
-            if path == root or path.startswith(f"{root.rstrip('/')}/"):
-                return path[len(root) :]
-        return None
+        below = f"{path}/"
+        roots = (root for root in self._spellings if below.startswith(f"{root.rstrip('/')}/"))
+        return next((path[len(root) :] for root in roots), None)
 
     def _resolve(self, parts: Sequence[str], field: str, path: str) -> list[str]:
         """Resolve links and `..`; parts that do not exist yet are kept."""

@@ -4,6 +4,7 @@ A model call reserves its maximum before it is made and books its real usage aft
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from remit.app.conversations.conversation import Conversation
 from remit.app.runs.run_handle import RunHandle
@@ -169,7 +170,7 @@ class RunBudget:
     @property
     def limit_text(self) -> str:
         """The limits of the tree, as text."""
-        return self._limited_amounts(self._limits.max_tokens or 0, self._limits.max_cost or 0.0)
+        return _limits_text(self._limits)
 
     async def remaining(self) -> tuple[int | None, float | None]:
         """Return the tokens and the cost that the tree has left; None for what is not limited."""
@@ -194,7 +195,8 @@ class RunBudget:
         is_shared = bool(task.children) or task.root_id != task.id
         used = "used or set aside in the whole tree" if is_shared else "used"
         turn = "another turn" if any(booked) else "a turn"
-        parts = " and ".join(_shares(self._limits, *booked))
+        limited = _limited_amounts(self._limits, *booked)
+        parts = " and ".join(f"{amount.split()[0]} of {limit}" for amount, limit in limited)
         return f"{parts} are {used}, and the rest does not cover {turn} with tools."
 
     async def shortage(self, *, is_reported: bool = False) -> str:
@@ -205,11 +207,10 @@ class RunBudget:
         """
         assert self._roots is not None, "opened before anything is asked"
         used = await self._booked(self._roots)
-        needs = self._limited_amounts(*self._needed)
+        needs = " and ".join(amount for amount, _ in _limited_amounts(self._limits, *self._needed))
         if used == (0, 0.0):
             return self._shortage_at_start(needs)
-        rest = _reduced(self._limits, *used)
-        left = self._limited_amounts(rest.max_tokens or 0, rest.max_cost or 0.0)
+        left = _limits_text(_reduced(self._limits, *used))
         what = "a last report needs" if self._reports else "another request and a last report need"
         has = f"had {left} left before its last report" if is_reported else f"has {left} left"
         return f"The budget of the whole tree, {self.limit_text}, {has}, and {what} up to {needs}."
@@ -226,15 +227,6 @@ class RunBudget:
             f"The limit of {self.limit_text} for the whole tree is smaller than {what}:"
             f" {least}.{rest}"
         )
-
-    def _limited_amounts(self, tokens: int, cost: float) -> str:
-        """Return the amounts whose kind is limited, as text."""
-        parts: list[str] = []
-        if self._limits.max_tokens is not None:
-            parts.append(counted(tokens, "token"))
-        if self._limits.max_cost is not None:
-            parts.append(dollars(cost))
-        return " and ".join(parts)
 
     @property
     def missing_price(self) -> str:
@@ -319,23 +311,40 @@ class RunBudget:
         await self._handle.keep([], Debit(root, tokens, cost, limits.max_tokens, limits.max_cost))
 
 
-def _shares(limits: Limits, tokens: int, cost: float) -> list[str]:
-    """Return how much of each limit these amounts are, as text."""
-    parts: list[str] = []
+def _limited_amounts(limits: Limits, tokens: int, cost: float) -> list[tuple[str, str]]:
+    """Return the amounts whose kind is limited, each with its limit, as texts."""
+    found: list[tuple[str, str]] = []
     if limits.max_tokens is not None:
-        number = counted(tokens, "token").split()[0]
-        parts.append(f"{number} of {counted(limits.max_tokens, 'token')}")
+        found.append((counted(tokens, "token"), counted(limits.max_tokens, "token")))
     if limits.max_cost is not None:
-        parts.append(f"{dollars(cost)} of {dollars(limits.max_cost)}")
-    return parts
+        found.append((dollars(cost), dollars(limits.max_cost)))
+    return found
+
+
+def _limits_text(limits: Limits) -> str:
+    """Return the limits that are set, as text."""
+    return " and ".join(limit for _, limit in _limited_amounts(limits, 0, 0.0))
 
 
 def _reduced(limits: Limits, tokens: int, cost: float) -> Limits:
     """Return limits reduced by reserved amounts."""
     return Limits(
-        max_tokens=None if limits.max_tokens is None else max(0, limits.max_tokens - tokens),
-        max_cost=None if limits.max_cost is None else max(0.0, limits.max_cost - cost),
+        max_tokens=rest_of(limits.max_tokens, tokens), max_cost=rest_of(limits.max_cost, cost)
     )
+
+
+def with_cost(response: Response, chosen: ResolvedModel) -> Response:
+    """Return a response with its cost, which an endpoint may not report."""
+    if response.cost is not None:
+        return response
+    return response._replace(cost=chosen.gateway.cost(chosen.model, response.tokens))
+
+
+def rest_of(limit: float | None, used: float) -> Any:
+    """Return what is left of a limit; None without one."""
+    if limit is None:
+        return None
+    return max(0, limit - used)
 
 
 def _size(request: Request) -> int:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any, Literal, NamedTuple
 
-from remit.app.agent_loop.budget import RunBudget
+from remit.app.agent_loop.budget import RunBudget, rest_of
 from remit.app.agent_loop.current_run import CurrentRun
 from remit.app.agent_loop.run_writer import RunWriter
 from remit.domain.projection.follow_up_jobs import time_left
@@ -132,12 +132,8 @@ class Deadline:
 
 def _lower_limit(left: float | None, limit: float | None, used: float) -> Any:
     """Return what is left of the lower of two limits; None if neither is set."""
-    if limit is None:
-        return left
-    own = max(0, limit - used)
-    if left is None:
-        return own
-    return min(left, own)
+    set_limits = [most for most in (left, rest_of(limit, used)) if most is not None]
+    return min(set_limits, default=None)
 
 
 def _own_budget(limit: str, used: str) -> LimitReached:

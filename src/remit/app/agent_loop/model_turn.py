@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import NamedTuple
 
-from remit.app.agent_loop.budget import RunBudget
+from remit.app.agent_loop.budget import RunBudget, with_cost
 from remit.app.agent_loop.current_run import CurrentRun
 from remit.app.agent_loop.requests import RequestBuilder
 from remit.app.agent_loop.run_writer import RunWriter
@@ -71,11 +71,7 @@ class ModelTurn:
             if failed.kind in UNBILLED:
                 await self._budget.release()
             raise
-        response = explain_cut_calls(response)
-        if response.cost is None:  # the endpoint did not report it
-            cost = gateway.cost(self._run.chosen.model, response.tokens)
-            response = response._replace(cost=cost)
-        return response
+        return with_cost(explain_cut_calls(response), self._run.chosen)
 
     async def _pause(self, waiting: Awaitable[None]) -> None:
         """Wait before the model is asked again.

@@ -85,7 +85,7 @@ class Prompts:
     async def _prerequisites(self) -> list[Task]:
         """Return the tasks that this one depends on."""
         ids = [dependency.task_id for dependency in self._task.depends_on]
-        return await self._run.handle.tasks(ids) if ids else []
+        return await self._run.handle.tasks(ids)
 
     def _how_to_continue(self, news: Sequence[Update], *, is_alone: bool) -> list[str]:
         """Return a request to continue after a message of the agent; empty if none is needed.

@@ -88,10 +88,7 @@ class RequestBuilder:
 
     async def _guides(self) -> dict[str, str]:
         """Return the titles of the attached guides, by name."""
-        names = self._run.task.guides
-        if not names:
-            return {}
-        rows = await self._run.services.store.select(GUIDE, {"names": list(names)})
+        rows = await GUIDE.among(self._run.services.store.select, names=self._run.task.guides)
         return {row.id: row.title for row in rows}
 
     async def _subtasks(self) -> tuple[dict[str, str], dict[str, str]]:
@@ -114,10 +111,8 @@ class RequestBuilder:
 
     async def _rows_of(self, task_ids: set[str]) -> dict[str, TitledState]:
         """Return the states and titles of tasks, by id."""
-        if not task_ids:
-            return {}
         ids = sorted(map(int, task_ids))
-        rows = await self._run.services.store.select(STATES, {"ids": ids})
+        rows = await STATES.among(self._run.services.store.select, ids=ids)
         return {str(row.id): row for row in rows}
 
     def _unreported_subtasks(self) -> set[str]:

@@ -52,7 +52,7 @@ class AgentRunner:
     async def run(self, handle: RunHandle) -> None:
         """Work on a task until its run has ended."""
         task = handle.task
-        agent = self._services.agents.get(task.owner or "")
+        agent = self._services.agents.get(task.owner)
         if agent is None:
             return await _fail_run(handle, f"Unknown agent {task.owner!r}.")
         try:

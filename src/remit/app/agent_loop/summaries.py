@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from remit.app.agent_loop.budget import RootLimits, RunBudget
+from remit.app.agent_loop.budget import RootLimits, RunBudget, with_cost
 from remit.app.runs.run_handle import RunHandle
 from remit.domain.llm.failures import UNBILLED, ModelFailed
 from remit.domain.llm.messages import Message, ModelSettings, Request, Response, user
@@ -74,8 +74,7 @@ class Summarizer:
             if not isinstance(error, ModelFailed) or error.kind in UNBILLED:
                 await budget.release()
             raise
-        if response.cost is None:
-            response = response._replace(cost=chosen.gateway.cost(chosen.model, response.tokens))
+        response = with_cost(response, chosen)
         await budget.settle(response)
         return response
 

@@ -260,9 +260,7 @@ class _AgentFileReader:
         """Return the text after the fields, else the field `prompt`."""
         if not body:
             return self._read_field("prompt", read_text) or ""
-        if "prompt" in self.fields:
-            text = "is ignored: the text below the front matter takes precedence"
-            self.notes.add(self.names["prompt"], "problem", text)
+        self._note_outranked("prompt", "the text below the front matter")
         return body
 
     def _read_mode(self) -> Mode:
@@ -293,10 +291,14 @@ class _AgentFileReader:
         if seconds is None:
             minutes: float | None = self._read_field("timeout_mins", read_minutes)
             return minutes
-        if "timeout_mins" in self.fields:
-            text = f"is ignored: {self.names['timeout_seconds']} takes precedence"
-            self.notes.add(self.names["timeout_mins"], "problem", text)
+        self._note_outranked("timeout_mins", self.names["timeout_seconds"])
         return seconds
+
+    def _note_outranked(self, field: str, other: str) -> None:
+        """Note that a field is ignored, if it is given, because something else is given too."""
+        if field in self.fields:
+            text = f"is ignored: {other} takes precedence"
+            self.notes.add(self.names[field], "problem", text)
 
     def _read_capabilities(self) -> tuple[str, ...]:
         """Return the known capabilities."""

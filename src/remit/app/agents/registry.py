@@ -78,9 +78,9 @@ class AgentRegistry:
         """Return all agents, by id."""
         return [self._agents[agent_id] for agent_id in sorted(self._agents)]
 
-    def get(self, agent_id: str) -> Agent | None:
-        """Return an agent by id; None if it is unknown."""
-        return self._agents.get(agent_id)
+    def get(self, agent_id: str | None) -> Agent | None:
+        """Return an agent by id, such as the owner of a task; None if it is unknown."""
+        return self._agents.get(agent_id or "")
 
     def find(self, name: str) -> Agent | None:
         """Return the agent with a name; case, spaces, dashes and underscores do not matter.
@@ -96,14 +96,14 @@ class AgentRegistry:
         """Return the model of a task: its own, else that of its agent, else the main one."""
         if task.model:
             return task.model
-        agent = self._agents.get(task.owner or "")
+        agent = self.get(task.owner)
         if agent is None:
             return "main"
         return agent.model
 
-    def grant(self, agent_id: str, tools: "Tools") -> tuple[str, ...]:
+    def grant(self, agent_id: str | None, tools: "Tools") -> tuple[str, ...]:
         """Return the tools that an agent has under a grant; empty for an unknown agent."""
-        agent = self._agents.get(agent_id)
+        agent = self.get(agent_id)
         if agent is None:
             return ()
         return granted(agent, tools.allow, tools.deny)
@@ -114,7 +114,7 @@ class AgentRegistry:
         Without a list, the tools of its agent were requested; missing read-only tools are not
         mentioned then.
         """
-        agent = self._agents.get(task.owner or "")
+        agent = self.get(task.owner)
         if agent is None:
             return ""
         named = [tool for tool in self._asked_tools(agent, asked) if tool not in asked.deny]
@@ -142,9 +142,9 @@ class AgentRegistry:
             return ()
         return may_use(agent, tools)
 
-    def seconds(self, agent_id: str) -> float | None:
+    def seconds(self, agent_id: str | None) -> float | None:
         """Return the default time limit of an agent; None without one."""
-        agent = self._agents.get(agent_id)
+        agent = self.get(agent_id)
         if agent is None:
             return None
         return agent.timeout_seconds

@@ -1,6 +1,6 @@
 """The agents of a workspace: built-in agents, agent files, and settings."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from remit.app.agents.agent_file import Reading, read_agent, tier
@@ -9,6 +9,7 @@ from remit.app.agents.registry import BUILT_IN
 from remit.app.agents.tool_names import Granted, grant_of, tool_names
 from remit.domain.agents.agent import TOOLS, Agent, AgentFile, Origin, agent_id, may_use
 from remit.domain.records.record import replace
+from remit.domain.task.task import Effort
 from remit.errors import advice
 
 RANK: Mapping[Origin, int] = {"remit": 0, "claude": 1, "opencode": 2, "folder": 3}
@@ -110,13 +111,13 @@ def _note_delegation(
     """Return notes on the sub-agents that the settings of an agent name."""
     if agent_id(name) not in found or "tools" not in setting:
         return []
-    granted = _read_tools(setting, known)
+    granted = _read_tools(setting["tools"], known)
     return delegation_notes("tools", granted.spawnable, found)
 
 
-def _read_tools(setting: Mapping[str, Any], known: frozenset[str]) -> Granted:
+def _read_tools(written: Iterable[str], known: frozenset[str]) -> Granted:
     """Return the tools that the settings of an agent grant."""
-    names = tool_names(list(setting["tools"])) or []
+    names = tool_names(list(written)) or []
     return grant_of(names, known)
 
 
@@ -153,20 +154,20 @@ def _configure(
     agent: Agent, setting: Mapping[str, Any], known: frozenset[str], notes: Notes
 ) -> Agent:
     """Return an agent with its settings, and note each of them."""
-    if "concurrency" in setting:
-        limit = setting["concurrency"] or "any number of"
-        notes.add("concurrency", "honored", f"{limit} runs at once")
-    if "model" in setting:
-        agent = _apply_model(agent, setting["model"], notes)
-    if "effort" in setting:
-        agent = replace(agent, effort=setting["effort"])
-        notes.add("effort", "honored", setting["effort"])
-    if "tools" in setting:
-        agent = _apply_tools(agent, _read_tools(setting, known), notes)
+    for name, apply in _SETTINGS.items():
+        if name in setting:
+            agent = apply(agent, setting[name], known, notes)
     return agent
 
 
-def _apply_model(agent: Agent, written: str, notes: Notes) -> Agent:
+def _note_concurrency(agent: Agent, most: int, _known: frozenset[str], notes: Notes) -> Agent:
+    """Note how many runs of an agent may be live; workers read the setting."""
+    limit = most or "any number of"
+    notes.add("concurrency", "honored", f"{limit} runs at once")
+    return agent
+
+
+def _apply_model(agent: Agent, written: str, _known: frozenset[str], notes: Notes) -> Agent:
     """Give an agent the model that a setting names."""
     model, is_known = tier(written)
     text = model if is_known else f"to {model}: not a provider:name"
@@ -175,8 +176,17 @@ def _apply_model(agent: Agent, written: str, notes: Notes) -> Agent:
     return replace(agent, model=model)
 
 
-def _apply_tools(agent: Agent, granted: Granted, notes: Notes) -> Agent:
+def _apply_effort(agent: Agent, effort: Effort, _known: frozenset[str], notes: Notes) -> Agent:
+    """Give an agent the effort of a setting."""
+    notes.add("effort", "honored", effort)
+    return replace(agent, effort=effort)
+
+
+def _apply_tools(
+    agent: Agent, written: Iterable[str], known: frozenset[str], notes: Notes
+) -> Agent:
     """Give an agent the tools that a setting names and that it may use."""
+    granted = _read_tools(written, known)
     tools = may_use(agent, granted.tools)
     for name in (*granted.unknown, *granted.patterns):
         notes.add("tools", "problem", f"unknown tool {name}")
@@ -188,3 +198,12 @@ def _apply_tools(agent: Agent, granted: Granted, notes: Notes) -> Agent:
     else:
         notes.add("tools", "problem", "grant nothing")
     return replace(agent, tools=tools, spawnable=granted.spawnable or agent.spawnable)
+
+
+_SETTINGS: Mapping[str, Callable[[Agent, Any, frozenset[str], Notes], Agent]] = {
+    "concurrency": _note_concurrency,
+    "model": _apply_model,
+    "effort": _apply_effort,
+    "tools": _apply_tools,
+}
+"""Applies each setting of an agent, in this order."""

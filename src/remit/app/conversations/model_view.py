@@ -46,11 +46,9 @@ def messages(conversation: Conversation) -> tuple[Message, ...]:
 
 def next_mark(conversation: Conversation) -> Mark | None:
     """Return the next compaction mark; None if nothing more can be left out."""
-    size = compaction.size_of(messages(conversation))
-    for mark in _possible_marks(conversation):
-        if _size_with(conversation, mark) < size - LEAST_SAVING:
-            return mark
-    return None
+    most = compaction.size_of(messages(conversation)) - LEAST_SAVING
+    marks = _possible_marks(conversation)
+    return next((mark for mark in marks if _size_with(conversation, mark) < most), None)
 
 
 def replaced_by(conversation: Conversation, mark: Mark) -> list[Message]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, cast
 
 from remit.app.runs.run_handle import CallRecord
@@ -19,11 +20,8 @@ RESULTS = frozenset({"completed", "failed", "timeout", "cancelled"})
 
 def results_read(calls: Iterable[CallRecord]) -> set[str]:
     """Return the tasks whose result one of these calls returned."""
-    found: set[str] = set()
-    for call in calls:
-        if _may_have_results(call):
-            found |= _ended_tasks(call.result or "")
-    return found
+    results = [call.result or "" for call in calls if _may_have_results(call)]
+    return set(chain.from_iterable(map(_ended_tasks, results)))
 
 
 def _may_have_results(call: CallRecord) -> bool:

@@ -56,9 +56,7 @@ class StoredMessage(NamedTuple):
     @property
     def is_empty_answer(self) -> bool:
         """True for a message of the model without a text and without a call."""
-        if not self.is_answer or self.calls:
-            return False
-        return not self.message.text.strip()
+        return self.is_answer and not self.calls and not self.message.text.strip()
 
 
 History = Sequence[StoredMessage]

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from remit.app.conversations.stored_message import StoredMessage, call_result
+from remit.app.reading.stored_events import events_of
 from remit.app.runs.run_handle import CallRecord
 from remit.app.subagents.delegation_arguments import is_blocking, item_count, may_delegate
-from remit.codec import decode_event
 from remit.domain.delegation.result_envelope import result_of, status_of
 from remit.domain.llm.messages import ToolCall, plain
 from remit.domain.prompts import agent_prompts, headings, reports
@@ -15,8 +15,6 @@ from remit.domain.records.serialize import instant
 from remit.domain.task import events as ev
 from remit.domain.task.task import State, Task
 from remit.ports import EventStore
-from remit.store_queries.event_queries import EVENTS
-from remit.store_queries.query import NO_LIMIT
 
 ByPlace = Mapping[int, Task]
 Reports = Mapping[str, Task]
@@ -32,15 +30,10 @@ async def reported_subtasks(
     """Return the subtasks whose end these messages may report, by the text of the report."""
     if not any(map(_may_report, rows)):
         return {}
-    found = await store.select(EVENTS, {"stream": task_id, "after": 0, "limit": NO_LIMIT})
-    messages: dict[str, str] = {}
-    for row in found:
-        if row.type != ev.SubtaskSettled.__name__:
-            continue
-        event = decode_event(row.stored).event
-        assert isinstance(event, ev.SubtaskSettled), "by the type of its row"
-        if event.report:
-            messages[event.child_id] = reports.subtask_ended(event.report)
+    ended = await events_of(store, task_id, ev.SubtaskSettled)
+    messages = {
+        event.child_id: reports.subtask_ended(event.report) for event in ended if event.report
+    }
     return {messages[child.id]: child for child in await load(messages)}
 
 

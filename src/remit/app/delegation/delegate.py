@@ -6,6 +6,7 @@ of the operation. Disconnecting ends the wait; the tasks continue.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
@@ -290,9 +291,7 @@ async def _results_with_progress(core: AppContext, left: dict[str, WorkItem]) ->
                 yield await _result_of(core, work_item)
 
 
-async def _wait(
-    core: AppContext, task_id: str, progress: bool, until: float | None = None
-) -> Items:
+async def _wait(core: AppContext, task_id: str, progress: bool, until: float = math.inf) -> Items:
     """Wait for a task; yield its progress if it is wanted."""
     if progress:
         async with aclosing(watch_tasks(core, {task_id: 0}, until=until)) as items:

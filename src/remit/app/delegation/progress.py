@@ -34,21 +34,19 @@ async def with_heartbeats(
     slow store, or the creation of the task.
     """
     last_report = _LastReport()
-    pending: asyncio.Future[Item | None] | None = None
+    pending = asyncio.ensure_future(_next(items))
     try:
         while True:
-            if pending is None:
-                pending = asyncio.ensure_future(_next(items))
             await asyncio.wait({pending}, timeout=silence_seconds)
             if not pending.done():
                 yield last_report.repeat()
                 continue
             item = pending.result()
-            pending = None
             if item is None:
                 return
             last_report.take(item)
             yield item
+            pending = asyncio.ensure_future(_next(items))
     finally:
         await _cancel(pending)
         await items.aclose()
@@ -58,10 +56,8 @@ async def _next(items: AsyncGenerator[Item, None]) -> Item | None:
     return await anext(items, None)
 
 
-async def _cancel(pending: asyncio.Future[Item | None] | None) -> None:
+async def _cancel(pending: asyncio.Future[Item | None]) -> None:
     """Cancel the pending item and ignore its outcome."""
-    if pending is None:
-        return
     pending.cancel()
     await asyncio.wait({pending})
     if not pending.cancelled():
@@ -110,7 +106,7 @@ def _is_busy(item: Item) -> bool:
 
 
 async def watch_tasks(
-    core: AppContext, indexes: Mapping[str, int], *, until: float | None = None
+    core: AppContext, indexes: Mapping[str, int], *, until: float = math.inf
 ) -> AsyncGenerator[Item, None]:
     """Yield the progress of tasks and their subtasks until they end or a time is reached.
 
@@ -124,7 +120,7 @@ async def watch_tasks(
             for item in await core.waits.read(view.look(), view.awaited):
                 yield item
             now = asyncio.get_running_loop().time()
-            if not view.awaited or (until is not None and now >= until):
+            if not view.awaited or now >= until:
                 return
             await core.waits.wait(notifier, until, view.awaited)
 
@@ -209,10 +205,11 @@ class _TreeView:
 
     async def _successors(self, tasks: Iterable[Task]) -> dict[str, int]:
         """Return the successors of awaited tasks after a handoff; they are awaited instead."""
-        found: dict[str, int] = {}
-        for task in tasks:
-            if task.superseded_by and task.id in self._roots:
-                found[task.superseded_by] = self._seen[task.id].index
+        found = {
+            task.superseded_by: self._seen[task.id].index
+            for task in tasks
+            if task.superseded_by and task.id in self._roots
+        }
         if found:
             self._roots |= found.keys()
             await self._core.adopt(found)
@@ -236,9 +233,7 @@ class _TreeView:
         ids = list(map(int, task_ids))
         pulses = await self._core.store.select(PULSE, {"ids": ids})
         changed_ids = [pulse.id for pulse in pulses if await self._note_pulse(pulse)]
-        if not changed_ids:
-            return []
-        rows = await self._core.store.select(TASKS, {"ids": changed_ids})
+        rows = await TASKS.among(self._core.store.select, ids=changed_ids)
         return [task_of(row.doc, row.id) for row in rows]
 
     async def _note_pulse(self, pulse: Pulse) -> bool:

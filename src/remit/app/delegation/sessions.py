@@ -71,8 +71,6 @@ async def _text(core: AppContext, task: Task, update_ids: tuple[str, ...]) -> st
 
 async def _guide_titles(core: AppContext, task: Task) -> list[str]:
     """Return the titles of the guides of a task, in its order; missing guides are left out."""
-    if not task.guides:
-        return []
-    rows = await core.store.select(GUIDE, {"names": list(task.guides)})
+    rows = await GUIDE.among(core.store.select, names=task.guides)
     titles = {row.id: row.title for row in rows}
     return [titles[guide] for guide in task.guides if guide in titles]

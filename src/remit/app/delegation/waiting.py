@@ -1,6 +1,7 @@
 """Waits from outside a run until tasks have ended."""
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Iterable
 
 from remit.app.context import AppContext, Caller
@@ -17,7 +18,7 @@ Longer than a lease, because machines may be busy.
 
 
 async def wait_for_ends(
-    core: AppContext, task_ids: Iterable[str], until: float | None = None
+    core: AppContext, task_ids: Iterable[str], until: float = math.inf
 ) -> AsyncGenerator[str, None]:
     """Yield each of these tasks as it ends, at most until a point of the loop's time.
 
@@ -39,7 +40,7 @@ async def wait_for_ends(
                 else:
                     moved[int(successor)] = task_id
             open_ids |= moved
-            if until is not None and asyncio.get_running_loop().time() >= until:
+            if asyncio.get_running_loop().time() >= until:
                 return
             if open_ids and not moved:
                 await core.waits.wait(notifier, until, open_ids)

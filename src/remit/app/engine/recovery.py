@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from remit.app.agent_loop.budget import used
 from remit.app.maintenance.verify import UNREPLAYABLE, chain_faults, stream_rows
+from remit.app.reading.stored_events import events_of
 from remit.app.runs.worker_scope import Scope
 from remit.app.service import Service
-from remit.codec import decode_event
 from remit.domain.projection.document import document_of
 from remit.domain.projection.follow_up_jobs import CHECK, RELEASE, TELL, TIMER, Job, signal_job
 from remit.domain.records.serialize import instant
@@ -17,7 +17,7 @@ from remit.domain.task import events as ev
 from remit.domain.task.task import Task
 from remit.errors import Conflict, Corrupt, UnknownEvent
 from remit.ports import Append, Stale, Store, Unit
-from remit.store_queries.event_queries import EVENTS, EVENTS_OF
+from remit.store_queries.event_queries import EVENTS_OF
 from remit.store_queries.query import Query, TaskNumber
 from remit.store_queries.queue_queries import QUEUED
 from remit.store_queries.recovery_queries import (
@@ -231,16 +231,16 @@ class Recovery:
         refs = _timers_awaited(task)
         if not refs:
             return {}
-        rows = await self._store.select(EVENTS, {"stream": task.id, "after": 0, "limit": 1_000_000})
-        jobs: dict[str, Job] = {}
-        for row in rows:
-            if row.type != ev.TimerSet.__name__:
-                continue
-            event = decode_event(row.stored).event
-            if isinstance(event, ev.TimerSet) and event.timer_id in refs:
-                key = TIMER + event.timer_id
-                jobs[key] = Job(key=key, at=instant(event.due_at), root=int(task.root_id))
-        return jobs
+        jobs = [
+            Job(
+                key=TIMER + timer.timer_id,
+                at=instant(timer.due_at),
+                root=int(task.root_id),
+            )
+            for timer in await events_of(self._store, task.id, ev.TimerSet)
+            if timer.timer_id in refs
+        ]
+        return {job.key: job for job in jobs}
 
     async def _has_news(self, task_id: str) -> bool:
         """Return whether a task has not been told of the end of a subtask."""

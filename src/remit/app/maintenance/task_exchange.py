@@ -173,9 +173,12 @@ async def _store_tasks(store: EventStore, tasks: Mapping[str, ForeignTask], cloc
 
 def _has_unknown_owner(task: ForeignTask, agents: Collection[str] | None) -> bool:
     """Return whether a live task has an owner that is not among the given agents."""
-    if agents is None or task.owner is None:
-        return False
-    return task.owner not in agents and ended_state(task) is None
+    return (
+        agents is not None
+        and task.owner is not None
+        and task.owner not in agents
+        and ended_state(task) is None
+    )
 
 
 def _changes(
@@ -230,11 +233,11 @@ def _dropped(task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> list[Change
 
 def _missing_subtasks(task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> dict[str, str]:
     """Return why steps lose their subtask, by field."""
-    reasons: dict[str, str] = {}
-    for index, step in enumerate(task.steps):
-        if step.taskId is not None and step.taskId not in tasks:
-            reasons[f"steps[{index}].taskId"] = f"task {step.taskId} is not in the files"
-    return reasons
+    return {
+        f"steps[{index}].taskId": f"task {step.taskId} is not in the files"
+        for index, step in enumerate(task.steps)
+        if step.taskId is not None and step.taskId not in tasks
+    }
 
 
 def _inapplicable_fields(task: ForeignTask) -> dict[str, str]:
@@ -268,10 +271,7 @@ def _field_differences(
     given: Mapping[str, Any], task: ForeignTask, made: Mapping[str, Any]
 ) -> Iterator[Difference]:
     """Yield each compared field whose value differs, with both values."""
-    for name in COMPARED:
-        was, now = _comparable(name, given, task), made[name]
-        if _is_given(was) and was != now:
-            yield name, was, now
+    return _changed((name, _comparable(name, given, task), made[name]) for name in COMPARED)
 
 
 def _nested_differences(
@@ -289,19 +289,24 @@ def _is_given(value: Any) -> bool:
 
 def _has_bare_creator(task: ForeignTask) -> bool:
     """Return whether the creator is a name without the kind of actor, so that it is guessed."""
-    if not task.createdBy or task.createdByKind is not None:
-        return False
-    return not task.createdBy.startswith(ACTORS)
+    return (
+        bool(task.createdBy)
+        and task.createdByKind is None
+        and not str(task.createdBy).startswith(ACTORS)
+    )
 
 
 def _item_differences(
     place: str, old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> Iterator[Difference]:
     """Yield each field of a step or resource whose value differs, with both values."""
-    for field in ("title", "details", "done", "value", "label"):
-        was, now = old.get(field), new.get(field)
-        if _is_given(was) and was != now:
-            yield f"{place}.{field}", was, now
+    fields = ("title", "details", "done", "value", "label")
+    return _changed((f"{place}.{field}", old.get(field), new.get(field)) for field in fields)
+
+
+def _changed(pairs: Iterable[Difference]) -> Iterator[Difference]:
+    """Return those given values that are another value now."""
+    return ((name, was, now) for name, was, now in pairs if _is_given(was) and was != now)
 
 
 def _comparable(name: str, given: Mapping[str, Any], task: ForeignTask) -> Any:
@@ -402,9 +407,8 @@ def _linked_subtasks(
     task: ForeignTask, tasks: Mapping[str, ForeignTask]
 ) -> Iterator[tuple[int, ForeignTask]]:
     """Yield the subtasks of a task that are in the files, with the index of their step."""
-    for index, step in enumerate(task.steps):
-        if step.taskId is not None and step.taskId in tasks:
-            yield index, tasks[step.taskId]
+    linked = ((index, tasks.get(step.taskId or "")) for index, step in enumerate(task.steps))
+    return ((index, child) for index, child in linked if child is not None)
 
 
 def _path(task_id: str, parents: Mapping[str, tuple[str, int]]) -> list[str]:

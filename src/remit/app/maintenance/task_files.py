@@ -189,9 +189,8 @@ def _is_relative_file(item: Any) -> bool:
         return False
     given = cast("dict[str, Any]", item)
     path = given.get("value")
-    if given.get("type") != "file" or not isinstance(path, str):
-        return False
-    return path != "" and not _is_absolute(path)
+    is_named = given.get("type") == "file" and isinstance(path, str) and path != ""
+    return is_named and not _is_absolute(str(path))
 
 
 def _is_absolute(path: str) -> bool:

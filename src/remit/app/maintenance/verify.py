@@ -88,9 +88,7 @@ def _replay(stored: Iterable[Stored]) -> _Replayed:
 
 async def _missing_keys(store: EventStore, keys: list[str]) -> list[Fault]:
     """Return a fault for each stream of an idempotency key that should exist."""
-    if not keys:
-        return []
-    claimed = {row.stream for row in await store.select(HEADS, {"streams": keys})}
+    claimed = {row.stream for row in await HEADS.among(store.select, streams=keys)}
     return [
         Fault(f"stream {key}", "is missing, but a task was created with that key")
         for key in keys

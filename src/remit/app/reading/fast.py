@@ -67,9 +67,8 @@ def _is_plain(value: Any) -> bool:
 
 def _is_plain_text(value: str) -> bool:
     """True for a short text of printable ASCII characters that is not blank."""
-    if len(value) > _PLAIN_CHARACTERS or not value.strip():
-        return False
-    return value.isascii() and value.isprintable()
+    is_short = len(value) <= _PLAIN_CHARACTERS
+    return is_short and value.isascii() and value.isprintable() and bool(value.strip())
 
 
 def _tasks(

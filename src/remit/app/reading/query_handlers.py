@@ -15,6 +15,7 @@ from remit.app.reading.views import (
     CLOSED,
     LIVE,
     STATES,
+    awaited_kinds,
     event_view,
     held_by,
     interaction_view,
@@ -158,9 +159,12 @@ def _was_continued(document: dict[str, Any]) -> bool:
     replaces it.
     """
     schedule: dict[str, Any] = document.get("schedule") or {}
-    if "cron" not in schedule or "parent_id" in document:
-        return False
-    return document["state"] != "canceled" and document.get("reason") != "dependency"
+    return (
+        "cron" in schedule
+        and "parent_id" not in document
+        and document["state"] != "canceled"
+        and document.get("reason") != "dependency"
+    )
 
 
 def list_tasks(
@@ -228,11 +232,8 @@ def _add_holds(summaries: list[dict[str, Any]], now: str) -> Asking[None]:
 
 def _may_be_held(view: dict[str, Any]) -> bool:
     """Return whether a task waits to start, or for a tick."""
-    if view["state"] == "pending":
-        return True
-    if view["state"] != "waiting" or not view["wait"]:
-        return False
-    return any(item["kind"] == "tick" for item in view["wait"]["on"])
+    is_parked = view["state"] == "waiting" and "tick" in awaited_kinds(view)
+    return is_parked or view["state"] == "pending"
 
 
 def list_session_tasks(

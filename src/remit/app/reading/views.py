@@ -1,7 +1,7 @@
 """Views of stored rows: plain dictionaries as callers see them."""
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from remit.store_queries.task_queries import EndedSummary, TaskStart, TaskSummary
@@ -143,6 +143,13 @@ def _dependency_holds(unmet: list[tuple[str, str]]) -> list[Hold]:
     return [{"kind": "dependency", "ref": other, "state": state} for other, state in unmet]
 
 
+def awaited_kinds(view: Mapping[str, Any]) -> set[str]:
+    """Return the kinds of what a task waits for; empty if it does not wait."""
+    if view["wait"] is None:
+        return set()
+    return {item["kind"] for item in view["wait"]["on"]}
+
+
 def _slot_hold(start: TaskStart, now: str) -> list[Hold]:
     """Return the cron slot that a task waits for, if it is in the future."""
     if start.at and start.at > now:
@@ -181,9 +188,8 @@ def with_unknown_agent(
 
 def _needs_agent(view: dict[str, Any]) -> bool:
     """Return whether a worker with the agent of a task has to start it."""
-    if view["state"] != "pending" or not view["owner"]:
-        return False
-    return all(hold["kind"] != "session" for hold in view.get("held_by", ()))
+    is_assigned = any(hold["kind"] == "session" for hold in view.get("held_by", ()))
+    return view["state"] == "pending" and bool(view["owner"]) and not is_assigned
 
 
 def hold_for_agent(view: dict[str, Any]) -> None:

@@ -35,9 +35,7 @@ class Waits:
         """Return the number of current waits."""
         return len(self._limits)
 
-    async def wait(
-        self, notifier: Watch, until: float | None, task_ids: Iterable[str | int]
-    ) -> bool:
+    async def wait(self, notifier: Watch, until: float, task_ids: Iterable[str | int]) -> bool:
         """Wait for a notification on behalf of tasks; return False at the deadline."""
         if self._reason is not None:
             raise self._error(task_ids)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from remit.domain.projection.follow_up_jobs import AGENT
@@ -99,11 +100,9 @@ def is_attended(
 
 async def served_agents(core: "AppContext") -> frozenset[str]:
     """Return the agents that live workers work for, known to this process or not."""
-    agents: set[str] = set()
-    for row in await core.store.workers():
-        if is_alive(row, core.lease_seconds, core.is_dead):
-            agents.update(_agents_of(row))
-    return frozenset(agents)
+    rows = await core.store.workers()
+    alive = (row for row in rows if is_alive(row, core.lease_seconds, core.is_dead))
+    return frozenset(chain.from_iterable(map(_agents_of, alive)))
 
 
 async def unknown_agents(core: "AppContext", agents: Iterable[str]) -> frozenset[str]:
@@ -149,9 +148,12 @@ def _settled_at(core: "AppContext", rows: Iterable[WorkerRow]) -> str:
 
     A process creates a tree before its next heartbeat reports that it serves the tree.
     """
-    silent = 0.0
-    for row in rows:
-        is_other = row.roots is not None and row.worker != core.worker
-        if is_other and is_alive(row, core.lease_seconds, core.is_dead):
-            silent = max(silent, row.age_seconds + HEARTBEAT_DELAY)
+    silences = [
+        row.age_seconds + HEARTBEAT_DELAY
+        for row in rows
+        if row.roots is not None
+        and row.worker != core.worker
+        and is_alive(row, core.lease_seconds, core.is_dead)
+    ]
+    silent = max(silences, default=0.0)
     return instant(core.clock.now() - timedelta(seconds=silent))

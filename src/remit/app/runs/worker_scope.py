@@ -16,6 +16,41 @@ from remit.store_queries.tree_queries import ROOTS_IN_USE, ROOTS_NEEDED, ROOTS_V
 Prepare = Callable[[Sequence[int]], Awaitable[None]]
 
 
+async def _need_no_preparation(_roots: Sequence[int]) -> None:
+    """Let trees be served at once."""
+
+
+class AllTrees:
+    """The scope of a worker that serves every tree, so that it has none to adopt."""
+
+    def __init__(self) -> None:
+        self.prepare: Prepare = _need_no_preparation
+        self.on_adopt: Callable[[], None] = lambda: None
+
+    @property
+    def roots(self) -> None:
+        """None: the worker serves all roots."""
+        return
+
+    @property
+    def shown(self) -> str:
+        """Empty: the worker serves all roots."""
+        return ""
+
+    async def adopt(self, roots: Iterable[int]) -> None:
+        """Do nothing: these trees are served."""
+
+    async def adopt_created(self) -> None:
+        """Do nothing: every tree is served."""
+
+    async def refresh(self) -> None:
+        """Do nothing: no tree is added or removed."""
+
+    async def wait_for_adoption(self, seconds: float) -> None:
+        """Wait until a timeout: no tree is adopted."""
+        await asyncio.sleep(seconds)
+
+
 class Scope:
     """A set of roots that grows as trees are adopted; ended trees are removed."""
 
@@ -35,7 +70,7 @@ class Scope:
         self._adopted = asyncio.Event()
         self._asked_for: set[int] = set()
         """Roots that were requested since the last check for ended trees."""
-        self.prepare: Prepare | None = None
+        self.prepare: Prepare = _need_no_preparation
         """Called with new roots before their trees are served."""
         self.on_adopt: Callable[[], None] = lambda: None
         """Called when there may be new jobs to claim."""
@@ -117,8 +152,7 @@ class Scope:
         """Serve more trees; they are prepared first."""
         if not new:
             return
-        if self.prepare is not None:
-            await self.prepare(sorted(new))
+        await self.prepare(sorted(new))
         self._roots |= new
         self._adopted.set()
         self.on_adopt()

@@ -145,8 +145,8 @@ def _with_cache_key(subtask: cmd.CreateSubtask, key: str | None) -> cmd.CreateSu
 
 def _awaited_keys(subtasks: Iterable[cmd.CreateSubtask]) -> set[str]:
     """Return the cache keys of the subtasks whose results a call waits for."""
-    keys: set[str] = set()
-    for subtask in subtasks:
-        if isinstance(subtask, cmd.CreateCachedSubtask) and subtask.wait == "block":
-            keys.add(subtask.cache_key)
-    return keys
+    return {
+        subtask.cache_key
+        for subtask in subtasks
+        if isinstance(subtask, cmd.CreateCachedSubtask) and subtask.wait == "block"
+    }

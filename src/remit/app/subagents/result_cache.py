@@ -28,7 +28,7 @@ def cache_key_of(
 
     Raise `InvalidParam` if the task has tools that change something.
     """
-    agent = agents.get(task.owner or "")
+    agent = agents.get(task.owner)
     assert agent is not None, "the caller has looked it up"
     granted = agents.grant(agent.id, task.tools)
     if others := tools_with_effects(agent, granted, host.specs()):
@@ -129,7 +129,7 @@ class ResultCache:
         if isinstance(command, cmd.CreateSubtask) and parent is not None:
             mine, theirs = (
                 self._agents.grant(owner, command.tools),
-                self._agents.grant(parent.owner or "", parent.tools),
+                self._agents.grant(parent.owner, parent.tools),
             )
             command, parent = list_tools(command, mine, parent, theirs)
         event = creation_event(command, NewIds(id="0", uid="", thread_id=""), actor, parent)

@@ -45,7 +45,7 @@ class JobPlans:
 
     def time_limit(self, task: Task) -> float | None:
         """Return the time limit of a task in seconds, from the task itself or its agent."""
-        return task.limits.timeout_seconds or self._agents.seconds(task.owner or "")
+        return task.limits.timeout_seconds or self._agents.seconds(task.owner)
 
     def earliest_start(self, task: Task, now: datetime) -> datetime | None:
         """Return when a task may run; None for at once.

@@ -1,9 +1,9 @@
 """Answers the lookups of plans from the store, the agents and the clock."""
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, assert_never
+from typing import Any, ClassVar
 
 from remit.app.writing.task_cache import Seen, TaskCache
 from remit.codec import decode_event
@@ -78,47 +78,39 @@ class PlanLookups:
 
     async def answer(self, need: ask.Lookup, seen: Seen) -> Any:
         """Return the answer that a plan is sent for its lookup."""
-        match need:
-            case ask.Load(refs=refs):
-                return await self._cache.load(refs, seen)
-            case ask.SeenFiles(files=files):
-                return await self._look_for(files)
-            case ask.Dependents(task_id=task_id):
-                return await self._dependents(task_id, seen)
-            case ask.EndedChildren(task_id=task_id):
-                return await self._ended_children(task_id)
-            case ask.TaskEnds(ids=ids):
-                return await self._ends(ids)
-            case ask.KnownGuides(ids=ids):
-                return await self._known_guides(ids)
-            case ask.KnownAgents():
-                return self._agents.ids()
-            case ask.Granted(agent_id=agent_id, tools=tools):
-                return self._agents.grant(agent_id, tools)
-            case ask.ClaimedKey(stream=stream):
-                return await self._claimed_key(stream)
-            case ask.Answer(interaction_id=interaction_id):
-                return await self._interaction(interaction_id)
-            case ask.NextSlot(cron=cron, after=after):
-                return self._clock.next_slot(cron, after)
-            case ask.TaskAtStart(task_id=task_id):
-                return await self._task_at_start(task_id)
-            case ask.UnattendedSince(task_ids=ids):
-                return await self._unattended_since(ids, seen)
-            case ask.UsageInStore(task_ids=ids):
-                return await self._usage_in_store(ids)
-            case ask.LiveOfSeries(series_id=series_id):
-                return await self._live_of_series(series_id, seen)
-            case ask.NewTaskIds():
-                return (await self._new_ids(1))[0]
-            case ask.ManyTaskIds(count=count):
-                return await self._new_ids(count)
-            case _:
-                assert_never(need)
+        return await self.ANSWERS[type(need)](self, need, seen)
 
-    async def _usage_in_store(self, task_ids: Iterable[str]) -> dict[str, StoredUsage]:
+    async def _load(self, need: ask.Load, seen: Seen) -> dict[str, Task | None]:
+        """Return tasks by their references."""
+        return await self._cache.load(need.refs, seen)
+
+    async def _seen_files(self, need: ask.SeenFiles, _seen: Seen) -> Files:
+        """Return what is found of some files of the workspace."""
+        return await self._look_for(need.files)
+
+    async def _known_agents(self, _need: ask.KnownAgents, _seen: Seen) -> frozenset[str]:
+        """Return the ids of all known agents."""
+        return self._agents.ids()
+
+    async def _granted(self, need: ask.Granted, _seen: Seen) -> tuple[str, ...]:
+        """Return the tools that an agent has under a grant."""
+        return self._agents.grant(need.agent_id, need.tools)
+
+    async def _next_slot(self, need: ask.NextSlot, _seen: Seen) -> datetime:
+        """Return the next slot of a schedule."""
+        return self._clock.next_slot(need.cron, need.after)
+
+    async def _new_task_ids(self, _need: ask.NewTaskIds, _seen: Seen) -> NewIds:
+        """Reserve the ids of one new task."""
+        return (await self._new_ids(1))[0]
+
+    async def _many_task_ids(self, need: ask.ManyTaskIds, _seen: Seen) -> list[NewIds]:
+        """Reserve the ids of several new tasks."""
+        return await self._new_ids(need.count)
+
+    async def _usage_in_store(self, need: ask.UsageInStore, _seen: Seen) -> dict[str, StoredUsage]:
         """Return the stored usage of tasks that end, by task."""
-        return {task_id: await self._stored_usage(task_id) for task_id in task_ids}
+        return {task_id: await self._stored_usage(task_id) for task_id in need.task_ids}
 
     async def _stored_usage(self, task_id: str) -> StoredUsage:
         """Return the usage of all stored messages and calls of a task that ends."""
@@ -137,42 +129,42 @@ class PlanLookups:
         params = {"id": int(task_id), "after": number, "limit": BATCH}
         return await self._store.select(MESSAGES, params)
 
-    async def _dependents(self, task_id: str, seen: Seen) -> tuple[Task, ...]:
+    async def _dependents(self, need: ask.Dependents, seen: Seen) -> tuple[Task, ...]:
         """Return the tasks that depend on a task."""
-        rows = await self._store.select(DEPENDENTS, {"id": int(task_id)})
+        rows = await self._store.select(DEPENDENTS, {"id": int(need.task_id)})
         found = await self._cache.load([str(row.id) for row in rows], seen)
         return tuple(task for task in found.values() if task is not None)
 
-    async def _ended_children(self, task_id: str) -> frozenset[str]:
+    async def _ended_children(self, need: ask.EndedChildren, _seen: Seen) -> frozenset[str]:
         """Return the ids of the subtasks that have ended."""
-        rows = await self._store.select(ENDED_CHILDREN, {"id": int(task_id)})
+        rows = await self._store.select(ENDED_CHILDREN, {"id": int(need.task_id)})
         return frozenset(str(row.id) for row in rows)
 
-    async def _ends(self, ids: Sequence[str]) -> dict[str, ask.End]:
+    async def _ends(self, need: ask.TaskEnds, _seen: Seen) -> dict[str, ask.End]:
         """Return how tasks ended, without keeping the tasks."""
         found: dict[str, ask.End] = {}
-        for start in range(0, len(ids), BATCH):
-            wanted = [int(task_id) for task_id in ids[start : start + BATCH]]
+        for start in range(0, len(need.ids), BATCH):
+            wanted = [int(task_id) for task_id in need.ids[start : start + BATCH]]
             for row in await self._store.select(TASKS, {"ids": wanted}):
                 task = self._cache.parse(str(row.id), row.hash, row.doc).task
                 found[task.id] = ask.End.of(task)
         return found
 
-    async def _known_guides(self, ids: Iterable[str]) -> frozenset[str]:
+    async def _known_guides(self, need: ask.KnownGuides, _seen: Seen) -> frozenset[str]:
         """Return those of some guides that exist."""
-        rows = await self._store.select(GUIDE, {"names": list(ids)})
+        rows = await self._store.select(GUIDE, {"names": list(need.ids)})
         return frozenset(row.id for row in rows)
 
-    async def _claimed_key(self, stream: str) -> Any:
+    async def _claimed_key(self, need: ask.ClaimedKey, _seen: Seen) -> Any:
         """Return the event that claimed an idempotency key; None for an unused key."""
-        rows = await self._store.select(EVENTS, {"stream": stream, "after": 0, "limit": 1})
+        rows = await self._store.select(EVENTS, {"stream": need.stream, "after": 0, "limit": 1})
         if not rows:
             return None
         return decode_event(rows[0].stored).event
 
-    async def _interaction(self, interaction_id: str) -> dict[str, Any] | None:
+    async def _interaction(self, need: ask.Answer, _seen: Seen) -> dict[str, Any] | None:
         """Return the status and the answer of a question; None if there is no such question."""
-        rows = await self._store.select(INTERACTION, {"interaction": interaction_id})
+        rows = await self._store.select(INTERACTION, {"interaction": need.interaction_id})
         if not rows:
             return None
         found = rows[0]
@@ -183,11 +175,11 @@ class PlanLookups:
             "answered_at": found.answered_at,
         }
 
-    async def _task_at_start(self, task_id: str) -> Task | None:
+    async def _task_at_start(self, need: ask.TaskAtStart, _seen: Seen) -> Task | None:
         """Return a task as it was just before its first start; None if it has not started."""
         task: Task | None = None
         after = 0
-        while rows := await self._events_after(task_id, after):
+        while rows := await self._events_after(need.task_id, after):
             for row in rows:
                 entry = decode_event(row.stored)
                 if isinstance(entry.event, ev.TaskStarted):
@@ -200,9 +192,9 @@ class PlanLookups:
         params = {"stream": stream, "after": version, "limit": BATCH}
         return await self._store.select(EVENTS, params)
 
-    async def _unattended_since(self, task_ids: Sequence[str], seen: Seen) -> dict[str, datetime]:
+    async def _unattended_since(self, need: ask.UnattendedSince, seen: Seen) -> dict[str, datetime]:
         """Return since when no worker has served each task; served tasks are left out."""
-        tasks = [seen[task_id].task for task_id in task_ids]
+        tasks = [seen[task_id].task for task_id in need.task_ids]
         roots = {int(task.root_id) for task in tasks}
         attended = await self._attended_at(roots)
         served = await self.served_roots(roots)
@@ -221,16 +213,16 @@ class PlanLookups:
         rows = await self._store.select(ATTENDED, {"ids": [EVERYTHING, *sorted(roots)]})
         return {row.root_id: datetime.fromisoformat(row.at) for row in rows}
 
-    async def _live_of_series(self, series_id: str, seen: Seen) -> Task | None:
+    async def _live_of_series(self, need: ask.LiveOfSeries, seen: Seen) -> Task | None:
         """Return the task of a series that has not ended; None without one."""
+        series_id = need.series_id
         pattern = f'%"series_id":"{series_id}"%'
         rows = await self._store.select(SERIES, {"id": int(series_id), "pattern": pattern})
         found = await self._cache.load([str(row.id) for row in rows], seen)
-        for task in filter(None, found.values()):
-            # User text can match the pattern too.
-            if recurs(task) and series_of(task) == series_id:
-                return task
-        return None
+        tasks = filter(None, found.values())
+        # User text can match the pattern too.
+        live = (task for task in tasks if recurs(task) and series_of(task) == series_id)
+        return next(live, None)
 
     async def _new_ids(self, count: int) -> list[NewIds]:
         """Reserve ids for new tasks."""
@@ -239,3 +231,24 @@ class PlanLookups:
             NewIds(id=str(number), uid=self._clock.uid(), thread_id=self._clock.uid())
             for number in numbers
         ]
+
+    ANSWERS: ClassVar[Mapping[type[ask.Lookup], Callable[[Any, Any, Seen], Awaitable[Any]]]] = {
+        ask.Load: _load,
+        ask.SeenFiles: _seen_files,
+        ask.Dependents: _dependents,
+        ask.EndedChildren: _ended_children,
+        ask.TaskEnds: _ends,
+        ask.KnownGuides: _known_guides,
+        ask.KnownAgents: _known_agents,
+        ask.Granted: _granted,
+        ask.ClaimedKey: _claimed_key,
+        ask.Answer: _interaction,
+        ask.NextSlot: _next_slot,
+        ask.TaskAtStart: _task_at_start,
+        ask.UnattendedSince: _unattended_since,
+        ask.UsageInStore: _usage_in_store,
+        ask.LiveOfSeries: _live_of_series,
+        ask.NewTaskIds: _new_task_ids,
+        ask.ManyTaskIds: _many_task_ids,
+    }
+    """The method that answers each lookup."""

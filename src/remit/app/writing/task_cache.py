@@ -76,17 +76,13 @@ class TaskCache:
     async def _read_ids(self, ids: Iterable[str], seen: Seen) -> None:
         """Read the tasks with these ids that the attempt has not read."""
         unread = [int(task_id) for task_id in ids if task_id not in seen]
-        if not unread:
-            return
-        for row in await self._store.select(TASKS, {"ids": unread}):
+        for row in await TASKS.among(self._store.select, ids=unread):
             seen[str(row.id)] = self.parse(str(row.id), row.hash, row.doc)
 
     async def _read_uids(self, uids: list[str], seen: Seen) -> dict[str, str]:
         """Read tasks by uid; return their ids by uid."""
-        if not uids:
-            return {}
         ids: dict[str, str] = {}
-        for row in await self._store.select(TASKS_BY_UID, {"uids": uids}):
+        for row in await TASKS_BY_UID.among(self._store.select, uids=uids):
             task_id = ids[row.uid] = str(row.id)
             seen[task_id] = self.parse(task_id, row.hash, row.doc)
         return ids

@@ -188,17 +188,6 @@ def _explain_cut_call(part: Part) -> Part:
     return part._replace(error=CUT_OFF_CALL)
 
 
-class Delta(NamedTuple):
-    """A part of an answer that is being streamed; `number` identifies its tool call."""
-
-    kind: Literal["text", "thinking", "tool_call"]
-    text: str
-    number: int = 0
-    call_id: str = ""
-    name: str = ""
-
-
-OnPart = Callable[[Delta], None]
 Pause = Callable[[Awaitable[None]], Awaitable[None]]
 """Waits before a model is asked again; may return early.
 

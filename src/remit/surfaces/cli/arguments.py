@@ -64,9 +64,8 @@ def _typed(field: str, arguments: tuple[Argument, ...], given: dict[str, Any]) -
 
 def _fills(argument: Argument, field: str) -> bool:
     """Return True if an argument sets a field or its parent field."""
-    if not argument.field or not field.startswith(argument.field):
-        return False
-    return field.removeprefix(argument.field)[:1] in ("", ".", "[")
+    rest = field.removeprefix(argument.field)[:1]
+    return bool(argument.field) and field.startswith(argument.field) and rest in ("", ".", "[")
 
 
 def _place_in(argument: Argument, rest: str, values: Any) -> str:

@@ -251,18 +251,22 @@ def _error_response(status: int) -> dict[str, Any]:
             "application/json": {"schema": {"$ref": "#/components/schemas/Error"}, "example": shown}
         },
     }
-    if status == Unavailable.status:
-        found["headers"] = {
-            "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}
-        }
-    if status == Unauthenticated.status:
-        found["headers"] = {
-            "WWW-Authenticate": {
-                "description": "The authentication scheme.",
-                "schema": {"type": "string"},
-            }
-        }
+    if status in _ERROR_HEADERS:
+        found["headers"] = _ERROR_HEADERS[status]
     return found
+
+
+_ERROR_HEADERS: dict[int, Schema] = {
+    Unavailable.status: {
+        "Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}
+    },
+    Unauthenticated.status: {
+        "WWW-Authenticate": {
+            "description": "The authentication scheme.",
+            "schema": {"type": "string"},
+        }
+    },
+}
 
 
 # HTTP only

@@ -80,10 +80,10 @@ def rest_routes(
     """Return a route for each public operation, and the HTTP-only routes."""
     streams = _Streams(core, caller, stopping or asyncio.Event(), heartbeat)
     calls = {operation.name: _Call(core, caller, operation) for operation in _with_route()}
-    waits = {name: call for name, call in calls.items() if FOR_EVERYONE[name].stream is not None}
     waiting = {
         name: streams.negotiate(call.call_in_time, streams.progress(call))
-        for name, call in waits.items()
+        for name, call in calls.items()
+        if FOR_EVERYONE[name].stream is not None
     }
     handlers: dict[str, Handler] = {
         **calls,
@@ -269,8 +269,6 @@ _CONVERT: dict[str, Callable[[str, str], Any]] = {
 def _query(request: Request) -> dict[str, str]:
     """Return the parameters of the query; each may be given once."""
     raw: bytes = request.scope["query_string"]
-    if not raw:
-        return {}
     try:
         pairs = parse_qsl(
             raw.decode("ascii"),
@@ -525,9 +523,8 @@ def _json(
 def _failure(
     error: RemitError, status: int = 0, headers: Mapping[str, str] | None = None
 ) -> Response:
-    if headers is None and error.status == Unavailable.status:
-        headers = RETRY_AFTER
-    return _json(error.wire(), status or error.status, headers)
+    usual = {Unavailable.status: RETRY_AFTER}.get(error.status)
+    return _json(error.wire(), status or error.status, headers or usual)
 
 
 async def _no_such_path(request: Request, _: Exception) -> Response:

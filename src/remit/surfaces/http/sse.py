@@ -15,7 +15,7 @@ from remit.catalog import AppContext, follow_events
 from remit.domain.records.serialize import dumps
 from remit.domain.task.event_position import BEGINNING
 from remit.errors import Internal, RemitError
-from remit.surfaces.disconnect import client_disconnected
+from remit.surfaces.disconnect import client_disconnected, until_first
 
 HEARTBEAT = 10.0
 """Seconds between the comments that keep an idle stream alive."""
@@ -58,16 +58,11 @@ class EventStream:
         await send({"type": "http.response.body", "body": b""})
 
     async def _serve(self, receive: Receive, send: Send) -> None:
-        async with asyncio.TaskGroup() as group:
-            parts = [
-                group.create_task(part)
-                for part in (self._write_all(send), self._beat(send), client_disconnected(receive))
-            ]
-            if self._stopping is not None:
-                parts.append(group.create_task(_set(self._stopping)))
-            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
-            for part in parts:
-                part.cancel()
+        parts = [self._write_all(send), self._beat(send), client_disconnected(receive)]
+        if self._stopping is not None:
+            parts.append(_set(self._stopping))
+        async with until_first(*parts):
+            pass
 
     async def _write_all(self, send: Send) -> None:
         """Write one block at a time, created only after the previous one was sent: a slow listener

@@ -43,7 +43,7 @@ from remit.domain.records.record import MEGABYTE, replace
 from remit.domain.records.serialize import dumps
 from remit.domain.records.validate import describe
 from remit.errors import Internal, NotFound, RemitError, Unavailable, invalid, unknown
-from remit.surfaces.disconnect import client_disconnected
+from remit.surfaces.disconnect import client_disconnected, until_first
 from remit.surfaces.mcp.instructions import instructions
 from remit.surfaces.mcp.progress_notifications import (
     REPORT,
@@ -218,16 +218,9 @@ class McpHttp:
         With the SDK, every answer would have to be a stream, so the SDK answers with JSON and the
         progress before it is sent separately.
         """
-        async with asyncio.TaskGroup() as group:
-            answering = self._sessions.handle_request(scope, replay, answer.send)
-            parts = [
-                group.create_task(part)
-                for part in (answering, client_disconnected(receive), self._beat(answer))
-            ]
-            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        answering = self._sessions.handle_request(scope, replay, answer.send)
+        async with until_first(answering, client_disconnected(receive), self._beat(answer)):
             answer.close()
-            for part in parts:
-                part.cancel()
 
     async def _beat(self, answer: HttpReport) -> None:
         """Keep the connection alive while a call waits."""

@@ -38,9 +38,8 @@ _typed: dict[str, str] = {}
 def repeat_options(options: Mapping[str, Any]) -> None:
     """Make every printed command repeat those of these options that select the store."""
     _typed.clear()
-    for name in REPEATED:
-        if options.get(name):
-            _typed[name] = without_password(str(options[name]))
+    given = {name: str(options[name]) for name in REPEATED if options.get(name)}
+    _typed.update({name: without_password(value) for name, value in given.items()})
 
 
 def command_line(*parts: str) -> str:

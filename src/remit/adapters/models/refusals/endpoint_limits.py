@@ -178,9 +178,8 @@ def refuses_thoughts(failed: ModelFailed, request: Request) -> bool:
 
     That is true of one conversation, not of the endpoint.
     """
-    if not isinstance(failed, Refusal) or not _SIGNATURE.search(failed.said):
-        return False
-    return any(type(part) is Thinking for part in _all_parts(request))
+    has_thoughts = any(type(part) is Thinking for part in _all_parts(request))
+    return has_thoughts and isinstance(failed, Refusal) and bool(_SIGNATURE.search(failed.said))
 
 
 def unreadable_media(failed: ModelFailed, request: Request) -> list[Media]:

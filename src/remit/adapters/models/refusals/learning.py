@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
@@ -21,9 +22,10 @@ from remit.adapters.models.refusals.endpoint_limits import (
 from remit.adapters.models.refusals.message_forms import drop_thoughts, hide_media
 from remit.adapters.models.refusals.refusal import CutOff, Refusal, is_about_slots
 from remit.adapters.models.wires.endpoint import Endpoint
+from remit.adapters.models.wires.response import Priced, cost_of
 from remit.domain.agents.media import Media
 from remit.domain.llm.failures import CROWD_ADVICE, ModelFailed
-from remit.domain.llm.messages import OnPart, Pause, Request, Response
+from remit.domain.llm.messages import Pause, Request, Response, Tokens
 from remit.domain.text.counting import counted
 
 log = logging.getLogger("remit.models")
@@ -57,23 +59,36 @@ class LearningGateway(ABC):
     WORDS: ClassVar[Words] = {}
     """The words by which a parameter is refused, where its name alone does not do."""
 
-    def __init__(self, endpoint: Endpoint, *, strict_turns: bool) -> None:
-        self.endpoint = endpoint
+    def __init__(self, endpoint: Endpoint, price: Priced | None, *, strict_turns: bool) -> None:
+        self.endpoint, self._price = endpoint, price
         self._unreadable: set[Media] = set()
         self._set = {STRICT_TURNS} if strict_turns else set[str]()
 
+    async def request(self, request: Request, *, pause: Pause | None = None) -> Response:
+        """Return one answer."""
+        seconds = request.timeout_seconds
+        return await self.endpoint.call(
+            self._attempts(request, pause),
+            agent=request.agent,
+            timeout_seconds=math.inf if seconds is None else seconds,
+            pause=pause,
+        )
+
+    def cost(self, model: str, tokens: Tokens) -> float | None:
+        """Return the cost of a call by the configured or listed price."""
+        return cost_of(self._price, model, tokens)
+
     def _attempts(
-        self, request: Request, on_part: OnPart | None, pause: Pause | None
-    ) -> Callable[[float | None], Awaitable[Response]]:
+        self, request: Request, pause: Pause | None
+    ) -> Callable[[float], Awaitable[Response]]:
         """Return what sends a request, for each retry; all of them are one trial."""
-        return partial(self._attempt, request, on_part, pause, trial=Trial())
+        return partial(self._attempt, request, pause, trial=Trial())
 
     async def _attempt(
         self,
         request: Request,
-        on_part: OnPart | None,
         pause: Pause | None,
-        seconds: float | None,
+        seconds: float,
         *,
         trial: Trial,
     ) -> Response:
@@ -82,7 +97,7 @@ class LearningGateway(ABC):
             known = self._known(request.model, trial)
             request = self._cap_output(hide_media(request, self._unreadable | trial.unreadable))
             try:
-                response = await self._send(request, known, on_part, seconds)
+                response = await self._send(request, known, seconds)
             except ModelFailed as failed:
                 if failed.started:
                     self._remember(request.model, trial)
@@ -186,8 +201,7 @@ class LearningGateway(ABC):
         self,
         request: Request,
         known: Known,
-        on_part: OnPart | None,
-        seconds: float | None,
+        seconds: float,
     ) -> Response:
         """Put a request once, and read its answer."""
 

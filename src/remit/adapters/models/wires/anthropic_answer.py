@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from json import JSONEncoder
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from remit.adapters.models.refusals.refusal import read_error, reports_failure
 from remit.adapters.models.wires.http_stream import Http
@@ -20,7 +20,6 @@ from remit.adapters.models.wires.response import (
 )
 from remit.domain.llm.failures import storable
 from remit.domain.llm.messages import (
-    OnPart,
     Part,
     Request,
     Response,
@@ -49,11 +48,11 @@ _STATUS = {
     "rate_limit_error": 429,
     "overloaded_error": 529,
 }
-_TEXTS: dict[str, Literal["text", "thinking"]] = {
+_TEXTS = {
     "text_delta": "text",
     "thinking_delta": "thinking",
 }
-"""The field with the text of each kind of piece; it is also the kind that is passed on."""
+"""The field with the text of each kind of piece."""
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -97,8 +96,8 @@ class AnthropicAnswer(PartialAnswer):
         "_stopped",
     )
 
-    def __init__(self, http: Http, limits: Limits, on_part: OnPart | None) -> None:
-        super().__init__(http, limits, on_part)
+    def __init__(self, http: Http, limits: Limits) -> None:
+        super().__init__(http, limits)
         self._blocks: dict[int, _Block] = {}
         self._calls = 0
         self._stop = self._model = ""
@@ -186,7 +185,7 @@ class AnthropicAnswer(PartialAnswer):
 
     def _begin_block(self, index: int, start: dict[str, Any]) -> None:
         """Add a new block with the content that it starts with."""
-        pieces = PartialToolCall(index)
+        pieces = PartialToolCall()
         if start["type"] == "tool_use":
             self._begin_call(pieces, start)
         self._check_item_count(len(self._blocks) + 1, "blocks")
@@ -204,30 +203,19 @@ class AnthropicAnswer(PartialAnswer):
         self._check_call_count(self._calls)
         pieces.identify(short_text(start.get("id")), text_of(start.get("name")))
         self._add(pieces.name)
-        self._show_call(pieces, "")
 
     def _read_delta(self, block: _Block, delta: dict[str, Any]) -> None:
         """Read a piece of a block; unknown kinds are skipped."""
         kind = delta.get("type")
         if kind in _TEXTS:
-            self._add_text(block, _TEXTS[kind], delta[_TEXTS[kind]])
+            self._add(delta[_TEXTS[kind]])
+            block.texts.append(delta[_TEXTS[kind]])
         elif kind == "input_json_delta":
-            self._add_arguments(block.pieces, delta["partial_json"])
+            self._add(delta["partial_json"])
+            block.pieces.raw.append(delta["partial_json"])
         elif kind == "signature_delta":
             block.start["signature"] = block.start.get("signature", "") + delta["signature"]
             self._add(delta["signature"])
-
-    def _add_text(self, block: _Block, kind: Literal["text", "thinking"], text: str) -> None:
-        """Add a piece of text or of a thought."""
-        self._add(text)
-        block.texts.append(text)
-        self._show(kind, text)
-
-    def _add_arguments(self, pieces: PartialToolCall, raw: str) -> None:
-        """Add a piece of the arguments of a call."""
-        self._add(raw)
-        pieces.raw.append(raw)
-        self._show_call(pieces, raw)
 
     READERS: ClassVar[Mapping[Any, Callable[[Any, Any], None]]] = {
         "message_start": _start_message,

@@ -3,6 +3,7 @@ breakers.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -210,19 +211,17 @@ class Endpoint:
 
     async def call(
         self,
-        attempt: Callable[[float | None], Awaitable[T]],
+        attempt: Callable[[float], Awaitable[T]],
         *,
         agent: str = "",
-        timeout_seconds: float | None = None,
+        timeout_seconds: float = math.inf,
         pause: Pause | None = None,
     ) -> T:
         """Return the result of an attempt; retry while that can help.
 
         Each attempt gets the seconds that are left. `pause` comes before each retry.
         """
-        deadline: float | None = None
-        if timeout_seconds is not None:
-            deadline = self._ticks.now() + timeout_seconds
+        deadline = self._ticks.now() + timeout_seconds
         tries = 0
         while True:
             try:
@@ -235,9 +234,9 @@ class Endpoint:
 
     async def _once(
         self,
-        attempt: Callable[[float | None], Awaitable[T]],
+        attempt: Callable[[float], Awaitable[T]],
         agent: str,
-        deadline: float | None,
+        deadline: float,
         pause: Pause | None,
     ) -> T:
         """Make one attempt when there is a slot and no pause."""
@@ -253,7 +252,7 @@ class Endpoint:
             self._slots.release()
 
     async def _call_with_breakers(
-        self, attempt: Callable[[float | None], Awaitable[T]], agent: str, deadline: float | None
+        self, attempt: Callable[[float], Awaitable[T]], agent: str, deadline: float
     ) -> T:
         """Make a call that the breakers let through, and record its end."""
         mine = self._enter(agent)
@@ -262,7 +261,7 @@ class Endpoint:
         kind: FailureKind | None = "timed_out"  # a canceled call does not count
         said = ""
         try:
-            answer = await attempt(self._seconds_left(deadline))
+            answer = await attempt(deadline - self._ticks.now())
             kind = None
             return answer
         except ModelFailed as failed:
@@ -274,14 +273,9 @@ class Endpoint:
                 self._most_running = 0
             self._leave(mine, agent, kind, said)
 
-    def _seconds_left(self, deadline: float | None) -> float | None:
-        if deadline is None:
-            return None
-        return deadline - self._ticks.now()
-
-    async def _slot(self, deadline: float | None) -> None:
+    async def _slot(self, deadline: float) -> None:
         """Wait for a free slot, until the deadline."""
-        if deadline is None or not self._slots.locked():
+        if not self._slots.locked():
             await self._slots.acquire()
             return
         try:
@@ -322,7 +316,7 @@ class Endpoint:
         return self._agents.setdefault(agent, Breaker(now, _OF_AN_AGENT))
 
     async def _back_off(
-        self, failed: ModelFailed, tries: int, deadline: float | None, pause: Pause | None
+        self, failed: ModelFailed, tries: int, deadline: float, pause: Pause | None
     ) -> None:
         """Wait before the next try.
 
@@ -332,9 +326,7 @@ class Endpoint:
         seconds = self._backoff_seconds(failed, tries)
         if failed.kind == "rate_limited":
             self._cool_until = max(self._cool_until, now + seconds)
-        if deadline is not None and now + seconds >= deadline:
-            raise failed
-        if self._breaker.state(now).state == "open":
+        if now + seconds >= deadline or self._breaker.state(now).state == "open":
             raise failed
         if failed.kind == "rate_limited":
             seconds = 0.0  # all callers wait for the pause that the endpoint asked for
@@ -347,13 +339,13 @@ class Endpoint:
         longest: float = min(FIRST_BACKOFF * 2 ** (tries - 1), MAX_BACKOFF)
         return longest * (0.5 + self._ticks.chance() / 2)
 
-    async def _cool(self, deadline: float | None, pause: Pause | None) -> None:
+    async def _cool(self, deadline: float, pause: Pause | None) -> None:
         """Wait out the pause that the endpoint asked for.
 
         Callers return at slightly different times.
         """
         while (left := self._cool_until - self._ticks.now()) > 0:
-            if deadline is not None and self._ticks.now() + left >= deadline:
+            if self._ticks.now() + left >= deadline:
                 raise ModelFailed(
                     "rate_limited",
                     f"{self.name} asked for a pause that is longer than the time left",
@@ -372,9 +364,7 @@ class Endpoint:
 
 def _may_retry(failed: ModelFailed) -> bool:
     """Return True if the same call may succeed later, and no part of its answer was shown."""
-    if failed.permanent or failed.started:
-        return False
-    return failed.kind not in ("circuit_open", "timed_out")
+    return not (failed.permanent or failed.started or failed.kind in ("circuit_open", "timed_out"))
 
 
 def _make_room(entries: dict[str, Any], most: int) -> None:

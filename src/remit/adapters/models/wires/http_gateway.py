@@ -14,8 +14,8 @@ from remit.adapters.models.tool_schemas import bare_schema, plain_schema
 from remit.adapters.models.wires.endpoint import Endpoint
 from remit.adapters.models.wires.http_stream import Body, Http
 from remit.adapters.models.wires.partial_answer import PartialAnswer
-from remit.adapters.models.wires.response import DEFAULTS, Limits, Priced, cost_of
-from remit.domain.llm.messages import OnPart, Pause, Request, Response, Tokens
+from remit.adapters.models.wires.response import DEFAULTS, Limits, Priced
+from remit.domain.llm.messages import Request, Response
 
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -51,7 +51,6 @@ class HttpGateway(LearningGateway):
         **options: Unpack[Options],
     ) -> None:
         self._limits = options.get("limits", DEFAULTS)
-        self._price = options.get("price")
         self._stream = options.get("stream", True)
         self._parallel = options.get("parallel_tool_calls", True)
         http_limits = self._limits
@@ -61,23 +60,11 @@ class HttpGateway(LearningGateway):
         self._tools = encoded_tools(write_tool, plain_schema)
         self._bare_tools = encoded_tools(write_tool, bare_schema)
         endpoint = options.get("endpoint") or Endpoint(self._http.name)
-        super().__init__(endpoint, strict_turns=options.get("strict_turns", False))
+        strict_turns = options.get("strict_turns", False)
+        super().__init__(endpoint, options.get("price"), strict_turns=strict_turns)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._http.name})"
-
-    async def request(
-        self, request: Request, *, on_part: OnPart | None = None, pause: Pause | None = None
-    ) -> Response:
-        """Return one answer; pieces of it go to `on_part` as they arrive."""
-        attempt = self._attempts(request, on_part, pause)
-        return await self.endpoint.call(
-            attempt, agent=request.agent, timeout_seconds=request.timeout_seconds, pause=pause
-        )
-
-    def cost(self, model: str, tokens: Tokens) -> float | None:
-        """Return the cost of a call by the configured or listed price."""
-        return cost_of(self._price, model, tokens)
 
     async def close(self) -> None:
         """Close the session."""
@@ -87,11 +74,10 @@ class HttpGateway(LearningGateway):
         self,
         request: Request,
         known: Known,
-        on_part: OnPart | None,
-        seconds: float | None,
+        seconds: float,
     ) -> Response:
         body = Body(self._body(request, known))
-        answer = self.ANSWER(self._http, self._limits, on_part)
+        answer = self.ANSWER(self._http, self._limits)
         answer.complete = await self._http.post(body, answer, seconds)
         return answer.response(request, body.length, self._price)
 
@@ -151,13 +137,19 @@ def effort_of(request: Request) -> str | None:
     return effort
 
 
-def openai_tool_parameters(request: Request, *, is_parallel: bool) -> dict[str, str | None]:
-    """Return the parameters of both APIs of OpenAI that limit how tools are called."""
-    limits: dict[str, str | None] = {}
+def tool_limits(request: Request, *, is_parallel: bool) -> dict[str, Any]:
+    """Return the parameters of OpenAI that limit how tools are called."""
+    limits: dict[str, Any] = {}
     if not request.tools:
         return limits
     if not request.may_call:
-        limits["tool_choice"] = '"none"'
+        limits["tool_choice"] = "none"
     if not is_parallel:
-        limits["parallel_tool_calls"] = "false"
+        limits["parallel_tool_calls"] = False
     return limits
+
+
+def openai_tool_parameters(request: Request, *, is_parallel: bool) -> dict[str, str]:
+    """Return the parameters of both APIs of OpenAI that limit how tools are called, as JSON."""
+    limits = tool_limits(request, is_parallel=is_parallel)
+    return {name: _encode(value) for name, value in limits.items()}

@@ -78,7 +78,7 @@ class Http:
             await self._opened.close()
             self._opened = None
 
-    async def post(self, body: "Body", answer: Answer, seconds: float | None) -> bool:
+    async def post(self, body: "Body", answer: Answer, seconds: float) -> bool:
         """Send a body and fold the response; return True if the stream said that it was
         complete.
         """

@@ -25,7 +25,6 @@ from remit.adapters.models.wires.response import (
 )
 from remit.domain.llm.failures import ModelFailed, storable
 from remit.domain.llm.messages import (
-    OnPart,
     Part,
     Request,
     Response,
@@ -71,8 +70,8 @@ class ChatAnswer(PartialAnswer):
         "_usage",
     )
 
-    def __init__(self, http: Http, limits: Limits, on_part: OnPart | None) -> None:
-        super().__init__(http, limits, on_part)
+    def __init__(self, http: Http, limits: Limits) -> None:
+        super().__init__(http, limits)
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._thought = ""
@@ -179,7 +178,6 @@ class ChatAnswer(PartialAnswer):
             content = "".join(piece["text"] for piece in content if piece.get("type") == "text")
         self._add(content)
         self._texts.append(content)
-        self._show("text", content)
 
     def _read_thought(self, delta: Any) -> None:
         """Read a piece of a thought, from the first field that has one."""
@@ -189,7 +187,6 @@ class ChatAnswer(PartialAnswer):
                 self._add(thought)
                 self._thought = field
                 self._thoughts.append(thought)
-                self._show("thinking", thought)
                 return
 
     def _add_detail(self, detail: dict[str, Any]) -> None:
@@ -217,7 +214,6 @@ class ChatAnswer(PartialAnswer):
         if is_whole:
             pieces.raw.clear()
         pieces.raw.append(raw)
-        self._show_call(pieces, raw)
 
     def _find_call(self, index: Any, call_id: str, name: Any, raw: str) -> PartialToolCall:
         """Return the call that a delta belongs to: by its id, else by its index, else the last,
@@ -242,16 +238,15 @@ class ChatAnswer(PartialAnswer):
     def _begin_call(self) -> PartialToolCall:
         """Add a new call; raise if there are too many."""
         self._check_call_count(len(self._calls) + 1)
-        call = PartialToolCall(len(self._calls))
+        call = PartialToolCall()
         self._calls.append(call)
         return call
 
 
 def _continues(last: dict[str, Any], detail: dict[str, Any]) -> bool:
     """True if a detail is the next piece of the last one; sealed ones come whole."""
-    if "data" in detail or not isinstance(detail.get("index"), int):
-        return False
-    return all(last.get(name) == detail.get(name) for name in ("type", "index"))
+    is_same = all(last.get(name) == detail.get(name) for name in ("type", "index"))
+    return is_same and "data" not in detail and isinstance(detail.get("index"), int)
 
 
 def _extend_detail(last: dict[str, Any], detail: dict[str, Any]) -> None:
@@ -283,13 +278,10 @@ def _is_another(
 
 def _is_error(frame: Any) -> bool:
     """Return True if a frame reports an error in one of the usual shapes."""
-    if frame.get("error") or frame.get("object") == "error":
+    failed = read_count(frame.get("base_resp"), "status_code")  # MiniMax, with status 200
+    if failed or frame.get("error") or frame.get("object") == "error":
         return True
-    if read_count(frame.get("base_resp"), "status_code"):  # MiniMax, with status 200
-        return True
-    if frame.get("choices"):
-        return False
-    return _is_error_document(frame)
+    return not frame.get("choices") and _is_error_document(frame)
 
 
 def _is_error_document(frame: Any) -> bool:

@@ -1,9 +1,9 @@
 """OpenAI's Responses API: nothing is stored there, so thoughts come and go back encrypted."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from json import JSONEncoder
 from json.encoder import encode_basestring as quote
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 from remit.adapters.models.refusals.endpoint_limits import Known
 from remit.adapters.models.refusals.message_forms import arrange, results_of
@@ -22,6 +22,7 @@ from remit.adapters.models.wires.response import DEFAULTS, sent_arguments
 from remit.domain.agents.media import PDF, PDF_NAME
 from remit.domain.llm.messages import (
     Message,
+    Part,
     Request,
     TextPart,
     Thinking,
@@ -91,29 +92,27 @@ def _write_tool(name: str, description: str, schema: str) -> str:
 def _items(message: Message) -> Iterator[str]:
     """Yield the items of a message as JSON."""
     if message.role == "tool":
-        for result, tail in results_of(message):
-            yield _result_item(result, tail)
+        yield from (_result_item(result, tail) for result, tail in results_of(message))
         return
-    for part in message.parts:
-        match part:
-            case TextPart() if part.text:
-                yield f'{{"role":"{message.role}","content":{quote(part.text)}}}'
-            case ToolCall():
-                yield _call_item(part)
-            case Thinking() if _is_encrypted(part):
-                yield _encode(part.data)
-            case ToolResult():
-                raise AssertionError("results have messages of their own")
-            case _:
-                pass  # empty texts, and thoughts that only other endpoints can read
+    items = (_ITEMS[type(part)](part, message.role) for part in message.parts)
+    yield from filter(None, items)
 
 
-def _is_encrypted(thought: Thinking) -> bool:
-    """Return True for a thought that this API can read again."""
-    return thought.provider == PROVIDER and bool(thought.data.get("encrypted_content"))
+def _text_item(part: TextPart, role: str) -> str:
+    """Return a text as JSON; empty if there is none."""
+    if not part.text:
+        return ""
+    return f'{{"role":"{role}","content":{quote(part.text)}}}'
 
 
-def _call_item(call: ToolCall) -> str:
+def _thought_item(part: Thinking, _role: str) -> str:
+    """Return a thought as JSON; empty if only another endpoint can read it."""
+    if part.provider != PROVIDER or not part.data.get("encrypted_content"):
+        return ""
+    return _encode(part.data)
+
+
+def _call_item(call: ToolCall, _role: str) -> str:
     """Return an earlier call as JSON."""
     made, name = quote(call_id(call.call_id)), quote(tool_name(call.name))
     raw = quote(_encode(sent_arguments(call)))
@@ -137,3 +136,11 @@ def _output(part: ToolResult, tail: str) -> str:
     if tail:
         content.append({"type": "input_text", "text": tail})
     return _encode(content)
+
+
+_ITEMS: Mapping[type[Part], Callable[[Any, str], str]] = {
+    TextPart: _text_item,
+    ToolCall: _call_item,
+    Thinking: _thought_item,
+}
+"""Writes each kind of part as JSON; results have messages of their own."""

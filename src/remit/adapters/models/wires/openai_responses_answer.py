@@ -22,8 +22,6 @@ from remit.adapters.models.wires.response import (
 )
 from remit.domain.llm.failures import storable
 from remit.domain.llm.messages import (
-    Delta,
-    OnPart,
     Part,
     Request,
     Response,
@@ -61,10 +59,10 @@ class ResponsesAnswer(PartialAnswer):
 
     __slots__ = ("_calls", "_end", "_items", "_pieces")
 
-    def __init__(self, http: Http, limits: Limits, on_part: OnPart | None) -> None:
-        super().__init__(http, limits, on_part)
+    def __init__(self, http: Http, limits: Limits) -> None:
+        super().__init__(http, limits)
         self._items: dict[int, dict[str, Any]] = {}
-        self._calls: dict[int, tuple[str, str]] = {}
+        self._calls: set[int] = set()
         self._pieces: dict[int, list[str]] = {}
         self._end: dict[str, Any] | None = None
 
@@ -140,7 +138,7 @@ class ResponsesAnswer(PartialAnswer):
         self._items[index] = item
         if _is_call(item):
             name = text_of(item.get("name"))
-            self._calls[index] = short_text(item.get("call_id")), name
+            self._calls.add(index)
             self._check_call_count(len(self._calls))
             self._add(name)
 
@@ -180,12 +178,6 @@ class ResponsesAnswer(PartialAnswer):
         index = frame.get("output_index")
         if kind != "thinking" and index in self._items:
             self._pieces.setdefault(index, []).append(text)
-        if not self._on_part:
-            return
-        if kind == "tool_call":
-            self._on_part(Delta(kind, text, index, *self._calls[index]))
-        else:
-            self._on_part(Delta(kind, text))
 
     def _add(self, text: Any) -> None:
         """Count a piece of the answer; an empty one does not start it."""
@@ -261,7 +253,7 @@ def _thinking(item: dict[str, Any]) -> Thinking:
 
 def _partial_call(item: dict[str, Any]) -> PartialToolCall:
     """Return a call that is complete in the form of one that is not."""
-    call = PartialToolCall(0)
+    call = PartialToolCall()
     call.call_id = short_text(item.get("call_id"))
     call.name = text_of(item.get("name"))
     call.raw = [_arguments(item)]

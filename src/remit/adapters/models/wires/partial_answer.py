@@ -2,13 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 from remit.adapters.models.refusals.refusal import CutOff
 from remit.adapters.models.wires.http_stream import Http
 from remit.adapters.models.wires.response import (
     Limits,
-    PartialToolCall,
     Priced,
     bad,
     cost_of,
@@ -16,8 +15,6 @@ from remit.adapters.models.wires.response import (
 )
 from remit.domain.llm.failures import ModelFailed
 from remit.domain.llm.messages import (
-    Delta,
-    OnPart,
     Part,
     Request,
     Response,
@@ -32,10 +29,10 @@ class PartialAnswer(ABC):
     `complete` is True once the stream said that it was complete.
     """
 
-    __slots__ = ("_http", "_limits", "_on_part", "_size", "complete", "started")
+    __slots__ = ("_http", "_limits", "_size", "complete", "started")
 
-    def __init__(self, http: Http, limits: Limits, on_part: OnPart | None) -> None:
-        self._http, self._limits, self._on_part = http, limits, on_part
+    def __init__(self, http: Http, limits: Limits) -> None:
+        self._http, self._limits = http, limits
         self._size: int = 0
         self.started: bool = False
         self.complete: bool = False
@@ -51,16 +48,6 @@ class PartialAnswer(ABC):
     @abstractmethod
     def response(self, request: Request, sent: int, price: Priced | None) -> Response:
         """Return the complete answer to a request of `sent` bytes; raise if it was cut off."""
-
-    def _show(self, kind: Literal["text", "thinking"], text: str) -> None:
-        """Report a piece of text or of a thought to the callback."""
-        if self._on_part:
-            self._on_part(Delta(kind, text))
-
-    def _show_call(self, call: PartialToolCall, raw: str) -> None:
-        """Report a piece of the arguments of a call to the callback."""
-        if self._on_part:
-            self._on_part(Delta("tool_call", raw, call.number, call.call_id, call.name))
 
     def _add(self, text: Any) -> None:
         """Count a piece of the answer; raise if the answer becomes too long."""

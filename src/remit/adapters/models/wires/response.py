@@ -47,10 +47,9 @@ DEFAULTS = Limits()
 class PartialToolCall:
     """A tool call that is still coming."""
 
-    __slots__ = ("call_id", "data", "name", "number", "provider", "raw")
+    __slots__ = ("call_id", "data", "name", "provider", "raw")
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self) -> None:
         self.call_id = self.name = self.provider = ""
         self.raw: list[str] = []
         self.data: dict[str, Any] | None = None

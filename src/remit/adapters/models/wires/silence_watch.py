@@ -10,14 +10,11 @@ class SilenceWatch:
 
     __slots__ = ("_end", "_last", "_limits", "_loop", "_scope", "_timer", "over", "silent")
 
-    def __init__(self, limits: Limits, seconds: float | None) -> None:
+    def __init__(self, limits: Limits, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._limits = limits
         self._last = self._loop.time()
-        total = limits.total_seconds
-        if seconds is not None:
-            total = min(seconds, total)
-        self._end = self._last + total
+        self._end = self._last + min(seconds, limits.total_seconds)
         self._timer: asyncio.TimerHandle | None = None
         self._scope: asyncio.Timeout | None = None
         self.silent = True

@@ -82,8 +82,8 @@ class MemoryJobs:
 
     def write(self, unit: Unit, needed: set[Any]) -> None:
         """Remove and add the jobs of a commit; `needed` are the tasks that others depend on."""
-        if unit.ack and unit.lease:
-            del self.jobs[unit.lease.job]
+        if lease := unit.finished:
+            del self.jobs[lease.job]
         for key in unit.drops:
             self._drop(key)
         wanted = needed | {None}
@@ -119,8 +119,7 @@ class MemoryJobs:
         held = {number for number in known if self.worker(number) == row.worker}
         for number in held:
             self.jobs[number] = self.jobs[number]._replace(beat=now, seen=at)
-        roots = (0,) if row.roots is None else row.roots
-        self.attendance |= dict.fromkeys(roots, at)
+        self.attendance |= dict.fromkeys(row.attended, at)
         return known - held
 
     def give_back(self, lease: Lease, delay_seconds: float) -> None:
@@ -258,10 +257,8 @@ def _is_wanted(job: MemoryJob, queues: Collection[str], roots: Sequence[int] | N
 
 def _is_full(asked: Claim, queue: str, claimed: Counter[str]) -> bool:
     """Return True if no more runs of a queue may be claimed now."""
-    limit = asked.queues[queue]
-    if limit and claimed[queue] >= limit:
-        return True
-    return bool(asked.fleet) and claimed.total() >= asked.fleet
+    # A limit of 0 stands for none.
+    return 0 < asked.queues[queue] <= claimed[queue] or 0 < asked.fleet <= claimed.total()
 
 
 def _seconds_until(at: str) -> float:

@@ -21,10 +21,11 @@ def _streams(data: MemoryData, params: Params) -> Records:
 
 def _events(data: MemoryData, params: Params) -> Records:
     """Return a page of the events of a stream, each with its position among all."""
-    found = Records()
-    for position, event in enumerate(data.events, 1):
-        if event.stream == params["stream"]:
-            found.append({**event._asdict(), "position": str(position)})
+    found = Records(
+        {**event._asdict(), "position": str(position)}
+        for position, event in enumerate(data.events, 1)
+        if event.stream == params["stream"]
+    )
     return found.after(version=params["after"]).first(params["limit"])
 
 

@@ -172,9 +172,7 @@ class MemoryEventStore:
                 return
             booked = _sum_answers(self._data, debit.root_id)
         tokens, cost = booked[0] + debit.tokens, booked[1] + debit.cost
-        if debit.max_tokens is not None and tokens > debit.max_tokens:
-            raise OverBudget
-        if debit.max_cost is not None and cost > debit.max_cost:
+        if _exceeds(tokens, debit.max_tokens) or _exceeds(cost, debit.max_cost):
             raise OverBudget
         self._data.budgets[debit.root_id] = tokens, cost
 
@@ -204,6 +202,10 @@ class MemoryWatch:
         """Return after a commit."""
         await self._committed.wait()
         self._committed.clear()
+
+
+def _exceeds(amount: float, limit: float | None) -> bool:
+    return limit is not None and amount > limit
 
 
 def _sum_answers(data: MemoryData, root_id: int) -> tuple[int, float]:

@@ -28,6 +28,13 @@ LOST = (
 
 EXPECTED = (*LOST, asyncpg.IntegrityConstraintViolationError)
 """Errors of the server that a complete store has too."""
+_CAUSES: dict[tuple[type[Exception], ...], str] = {
+    (TimeoutError,): "no answer came in time",
+    (asyncpg.LockNotAvailableError,): "another program has locked a table",
+    (FileNotFoundError, ConnectionError): "no server listens at this address",
+    (asyncpg.ConnectionDoesNotExistError, asyncpg.InterfaceError): "the connection was lost",
+    (asyncpg.InvalidCatalogNameError,): "the database does not exist",
+}
 
 HELD_UP = (
     asyncpg.CannotConnectNowError,
@@ -58,16 +65,9 @@ def translate(error: Exception) -> RemitError:
 
 def explain(error: Exception) -> str:
     """Return why the driver failed, in a few words."""
-    if isinstance(error, TimeoutError):
-        return "no answer came in time"
-    if isinstance(error, asyncpg.LockNotAvailableError):
-        return "another program has locked a table"
-    if isinstance(error, FileNotFoundError | ConnectionError):
-        return "no server listens at this address"
-    if isinstance(error, asyncpg.ConnectionDoesNotExistError | asyncpg.InterfaceError):
-        return "the connection was lost"
-    if isinstance(error, asyncpg.InvalidCatalogNameError):
-        return "the database does not exist"
+    for kinds, cause in _CAUSES.items():
+        if isinstance(error, kinds):
+            return cause
     said = str(error).partition("\n")[0].rstrip(".: ")  # DETAIL and HINT are on separate lines
     name = type(error).__name__
     if isinstance(error, asyncpg.PostgresError):

@@ -116,8 +116,7 @@ async def _beat(connection: Any, row: WorkerRow, jobs: list[int]) -> set[int]:
             gone["id"] for gone in await connection.fetch(statements.JOBS["lost"], row.worker, jobs)
         }
     # Last: all workers write the same row, and none should wait long for another.
-    roots = [0] if row.roots is None else sorted(row.roots)
-    await connection.execute(statements.JOBS["attend"], roots)
+    await connection.execute(statements.JOBS["attend"], sorted(row.attended))
     await connection.execute(statements.JOBS["unattend"])
     return lost
 

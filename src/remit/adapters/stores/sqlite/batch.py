@@ -33,7 +33,7 @@ class Batch:
         self._holders = self._read_holders(units)
         self._events: list[Stored] = []
         self._rows: dict[str, list[tuple[Any, ...]]] = {}
-        self._jobs: list[Unit] = []
+        self._accepted: list[Unit] = []
         self._has_rows_without_events = False
 
     def add(self, unit: Unit) -> Refusal | None:
@@ -51,16 +51,15 @@ class Batch:
         self._put(unit.changes)
         if unit.first is None and (unit.changes or unit.debit):
             self._has_rows_without_events = True
-        if unit.ack or unit.drops or unit.jobs:
-            self._jobs.append(unit)
-        if unit.ack and unit.lease:
-            del self._holders[unit.lease.job]
+        self._accepted.append(unit)
+        if lease := unit.finished:
+            del self._holders[lease.job]
         return None
 
     def write(self) -> None:
         """Write the accepted units."""
         self._flush()
-        for unit in self._jobs:
+        for unit in self._accepted:
             self._write_jobs(unit)
         if self._has_rows_without_events:
             # No event shows later that the store had these rows.
@@ -169,8 +168,8 @@ class Batch:
 
     def _write_jobs(self, unit: Unit) -> None:
         """Write the changes of a unit to the queue."""
-        if unit.ack and unit.lease:
-            self._connection.execute(statements.JOBS["ack"], unit.lease)
+        if lease := unit.finished:
+            self._connection.execute(statements.JOBS["ack"], lease)
         for key in unit.drops:
             self._connection.execute(statements.JOBS["drop_job"], (key,))
         for job in unit.jobs:

@@ -152,9 +152,8 @@ def beat(connection: Any, row: WorkerRow, jobs: Sequence[int], at: datetime) -> 
     now = time.monotonic()
     connection.execute(statements.JOBS["hello"], {**row._asdict(), "beat": now})
     connection.execute(statements.JOBS["forget"], {"now": now, "age": FORGET_SECONDS})
-    attended = (0,) if row.roots is None else row.roots
     connection.execute(
-        statements.JOBS["attend"], {"at": instant(at), "roots": json.dumps(attended)}
+        statements.JOBS["attend"], {"at": instant(at), "roots": json.dumps(row.attended)}
     )
     connection.execute(statements.JOBS["unattend"])
     named = {"now": now, "at": instant(at), "worker": row.worker, "jobs": json.dumps(list(jobs))}

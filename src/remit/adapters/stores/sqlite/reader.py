@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,31 +34,27 @@ class SqliteReader:
     Opening does not wait: it raises Busy if another process is creating the file.
     """
 
-    def __init__(
-        self,
-        path: Path | str,
-        file: DatabaseFile | None = None,
-        known: Callable[[], Mark] | None = None,
-        lost: Callable[[], object] = bool,
-    ) -> None:
-        self.path, self._file, self._lost = Path(path), file, lost
-        self._known = known
-        """Returns what every read must find in the store; None for a reader that reads once."""
-        self._is_replaced = False
-        """True after the file was closed because another one took its place."""
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
         self._lock = threading.Lock()
         """Held by every read and by closing: the driver crashes when a connection is closed
         during a read.
         """
         if not self.path.exists():
             raise NotFound(f"There is no database {self.path}.", hint="Create a task first.")
-        if file is None:
-            _must_fit_its_log(self.path)
+        self._prepare()
         self._connection = connect(self.path, readonly=True, busy_seconds=0)
         must_be_current(self._connection, self.path)
-        if file is None:
-            self._must_not_have_gone_back()
+        self._examine()
         self._connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000:.0f}")
+
+    def _prepare(self) -> None:
+        """Check the file before it is opened."""
+        _must_fit_its_log(self.path)
+
+    def _examine(self) -> None:
+        """Check the file once it is open."""
+        self._must_not_have_gone_back()
 
     def select(self, query: Query[R], params: Mapping[str, Any]) -> list[R]:
         """Return the rows of a named query."""
@@ -85,39 +82,6 @@ class SqliteReader:
         with self._lock:
             self._connection.close()
 
-    def let_go(self) -> None:
-        """Close a file that was replaced."""
-        self._is_replaced = True
-        self.close()
-
-    def _check(self) -> None:
-        """Refuse to read from a file that was replaced."""
-        if self._file is not None:
-            try:
-                self._file.check()
-                if self._is_replaced:
-                    raise self._reopening()
-            except RolledBack:
-                self._lost()
-                raise
-
-    def _reopening(self) -> RolledBack:
-        """Return the error for reads between the return of the file and its opening."""
-        message = (
-            f"The database file {self.path} was replaced while it was in use and is being opened"
-            " again."
-        )
-        return RolledBack(message, hint="Try again in a second.")
-
-    def _translate(self, error: Exception) -> RemitError:
-        """Return an error of the driver.
-
-        Another thread may have closed the file during a read.
-        """
-        if self._is_replaced:
-            return self._reopening()
-        return translate(error, self.path)
-
     def _must_not_have_gone_back(self) -> None:
         """Raise RolledBack if the file lacks a state that was seen of it."""
         marks = marks_of(self.path)
@@ -137,29 +101,89 @@ class SqliteReader:
         return rows
 
     def _read(self, question: Callable[[Any], T]) -> T:
-        """Answer a question, unless the store lacks what this process has seen."""
-        self._check()
-        known = self._known() if self._known is not None else None
         try:
             with self._lock:
-                if known is None:
-                    return question(self._connection)
-                return self._read_checked(question, known)
+                return question(self._connection)
         except sqlite3.Error as error:
             raise self._translate(error) from error
+
+    def _translate(self, error: Exception) -> RemitError:
+        """Return an error of the driver."""
+        return translate(error, self.path)
+
+
+class StoreReader(SqliteReader):
+    """The reader of an open store: every read must find what the store has seen."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        file: DatabaseFile,
+        known: Callable[[], Mark],
+        lost: Callable[[], object],
+    ) -> None:
+        self._file, self._known, self._lost = file, known, lost
+        self._is_replaced = False
+        """True after the file was closed because another one took its place."""
+        super().__init__(path)
+
+    def _prepare(self) -> None:
+        """Do nothing: the store has checked its file."""
+
+    def _examine(self) -> None:
+        """Do nothing: every read compares the file with what is known."""
+
+    def let_go(self) -> None:
+        """Close a file that was replaced."""
+        self._is_replaced = True
+        self.close()
+
+    def _check(self) -> None:
+        """Refuse to read from a file that was replaced."""
+        try:
+            self._file.check()
+            if self._is_replaced:
+                raise self._reopening()
         except RolledBack:
             self._lost()
             raise
 
-    def _read_checked(self, question: Callable[[Any], T], known: Mark) -> T:
-        """Answer a question from a snapshot that has what is known."""
-        self._connection.execute("BEGIN")
+    def _reopening(self) -> RolledBack:
+        """Return the error for reads between the return of the file and its opening."""
+        message = (
+            f"The database file {self.path} was replaced while it was in use and is being opened"
+            " again."
+        )
+        return RolledBack(message, hint="Try again in a second.")
+
+    def _translate(self, error: Exception) -> RemitError:
+        """Return an error of the driver.
+
+        Another thread may have closed the file during a read.
+        """
+        if self._is_replaced:
+            return self._reopening()
+        return super()._translate(error)
+
+    def _read(self, question: Callable[[Any], T]) -> T:
+        """Answer a question, unless the store lacks what this process has seen."""
+        self._check()
+        known = self._known()
         try:
-            checked_state(self._connection, self.path, self._file, known)
-            return question(self._connection)
+            return super()._read(partial(self._answer_checked, question, known))
+        except RolledBack:
+            self._lost()
+            raise
+
+    def _answer_checked(self, question: Callable[[Any], T], known: Mark, connection: Any) -> T:
+        """Answer a question from a snapshot that has what is known."""
+        connection.execute("BEGIN")
+        try:
+            checked_state(connection, self.path, self._file, known)
+            return question(connection)
         finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
 
 def _flatten(value: Any) -> Any:

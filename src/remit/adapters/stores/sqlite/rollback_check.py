@@ -62,10 +62,10 @@ def holds(connection: Any, mark: Mark) -> bool:
     )
 
 
-def checked_state(connection: Any, path: Path, file: DatabaseFile | None, known: Mark) -> State:
+def checked_state(connection: Any, path: Path, file: DatabaseFile, known: Mark) -> State:
     """The state of a database; RolledBack if it lacks what this process has seen."""
     state = read_state(connection)
-    if file is not None and state.mark.store_id != known.store_id:
+    if state.mark.store_id != known.store_id:
         raise file.another_store()
     if state.mark == known:
         return state

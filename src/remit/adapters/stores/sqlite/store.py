@@ -5,12 +5,12 @@ import logging
 import math
 import threading
 import time
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from remit.adapters.stores.high_water_mark import (
     Mark,
@@ -28,7 +28,7 @@ from remit.adapters.stores.sqlite.database_file import (
 )
 from remit.adapters.stores.sqlite.hard_link import must_have_one_log
 from remit.adapters.stores.sqlite.notifier import Listener, Notifier
-from remit.adapters.stores.sqlite.reader import SqliteReader
+from remit.adapters.stores.sqlite.reader import StoreReader
 from remit.adapters.stores.sqlite.rollback_check import (
     foreign_log,
     marks_of,
@@ -42,6 +42,8 @@ from remit.domain.task.stored_event import Stored
 from remit.errors import Busy, RemitError, RolledBack, Unacknowledged, Unavailable
 from remit.ports import Claim, ClaimResult, Lease, Recorded, Topic, Unit, WorkerRow
 from remit.store_queries.query import Query, R
+
+T = TypeVar("T")
 
 log = logging.getLogger("remit.sqlite")
 
@@ -97,7 +99,7 @@ class SqliteEventStore:
 
     _file: DatabaseFile
     _writer: Writer
-    _reader: SqliteReader
+    _reader: StoreReader
 
     def __init__(
         self, path: Path | str, on_rollback: OnRollback = "refuse", *, create: bool = True
@@ -130,7 +132,7 @@ class SqliteEventStore:
         self._thread.start()
         self._closed = False
 
-    def _open(self) -> tuple[DatabaseFile, Writer, SqliteReader]:
+    def _open(self) -> tuple[DatabaseFile, Writer, StoreReader]:
         """Return the file and both connections to it; RolledBack if it has gone back behind its
         mark.
         """
@@ -145,7 +147,7 @@ class SqliteEventStore:
             writer = Writer(self.path, file)
             stack.callback(writer.close)
             self._judge(writer, foreign)
-            reader = SqliteReader(self.path, file, lambda: writer.known, self._request_file_check)
+            reader = StoreReader(self.path, file, lambda: writer.known, self._request_file_check)
             file.know_store(writer.known.store_id, writer.page_of_id, writer.generation)
             file.keep_beside()
             stack.pop_all()
@@ -399,7 +401,7 @@ class SqliteEventStore:
         self._file.close()
 
     @property
-    def _open_reader(self) -> SqliteReader:
+    def _open_reader(self) -> StoreReader:
         """The reader; Unavailable once the store is closed."""
         self._must_be_open()
         return self._reader
@@ -466,9 +468,7 @@ class SqliteEventStore:
         loops: dict[asyncio.AbstractEventLoop, list[SqliteWatch]] = {}
         for watch in tuple(self._watches):
             loops.setdefault(watch.loop, []).append(watch)
-        for loop, watches in loops.items():
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_wake, watches)
+        _call_in_loops(_wake, loops)
 
     def _take(self) -> tuple[list[Request], bool]:
         """Return the waiting requests, up to a batch, and whether more may come."""
@@ -508,18 +508,25 @@ def _wake(watches: Sequence[SqliteWatch]) -> None:
 
 def _tell(answers: Answers) -> None:
     """Wake the callers, with one call into each event loop for the whole batch."""
-    loops: dict[asyncio.AbstractEventLoop, Answers] = {}
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
     for reply, answer in answers:
         if reply is not None:
             loops.setdefault(reply.get_loop(), []).append((reply, answer))
-    for loop, group in loops.items():
+    _call_in_loops(_settle, loops)
+
+
+def _call_in_loops(
+    action: Callable[[list[T]], None], groups: Mapping[asyncio.AbstractEventLoop, list[T]]
+) -> None:
+    """Call a function once in each event loop that is open, with the group of the loop."""
+    for loop, group in groups.items():
         if not loop.is_closed():
-            loop.call_soon_threadsafe(_settle, group)
+            loop.call_soon_threadsafe(action, group)
 
 
-def _settle(answers: Answers) -> None:
+def _settle(answers: Sequence[tuple[asyncio.Future[Any], object]]) -> None:
     for reply, answer in answers:
-        if reply is None or reply.done():
+        if reply.done():
             continue
         if isinstance(answer, Exception):
             reply.set_exception(answer)

@@ -110,9 +110,8 @@ class IgnoreRules:
         parts = path.split("/")
         known = len(_split(self._start))
         folders = ("/".join(parts[:count]) for count in range(known + 1, len(parts)))
-        if any(map(self._is_folder_left_out, folders)):
-            return True
-        return self.leaves_out(path, is_folder=False)
+        is_below = any(map(self._is_folder_left_out, folders))
+        return is_below or self.leaves_out(path, is_folder=False)
 
     def _is_left_out_with_folders(self, path: str) -> bool:
         """Return whether a parent rule ignores the folder; a search that starts there still enters

@@ -245,28 +245,25 @@ class _FileFilter:
     def __init__(self, call: Grep) -> None:
         self.names: tuple[str, ...] = ()
         """File names to pass to ripgrep, if the call can be narrowed by name."""
-        self._glob: GlobPattern | None = None
-        self._type: GlobPattern | None = None
-        self._unwanted = False
-        """True if the glob says which files are not searched."""
+        self._patterns: list[tuple[GlobPattern, bool]] = []
+        """The patterns of the call; each with True if files that match are searched."""
         if call.type:
             self.names = globs_of(call.type)
-            self._type = GlobPattern(f"{{{','.join(self.names)}}}", "type")
+            types = GlobPattern(f"{{{','.join(self.names)}}}", "type")
+            self._patterns.append((types, True))
         if call.glob:
             self._set_glob(call.glob)
 
     def _set_glob(self, glob: str) -> None:
-        self._unwanted = glob.startswith("!")
-        self._glob = GlobPattern(glob.removeprefix("!"), "glob")
-        is_name = "/" not in glob and not self._unwanted
+        is_wanted = not glob.startswith("!")
+        self._patterns.append((GlobPattern(glob.removeprefix("!"), "glob"), is_wanted))
+        is_name = "/" not in glob and is_wanted
         if is_name and not self.names:
             self.names = (glob,)
 
     def takes(self, path: str) -> bool:
         """Return whether a file is searched."""
-        if self._type is not None and not self._type.matches(path):
-            return False
-        return self._glob is None or self._glob.matches(path) != self._unwanted
+        return all(pattern.matches(path) == wanted for pattern, wanted in self._patterns)
 
 
 def ripgrep_arguments(expression: Expression, names: Sequence[str], start: str) -> list[str]:

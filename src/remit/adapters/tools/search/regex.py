@@ -40,9 +40,7 @@ class Expression:
 
     def occurs_in(self, data: bytes) -> bool:
         """Return False if no line matches; True means maybe, unless the search is multiline."""
-        if self._in_text is None:
-            return True
-        if self._drops_returns and b"\r\n" in data:
+        if self._in_text is None or (self._drops_returns and b"\r\n" in data):
             return True
         return self._in_text.search(data) is not None
 

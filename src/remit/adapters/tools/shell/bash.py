@@ -3,12 +3,13 @@
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from remit.adapters.tools.call_deadline import Halted, Stop
 from remit.adapters.tools.file_text import decode, whole_end, whole_start
-from remit.adapters.tools.shell.processes import Command, Finished, Runner
+from remit.adapters.tools.shell.processes import Command, Finished, Runner, Why
 from remit.adapters.tools.shell.sandbox import ENVIRONMENT, sandbox_command
 from remit.adapters.tools.shell.toolchains import Toolchains
 from remit.adapters.tools.workspace_paths import Workspace
@@ -22,6 +23,19 @@ NO_SANDBOX = (
     " install bubblewrap (`apt-get install bubblewrap`), or to allow commands without a sandbox in"
     " the settings (allow_unsandboxed, REMIT_ALLOW_UNSANDBOXED=true)."
 )
+
+
+_ENDINGS: Mapping[Why, str] = {
+    "ended": "[Exit code {code}]",
+    "timeout": (
+        "[Stopped after {limit}, with all its processes. Set a longer timeout, in milliseconds.]"
+    ),
+    "canceled": "[Canceled, with all its processes.]",
+    "flood": "[Stopped: too much output. Redirect it to a file or reduce it.]",
+    "processes": "[Stopped: too many processes.]",
+    "lost": "[Ended from outside before it finished; its effects are unknown.]",
+}
+"""The note on each way in which a command ends."""
 
 
 class Sandbox(NamedTuple):
@@ -147,32 +161,14 @@ def _outcome(done: Finished, seconds: float) -> ToolOutcome:
 
 def _ending(done: Finished, seconds: float) -> str:
     """Return a note on how a command ended; empty if it succeeded."""
-    match done.why:
-        case "ended":
-            if not done.code:
-                return ""
-            return f"[Exit code {done.code}]"
-        case "timeout":
-            return (
-                f"[Stopped after {in_seconds(seconds)}, with all its processes."
-                " Set a longer timeout, in milliseconds.]"
-            )
-        case "canceled":
-            return "[Canceled, with all its processes.]"
-        case "flood":
-            return "[Stopped: too much output. Redirect it to a file or reduce it.]"
-        case "processes":
-            return "[Stopped: too many processes.]"
-        case "lost":
-            return "[Ended from outside before it finished; its effects are unknown.]"
+    if done.why == "ended" and not done.code:
+        return ""
+    return _ENDINGS[done.why].format(code=done.code, limit=in_seconds(seconds))
 
 
 def first_program(*names: str) -> str | None:
     """Return the full path of the first of these programs that is installed; None if none is."""
     from shutil import which
 
-    for name in names:
-        found = which(name)
-        if found is not None:
-            return os.path.realpath(found)
-    return None
+    installed = filter(None, map(which, names))
+    return next(map(os.path.realpath, installed), None)

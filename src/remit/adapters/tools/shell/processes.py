@@ -55,8 +55,7 @@ class Runner:
     """Runs commands; closing it ends them."""
 
     def __init__(self) -> None:
-        self._program: subprocess.Popen[bytes] | None = None
-        self._link: socket.socket | None = None
+        self._supervisor: tuple[socket.socket, subprocess.Popen[bytes]] | None = None
 
     async def run(self, command: Command, cancel: Signal) -> Finished:
         """Run a command until it ends, times out or is canceled.
@@ -84,14 +83,14 @@ class Runner:
 
     async def close(self) -> None:
         """End the supervisor; reapers notice and end the remaining processes."""
-        program, link = self._program, self._link
-        self._program = self._link = None
-        if link:
-            link.close()
-        if program:
-            # A canceled caller must not leave a zombie process.
-            ended = asyncio.get_running_loop().run_in_executor(None, program.wait)
-            await asyncio.shield(ended)
+        running, self._supervisor = self._supervisor, None
+        if running is None:
+            return
+        link, program = running
+        link.close()
+        # A canceled caller must not leave a zombie process.
+        ended = asyncio.get_running_loop().run_in_executor(None, program.wait)
+        await asyncio.shield(ended)
 
     @asynccontextmanager
     async def _start(
@@ -128,25 +127,25 @@ class Runner:
                 self._discard()
 
     def _connect(self) -> socket.socket:
-        if self._link is None:
+        if self._supervisor is None:
             link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 try:
-                    self._program = _start_program(theirs.fileno())
+                    self._supervisor = link, _start_program(theirs.fileno())
                 except OSError:
                     link.close()
                     raise
-            self._link = link
-        return self._link
+        return self._supervisor[0]
 
     def _discard(self) -> None:
         """Discard a supervisor that is gone; the next command starts another."""
-        if self._link:
-            self._link.close()
-        if self._program:
-            self._program.kill()
-            self._program.wait()
-        self._program = self._link = None
+        if self._supervisor is None:
+            return
+        link, program = self._supervisor
+        link.close()
+        program.kill()
+        program.wait()
+        self._supervisor = None
 
 
 def _start_program(link: int) -> subprocess.Popen[bytes]:

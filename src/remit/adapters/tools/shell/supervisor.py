@@ -246,12 +246,8 @@ def sweep(chosen: Callable[[str], bool]) -> int:
 
 def _find(chosen: Callable[[str], bool]) -> list[int]:
     """Return the processes whose cookie is chosen."""
-    found: list[int] = []
-    for pid in _pids():
-        mark = _cookie_of(pid)
-        if mark and chosen(mark):
-            found.append(pid)
-    return found
+    marks = {pid: _cookie_of(pid) for pid in _pids()}
+    return [pid for pid, mark in marks.items() if mark and chosen(mark)]
 
 
 def find_left_over() -> list[int]:
@@ -266,10 +262,11 @@ def sweep_left_over() -> int:
 
 def _cookie_of(pid: int) -> str | None:
     """Return the cookie of a process; None if it has none."""
+    prefix = f"{COOKIE}=".encode()
     with suppress(OSError):
-        for item in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            if item.startswith(f"{COOKIE}=".encode()):
-                return item.partition(b"=")[2].decode(errors="replace")
+        items = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        marks = (item.removeprefix(prefix) for item in items if item.startswith(prefix))
+        return next((mark.decode(errors="replace") for mark in marks), None)
     return None
 
 

@@ -244,9 +244,8 @@ class _Finder:
         return [folder for folder in dict.fromkeys(folders) if self._is_allowed(folder)]
 
     def _is_allowed(self, folder: Path) -> bool:
-        if not folder.exists() or folder.is_relative_to(self._workspace):
-            return False
-        return self._is_harmless(folder)
+        is_outside = not folder.is_relative_to(self._workspace)
+        return is_outside and folder.exists() and self._is_harmless(folder)
 
     def select_visible(self, folders: Iterable[Path], readable: Sequence[Path]) -> list[Path]:
         """Keep folders that are in the workspace or in a readable folder."""
@@ -293,11 +292,14 @@ class _Finder:
 
     def _is_harmless(self, path: Path) -> bool:
         """Return False for a folder that is, contains or is inside something to hide."""
-        if ".remit" in path.parts:
-            return False
         hidden = (self._home, self._workspace, *self._secrets)
         contains_hidden = any(inner.is_relative_to(path) for inner in hidden)
-        return not (contains_hidden or _has_secrets(path) or _is_within_any(path, self._secrets))
+        return not (
+            contains_hidden
+            or ".remit" in path.parts
+            or _has_secrets(path)
+            or _is_within_any(path, self._secrets)
+        )
 
 
 def _read_homes(config: Path) -> list[Path]:

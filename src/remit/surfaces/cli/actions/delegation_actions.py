@@ -28,10 +28,8 @@ def run_parallel(session: Session, fields: dict[str, Any]) -> Result:
     """
     from remit.surfaces.cli.work_file import read_work
 
-    common: dict[str, Any] = {}
-    for name in ("subagent_type", "model", "effort"):
-        if name in fields:
-            common[name] = fields.pop(name)
+    shared = ("subagent_type", "model", "effort")
+    common = {name: fields.pop(name) for name in shared if name in fields}
     return _delegate(
         session, "task_parallel", fields | {"tasks": read_work(fields["tasks"], common)}
     )

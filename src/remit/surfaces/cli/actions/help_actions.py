@@ -1,5 +1,6 @@
 """Commands about the command line itself: help and shell completion."""
 
+from collections.abc import Callable
 from typing import Any
 
 from remit.errors import RemitError
@@ -31,30 +32,19 @@ def print_completion(session: Session, fields: dict[str, Any]) -> Result:
 def _read_names(session: Session, kind: str) -> list[str]:
     """Return the ids that can be completed; none if the workspace cannot be read."""
     try:
-        return [item["id"] for item in _read_items(session, kind)]
+        return [item["id"] for item in _READERS.get(kind, _read_live)(session)]
     except RemitError:
         return []
 
 
-def _read_items(session: Session, kind: str) -> list[Result]:
-    """Return the agents, questions or tasks of this kind."""
-    items: list[Result]
-    match kind:
-        case "agents":
-            items = session.call("list_agents")["agents"]
-        case "questions":
-            items = session.call("list_interactions")["interactions"]
-        case "ended":
-            items = _read_ended(session)
-        case "tasks":
-            items = [*_read_live(session), *_read_ended(session)]
-        case "paused":
-            items = [task for task in _read_live(session) if task["state"] == "paused"]
-        case "unpaused":
-            items = [task for task in _read_live(session) if task["state"] != "paused"]
-        case _:
-            items = _read_live(session)
-    return items
+def _read_agents(session: Session) -> list[Result]:
+    agents: list[Result] = session.call("list_agents")["agents"]
+    return agents
+
+
+def _read_questions(session: Session) -> list[Result]:
+    questions: list[Result] = session.call("list_interactions")["interactions"]
+    return questions
 
 
 def _read_live(session: Session) -> list[Result]:
@@ -65,3 +55,26 @@ def _read_live(session: Session) -> list[Result]:
 def _read_ended(session: Session) -> list[Result]:
     tasks: list[Result] = session.call("list_history", limit=_MOST_TASKS)["tasks"]
     return tasks
+
+
+def _read_all(session: Session) -> list[Result]:
+    return [*_read_live(session), *_read_ended(session)]
+
+
+def _read_paused(session: Session) -> list[Result]:
+    return [task for task in _read_live(session) if task["state"] == "paused"]
+
+
+def _read_unpaused(session: Session) -> list[Result]:
+    return [task for task in _read_live(session) if task["state"] != "paused"]
+
+
+_READERS: dict[str, Callable[[Session], list[Result]]] = {
+    "agents": _read_agents,
+    "questions": _read_questions,
+    "ended": _read_ended,
+    "tasks": _read_all,
+    "paused": _read_paused,
+    "unpaused": _read_unpaused,
+}
+"""Returns the agents, questions or tasks of each kind; of any other, the live tasks."""

@@ -28,14 +28,8 @@ def init_workspace(session: Session, fields: dict[str, Any]) -> Result:
 
 def _requested_edits(fields: dict[str, Any]) -> bool | None:
     """Return whether the options allow edits; None without such an option."""
-    allow, forbid = fields.get("allow_edits"), fields.get("no_allow_edits")
-    if allow and forbid:
-        raise WrongUse(
-            "--allow-edits and --no-allow-edits cannot be combined.", hint="Give one of them."
-        )
-    if allow:
-        return True
-    return False if forbid else None
+    options = {"allow_edits": "--allow-edits", "no_allow_edits": "--no-allow-edits"}
+    return {"allow_edits": True, "no_allow_edits": False}.get(_chosen_option(fields, options))
 
 
 def serve(session: Session, fields: dict[str, Any]) -> Result:
@@ -53,12 +47,16 @@ def work(session: Session, fields: dict[str, Any]) -> Result:
 
 def _log_detail(fields: dict[str, Any]) -> str:
     """Return the log level of a worker or a server."""
-    verbose, quiet = fields.get("verbose"), fields.get("quiet")
-    if verbose and quiet:
-        raise WrongUse("-v and -q cannot be combined.", hint="Give one of them.")
-    if verbose:
-        return "verbose"
-    return "quiet" if quiet else "normal"
+    return _chosen_option(fields, {"verbose": "-v", "quiet": "-q"}, "normal")
+
+
+def _chosen_option(fields: dict[str, Any], options: dict[str, str], default: str = "") -> str:
+    """Return the field whose option is given; raise if several are."""
+    given = [name for name in options if fields.get(name)]
+    if len(given) > 1:
+        both = " and ".join(options.values())
+        raise WrongUse(f"{both} cannot be combined.", hint="Give one of them.")
+    return next(iter(given), default)
 
 
 def read_schedule(session: Session, _fields: dict[str, Any]) -> Result:

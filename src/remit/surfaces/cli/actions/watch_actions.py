@@ -203,5 +203,6 @@ def _report_watched(session: Session, fields: dict[str, Any]) -> None:
 
 def _is_parked(task: Result) -> bool:
     """Return True if a task waits for the next tick."""
-    wait: Result = task["wait"] or {"on": []}
-    return any(item["kind"] == "tick" for item in wait["on"])
+    from remit.app.reading.views import awaited_kinds
+
+    return "tick" in awaited_kinds(task)

@@ -29,10 +29,11 @@ def show_agent(answer: Result, screen: Screen) -> None:
     """Show an agent."""
     screen.put(Ink(answer["id"], "bold"))
     screen.put(text=answer["description"])
-    facts: dict[str, str] = {}
-    for name, value in answer.items():
-        if name not in _SHOWN_APART:
-            facts[name.replace("_", " ")] = _format_fact(value)
+    facts = {
+        name.replace("_", " "): _format_fact(value)
+        for name, value in answer.items()
+        if name not in _SHOWN_APART
+    }
     if answer["spawnable"] is not None:
         facts["delegates to"] = _format_fact(answer["spawnable"]) or "(none)"
     put_facts("Details", facts, screen)

@@ -90,22 +90,26 @@ def has_lost_worker(task: Task, unattended: Unattended) -> bool:
     return task["state"] == "running" and task["session_id"] is None and unattended(task["id"])
 
 
+_ASSIGNEES = {
+    "session": (
+        "Session {ref} works on it and gets it with its next request; workers leave it alone."
+    ),
+    "owner": "No agent owns it, so it does not start. Give it one with: {set_owner}",
+    "agent": (
+        "Agent {ref} is unknown here, and no live worker works for it, so it does not start."
+        " Restore the agent's file, or set another owner with: {set_owner}"
+    ),
+}
+"""What keeps a task with this assignee from starting."""
+
+
 def _pending(task: Task, unattended: Unattended, now: Any, server: str | None) -> str:
     """Return what keeps a pending task from starting, and what a person can do about it."""
     holds: dict[str, str] = {item["kind"]: item["ref"] for item in task["held_by"]}
-    if "session" in holds:
-        return (
-            f"Session {holds['session']} works on it and gets it with its next request; workers"
-            " leave it alone."
-        )
-    set_owner = command_line("task update", task["id"], "--owner AGENT")
-    if "owner" in holds:
-        return f"No agent owns it, so it does not start. Give it one with: {set_owner}"
-    if "agent" in holds:
-        return (
-            f"Agent {holds['agent']} is unknown here, and no live worker works for it, so it does"
-            f" not start. Restore the agent's file, or set another owner with: {set_owner}"
-        )
+    for kind, text in _ASSIGNEES.items():
+        if kind in holds:
+            set_owner = command_line("task update", task["id"], "--owner AGENT")
+            return text.format(ref=holds[kind], set_owner=set_owner)
     if ended := [item for item in task["held_by"] if item.get("state") in ENDED]:
         return _never(task, ended, unattended, server)
     if holds:
@@ -191,20 +195,21 @@ def prerequisites(task: Task) -> str:
 
 def _waiting(task: Task, unattended: Unattended, _now: Any, server: str | None) -> str:
     """Return what a waiting task waits for, and whether a worker continues it."""
-    wait: dict[str, Any] = task["wait"] or {"on": []}
-    kinds = {item["kind"] for item in wait["on"]}
+    from remit.app.reading.views import awaited_kinds
+
+    kinds = awaited_kinds(task)
     if "user" in kinds:
         return f"It waits for an answer from you. See the question with: {command_line('inbox')}"
-    subtasks = [item["ref"] for item in wait["on"] if item["kind"] == "subtask"]
-    said = _awaited(task, kinds, subtasks)
+    said = _awaited(task, kinds)
     if not unattended(task["id"]):
         return said
     return f"{said.removesuffix('.')}. No worker is running for it ({start_worker(server)})."
 
 
-def _awaited(task: Task, kinds: Collection[str], subtasks: Sequence[str]) -> str:
+def _awaited(task: Task, kinds: Collection[str]) -> str:
     """Return what a waiting task waits for, if it is not a person."""
-    if subtasks:
+    if "subtask" in kinds:
+        subtasks = [item["ref"] for item in task["wait"]["on"] if item["kind"] == "subtask"]
         return f"It waits for {named(subtasks)}."
     if "tick" not in kinds:
         return "It waits for a timer."

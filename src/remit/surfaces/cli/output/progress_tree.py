@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from remit.surfaces.cli.output.next_steps import ENDED, how_to_answer
@@ -163,11 +164,8 @@ class TaskTree:
 
     def _roots(self) -> list[Node]:
         """Return the tasks whose parent is not shown."""
-        roots: list[Node] = []
-        for parent, nodes in self._children.items():
-            if parent not in self._nodes:
-                roots += nodes
-        return roots
+        below = (nodes for parent, nodes in self._children.items() if parent not in self._nodes)
+        return list(chain.from_iterable(below))
 
     def _children_of(self, node: Node) -> list[Node]:
         return self._children.get(node.item["task_id"], [])

@@ -1,5 +1,6 @@
 """Pages about questions: the inbox, and each question in it."""
 
+from functools import cache
 from typing import Any
 
 from remit.surfaces.cli.cli_host import Result
@@ -11,14 +12,15 @@ from remit.surfaces.text.display import display
 
 def show_inbox(answer: Result, screen: Screen) -> None:
     """Show every open question: its agent, task and age, and how to answer it."""
-    titles: dict[str, str] = {}
+
+    @cache
+    def title_of(task_id: str) -> str:
+        return str(screen.ask("get_task", task_id=task_id)["title"])
+
     for number, item in enumerate(answer["interactions"]):
         if number:
             screen.put()
-        for task_id in item["path"]:
-            if not titles.get(task_id):
-                titles[task_id] = screen.ask("get_task", task_id=task_id)["title"]
-        screen.put(text=" / ".join(f"#{task_id} {titles[task_id]}" for task_id in item["path"]))
+        screen.put(text=" / ".join(f"#{task_id} {title_of(task_id)}" for task_id in item["path"]))
         put_question(item, screen, indent=2)
     if answer["next_cursor"]:
         screen.note(f"There are more: add --cursor {answer['next_cursor']}")

@@ -105,16 +105,12 @@ def _times(task: dict[str, Any]) -> list[str]:
 
 def _hold(item: dict[str, str]) -> str:
     """Return what keeps a task from starting, in short."""
-    match item["kind"]:
-        case "owner":
-            return "an owner"
-        case "agent":
-            return f"agent {item['ref']} (not known here)"
-        case "dependency":
-            state = item["state"] if item["state"] in ("failed", "canceled") else ""
-            return f"#{item['ref']}{surround(state, ' (', ')')}"
-        case kind:
-            return f"{kind} {item['ref']}"
+    ended = {"failed": " (failed)", "canceled": " (canceled)"}.get(item.get("state", ""), "")
+    return {
+        "owner": "an owner",
+        "agent": f"agent {item['ref']} (not known here)",
+        "dependency": f"#{item['ref']}{ended}",
+    }.get(item["kind"], f"{item['kind']} {item['ref']}")
 
 
 def _awaited(kind: str, ref: str) -> str:

@@ -97,11 +97,10 @@ def _state_facts(answer: Result) -> list[str]:
     facts = [f"owner {answer['owner'] or '(none)'}"]
     if answer["ready"]:
         facts.append("ready")
-    if name := tables.priority(answer["priority"]):
-        facts.append(f"priority {name}")
+    facts.append(surround(tables.priority(answer["priority"]), "priority "))
     if answer["state"] == "done" and answer["verification"] != "none":
         facts.append(str(answer["verification"]))
-    return facts
+    return list(filter(None, facts))
 
 
 def _put_acceptance(answer: Result, screen: Screen) -> None:

@@ -21,6 +21,8 @@ _CODES = {
     "cyan": "36",
 }
 _FLOOR = 12
+_ENDLESS, _MIDDLE = sys.maxsize, 40
+"""The width and the middle of output that is not a terminal: its lines are not broken."""
 
 
 class Ink(NamedTuple):
@@ -55,7 +57,10 @@ class Screen:
         self.ask, self.unattended, self.outlook = ask, unattended, outlook
         self._out, self._err = sys.stdout, sys.stderr
         self.terminal = self._out.isatty()
-        self.width = _terminal_width() if self.terminal else None
+        self.width, self._middle = _ENDLESS, _MIDDLE
+        if self.terminal:
+            self.width = _terminal_width()
+            self._middle = self.width // 2
         self._has_colors = self.terminal and _allows_colors(os.environ)
         self.now = _now()
         self.has_changes = True
@@ -68,11 +73,11 @@ class Screen:
         parts = list(map(_ink, lead))
         start = indent + sum(width(part.text) for part in parts)
         head = " " * indent + "".join(map(self._paint, parts))
-        if self.width is not None and start > self.width:
+        if start > self.width:
             *lines, head = self._fold(parts, indent)
             self._write(self._out, *lines)
             start = self.width
-        if start > (self.width or 80) // 2 and self._breaks(text, start):
+        if start > self._middle and self._breaks(text, start):
             self._write(self._out, head.rstrip())
             start, head = indent + 2, " " * (indent + 2)
         first, *rest = self._wrap_text(text, start)
@@ -94,10 +99,11 @@ class Screen:
         """
         inked = [list(map(_ink, row)) for row in rows]
         titled = [[Ink(column.title, "dim") for column in columns], *inked]
-        widths: dict[int, int] = {}
-        for number in range(len(columns)):
-            if any(row[number].text for row in inked):
-                widths[number] = max(width(row[number].text) for row in titled)
+        widths = {
+            number: max(width(cell.text) for cell in (title, *cells))
+            for number, (title, *cells) in enumerate(zip(*titled, strict=True))
+            if any(cell.text for cell in cells)
+        }
         self._fit(columns, widths)
         for row in titled:
             cells = [(row[number], size) for number, size in widths.items()]
@@ -105,8 +111,6 @@ class Screen:
 
     def _fit(self, columns: Sequence[Column], widths: dict[int, int]) -> None:
         """Make columns narrower, then drop some, until they fit into the terminal."""
-        if self.width is None:
-            return
         while (over := sum(widths.values()) + 2 * (len(widths) - 1) - self.width) > 0:
             wide = {number: size for number, size in widths.items() if size > _FLOOR}
             shrinkable = [number for number in wide if columns[number].gives]
@@ -123,9 +127,7 @@ class Screen:
         """Return one row of a table, with each cell cut and padded to its width."""
         line, used, gap = "", 0, 0
         for ink, size in cells:
-            room = size
-            if self.width is not None:
-                room = min(size, self.width - used - gap)
+            room = min(size, self.width - used - gap)
             if room <= 0:
                 break
             text = cut_at_word(ink.text, room)
@@ -143,7 +145,7 @@ class Screen:
         lines, used = [" " * indent], indent
         for part in parts:
             for word in re.findall(r"[^ ]+ *| +", part.text):
-                if used > indent + 2 and used + width(word.rstrip()) > (self.width or 0):
+                if used > indent + 2 and used + width(word.rstrip()) > self.width:
                     lines.append(" " * (indent + 2))
                     used = indent + 2
                 lines[-1] += self._paint(Ink(word, part.style))
@@ -152,15 +154,11 @@ class Screen:
 
     def _breaks(self, text: str, start: int) -> bool:
         """Return True if a text needs more than the rest of a line."""
-        if "\n" in text:
-            return True
-        return self.width is not None and start + width(text) > self.width
+        return "\n" in text or start + width(text) > self.width
 
     def _wrap_text(self, text: str, start: int) -> list[str]:
         """Return the lines of a text, indented to its first line."""
         rows = display(text).expandtabs(4).split("\n")
-        if self.width is None:
-            return rows
         return wrap_all(rows, max(self.width - start, 10))
 
     def _paint(self, ink: Ink) -> str:

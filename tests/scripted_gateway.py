@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable
 from remit.adapters.models.wires.response import Priced, cost_of
 from remit.domain.llm.failures import ModelFailed
 from remit.domain.llm.messages import (
-    Delta,
-    OnPart,
     Part,
     Pause,
     Request,
@@ -15,7 +13,6 @@ from remit.domain.llm.messages import (
     Tokens,
     ToolCall,
 )
-from remit.domain.records.serialize import dumps
 
 Line = Response | ModelFailed | str
 Script = Iterable[Line] | Callable[[Request], Line]
@@ -33,8 +30,7 @@ class ScriptedGateway:
         self,
         request: Request,
         *,
-        on_part: OnPart | None = None,
-        pause: Pause | None = None,  # noqa: ARG002 - it is asked once
+        pause: Pause | None = None,
     ) -> Response:
         """Return the next line of the script."""
         self.requests.append(request)
@@ -43,8 +39,6 @@ class ScriptedGateway:
             raise answer
         if isinstance(answer, str):
             answer = says(answer)
-        if on_part:
-            tell(answer, on_part)
         return answer
 
     def cost(self, model: str, tokens: Tokens) -> float | None:
@@ -66,16 +60,6 @@ def calls(*wanted: ToolCall, text: str = "", model: str = "scripted") -> Respons
     if text:
         parts.insert(0, TextPart(text))
     return Response(tuple(parts), "tool_calls", Tokens(10, 10), model)
-
-
-def tell(answer: Response, on_part: OnPart) -> None:
-    """Give an answer that is there already in pieces, as a stream would."""
-    for number, part in enumerate(answer.parts):
-        if isinstance(part, TextPart):
-            on_part(Delta("text", part.text))
-        elif isinstance(part, ToolCall):
-            raw = part.raw or dumps(part.arguments)
-            on_part(Delta("tool_call", raw, number, part.call_id, part.name))
 
 
 def _reader(script: Script) -> Callable[[Request], Line]:
