@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from remit.domain.task.task import FailCause
 from remit.domain.text.redaction import redacted
+from remit.domain.text.truncation import shortened
 
 FailureKind = Literal[
     "rate_limited",
@@ -272,17 +273,9 @@ def excerpt(text: str, secrets: Iterable[str] = ()) -> str:
         : 20 * MAX_EXCERPT
     ]  # after redaction: a cut through a secret would leave a part of it
     text = _SPACE.sub(" ", _MARKUP.sub(" ", text)).strip()
-    if len(text) <= MAX_EXCERPT:
-        return text
-    return f"{text[: MAX_EXCERPT - 3]}..."
+    return shortened(text, MAX_EXCERPT, "...")
 
 
 def storable(text: str) -> str:
     """Replace NUL and unpaired surrogates, which stores cannot keep."""
-    if "\0" in text:
-        text = text.replace("\0", "\ufffd")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

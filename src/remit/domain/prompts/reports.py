@@ -7,7 +7,7 @@ from remit.domain.delegation.result_envelope import refused_result, result_of, s
 from remit.domain.prompts.headings import SUBTASK_ENDED, in_one_line, quoted
 from remit.domain.records.serialize import dumps
 from remit.domain.task.task import Task, Update
-from remit.domain.text.truncation import beginning, written_out
+from remit.domain.text.truncation import beginning, beginning_marked, written_out
 
 REPORTED = 6_000
 """The number of characters of another task's result and outputs that a report contains."""
@@ -90,9 +90,7 @@ def report_within(report: str, task_id: str, room: int) -> str:
 
 
 def _short_title(title: re.Match[str]) -> str:
-    if len(title[1]) <= TITLED:
-        return title[0]
-    return f'"{beginning(title[1], TITLED)}…"'
+    return f'"{beginning_marked(title[1], TITLED, "…")}"'
 
 
 def with_short_quotes(report: str, characters: int, note: str) -> str:

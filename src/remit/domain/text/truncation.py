@@ -35,6 +35,20 @@ def beginning(text: str, most: int) -> str:
     return text[: cut_place(text, most)]
 
 
+def shortened(text: str, most: int, mark: str = "…") -> str:
+    """Return a text of at most `most` characters; one that is cut ends with a mark."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most - len(mark)]}{mark}"
+
+
+def beginning_marked(text: str, most: int, mark: str) -> str:
+    """Return a text, or its beginning with a mark after it if it is longer than `most`."""
+    if len(text) <= most:
+        return text
+    return f"{beginning(text, most)}{mark}"
+
+
 def written_out(tool: str, /, **arguments: Any) -> str:
     """Return a call of a tool as a model reads it: `Read(file_path="a.py", offset=2001)`."""
     given = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
@@ -44,13 +58,14 @@ def written_out(tool: str, /, **arguments: Any) -> str:
 def _continues(text: str, place: int) -> bool:
     """Return True if the character at a place belongs to the one before it."""
     before, here = text[place - 1], text[place]
-    if _JOINER in (before, here) or (before, here) == ("\r", "\n"):
-        return True
-    if _is_surrogate_pair(before, here) or _is_mark(here):
-        return True
-    if ord(here) in _FLAG_LETTERS:
+    if ord(here) in _FLAG_LETTERS and before != _JOINER:
         return _flag_letters_before(text, place) % 2 == 1
-    return False
+    return (
+        _JOINER in (before, here)
+        or (before, here) == ("\r", "\n")
+        or _is_surrogate_pair(before, here)
+        or _is_mark(here)
+    )
 
 
 def _is_surrogate_pair(before: str, here: str) -> bool:
@@ -61,9 +76,11 @@ def _is_mark(character: str) -> bool:
     """Return True for a character that changes the one before it: a mark, a skin tone, a Korean
     vowel.
     """
-    if unicodedata.category(character) in ("Mn", "Mc", "Me"):
-        return True
-    return ord(character) in _SKIN_TONES or ord(character) in _JAMO
+    return (
+        unicodedata.category(character) in ("Mn", "Mc", "Me")
+        or ord(character) in _SKIN_TONES
+        or ord(character) in _JAMO
+    )
 
 
 def _flag_letters_before(text: str, place: int) -> int:
