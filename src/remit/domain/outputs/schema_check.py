@@ -169,11 +169,10 @@ class _Check:
 
     def _check_required(
         self, required: list[str], value: Mapping[str, Any], path: str
-    ) -> Iterator[Fault]:
+    ) -> list[Fault]:
         self._count_steps(len(required))
-        for name in required:
-            if name not in value:
-                yield Fault(_join(path, name), "is missing", "a value")
+        missing = [name for name in required if name not in value]
+        return [Fault(_join(path, name), "is missing", "a value") for name in missing]
 
     def _check_combinations(
         self, schema: Mapping[str, Any], value: Any, path: str, depth: int
@@ -293,7 +292,4 @@ _NAMES = {
 
 def _name(value: Any) -> str:
     """Return the kind of a value in words."""
-    for kind, name in _NAMES.items():
-        if TYPES[kind](value):
-            return name
-    return "an object"
+    return next((name for kind, name in _NAMES.items() if TYPES[kind](value)), "an object")
