@@ -184,9 +184,13 @@ def _has_answer(task: Task) -> bool:
 
     A message before a wait for subtasks is not an answer.
     """
-    if task.completion != "auto" or not task.final_message or task.outdated_answer:
-        return False
-    return task.waits_for_tick or not task.children
+    may_answer = task.waits_for_tick or not task.children
+    return (
+        may_answer
+        and task.completion == "auto"
+        and bool(task.final_message)
+        and not task.outdated_answer
+    )
 
 
 def stop_clock(task: Task, _: ev.ClockStopped) -> Task:

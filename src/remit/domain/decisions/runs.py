@@ -59,7 +59,7 @@ NO_USAGE = Usage()
 def check_fence(task: Task, run_id: str | None) -> None:
     """Refuse a write by a run that is not the live one."""
     live_id = None if task.run is None else task.run.id
-    if run_id is None or run_id == live_id:
+    if run_id in (None, live_id):
         return
     live = "none is" if live_id is None else f"{live_id} is"
     raise StaleRun(
@@ -92,9 +92,7 @@ def abort(command: cmd.AbortTask, run_id: str | None) -> Events:
 
 def wake(task: Task, cause: WakeCause) -> Events:
     """End a wait that needs no answer; return no events for any other state."""
-    if task.wait is None or task.wait.holds:
-        return []
-    if not is_waiting(task):
+    if task.wait is None or task.wait.holds or not is_waiting(task):
         return []
     return [ev.TaskWoken(ref=task.wait.on[0].ref, cause=cause)]
 
@@ -109,9 +107,7 @@ def exclude_downtime(task: Task, since: datetime, until: datetime) -> Events:
     Return no events if the clock is stopped.
     """
     is_stopped = task.run is None and task.state is not State.WAITING
-    if is_stopped or task.clock_since is None:
-        return []
-    if until <= task.clock_since:
+    if is_stopped or task.clock_since is None or until <= task.clock_since:
         return []
     return [ev.DowntimeExcluded(since=max(since, task.clock_since), until=until)]
 
@@ -338,8 +334,7 @@ def _is_last_attempt(task: Task) -> bool:
 
 def _fire_timer(task: Task, command: cmd.FireTimer, _: Context) -> Events:
     """Fire a timer that the task still waits for."""
-    items = task.wait.on if task.wait is not None else ()
-    if any(item.names("timer", command.timer_id) for item in items):
+    if any(item.names("timer", command.timer_id) for item in task.waits_on):
         return [ev.TimerFired(ref=command.timer_id)]
     return []
 

@@ -32,9 +32,6 @@ def must_have_authority(command: cmd.Operation, own_task: Task) -> Lookups[None]
         _must_respect_own_task(command, own_task)
         return
     target = yield from find_task(ref)
-    if target.id == own_task.id:
-        _must_respect_own_task(command, own_task)
-        return
     yield from _must_respect_other_task(command, target, own_task)
 
 
@@ -139,25 +136,22 @@ def _must_keep_terms(command: cmd.Operation, target: Task) -> None:
 
 def _changed_terms(command: cmd.UpdateTask, target: Task) -> list[str]:
     """Return the terms that an update changes, including a title used as the instructions."""
-    changed: list[str] = []
-    if _changes_title(command, target) and stands_for_instructions(target):
-        changed.append("title")
-    changed += [name for name in TERMS if getattr(command, name) is not None]
-    if _changes_context(command, target):
-        changed.append("metadata.context")
-    return changed
+    changes = {
+        "title": _changes_title(command, target) and stands_for_instructions(target),
+        **{name: getattr(command, name) is not None for name in TERMS},
+        "metadata.context": _changes_context(command, target),
+    }
+    return [name for name, is_changed in changes.items() if is_changed]
 
 
 def _changed_creator_fields(command: cmd.UpdateTask, target: Task) -> list[str]:
     """Return the other changed fields that only the creator may set: title, owner, priority."""
-    changed: list[str] = []
-    if _changes_title(command, target) and not stands_for_instructions(target):
-        changed.append("title")
-    if _changes_owner(command, target):
-        changed.append("owner")
-    if command.priority not in (None, target.priority):
-        changed.append("priority")
-    return changed
+    changes = {
+        "title": _changes_title(command, target) and not stands_for_instructions(target),
+        "owner": _changes_owner(command, target),
+        "priority": command.priority not in (None, target.priority),
+    }
+    return [name for name, is_changed in changes.items() if is_changed]
 
 
 def _join_names(names: list[str]) -> str:

@@ -26,8 +26,6 @@ def with_usage(decided: Plan, command: cmd.Command, context: Context) -> Lookups
     """
     reported = context.run_task_id if isinstance(command, REPORTED) else None
     ended = [stream for stream in streams_with(decided, ENDS) if stream != reported]
-    if not ended:
-        return decided
     found = yield from load_tasks(ended)
     tasks = {task.id: task for task in found if _may_lack_usage(task)}
     if not tasks:
