@@ -220,10 +220,10 @@ def load(
         _apply_option(values, name, options or {})
 
     def choices() -> "Choices":  # a function, so that settings do not show keys
-        from remit.domain.llm.selection import Table, choose
+        from remit.domain.llm.selection import NO_TABLE, Table, choose
 
         tables = {of_workspace: Table(*table) for of_workspace, table in models.items()}
-        return choose(tables.get(True), tables.get(False), env)
+        return choose(tables.get(True, NO_TABLE), tables.get(False, NO_TABLE), env)
 
     return Settings(root, values, tuple(unknown), choices)
 
@@ -456,15 +456,14 @@ def _validate_table(name: str, value: Any, origin: str) -> Any:
                     " whole number, 0 for no limit)",
                 )
             if kind is int:
-                _number(f"{name}.{key}.{field}", inner, origin, f"{name}.{field}")
+                _number_in_range(f"{name}.{key}.{field}", inner, origin, f"{name}.{field}")
     return value
 
 
 def _is_allowed(field: str, value: Any, kind: type) -> bool:
     """Return True for a value of the right type and, if there is a list of choices, one of them."""
-    if not isinstance(value, kind) or not _is_text_or_texts(value):
-        return False
-    return field not in CHOICES or value in CHOICES[field]
+    choices = CHOICES.get(field, (value,))
+    return isinstance(value, kind) and _is_text_or_texts(value) and value in choices
 
 
 def _is_text_or_texts(value: Any) -> bool:
@@ -483,19 +482,16 @@ def _items(value: Any, place: str) -> list[tuple[str, Any]]:
 
 def _validate(name: str, value: Any, origin: str) -> Any:
     """Return a value of a setting in the right type; refuse a wrong one."""
-    if name in TABLES:
-        return _validate_table(name, value, origin)
-    if name in NUMBERS:
-        return _number(name, value, origin)
-    if name == "sandbox.read_only":
-        return _folders(value, origin)
-    if name in SWITCHES:
-        return _switch(name, value, origin)
+    validator: Validator = _VALIDATORS.get(name, _text)
+    return validator(name, value, origin)
+
+
+def _text(name: str, value: Any, origin: str) -> str:
     if not isinstance(value, str):
         raise invalid(_place(name, origin), "is not text", "text")
-    if name in CHOICES and value not in CHOICES[name]:
-        expected = f"one of {', '.join(CHOICES[name])}"
-        raise invalid(_place(name, origin), f"is {value!r}", expected)
+    choices = CHOICES.get(name, (value,))
+    if value not in choices:
+        raise invalid(_place(name, origin), f"is {value!r}", f"one of {', '.join(choices)}")
     return value
 
 
@@ -507,21 +503,24 @@ def _switch(name: str, value: Any, origin: str) -> bool:
     raise invalid(_place(name, origin), f"is {value!r}", "true or false")
 
 
-def _folders(value: Any, origin: str) -> tuple[str, ...]:
+def _folders(name: str, value: Any, origin: str) -> tuple[str, ...]:
     """Parse paths: a list, or one text separated by colons."""
     items = value
     if isinstance(value, str):
         items = list(filter(None, value.split(":")))
     if not isinstance(items, list | tuple) or not _is_text_or_texts(items):
-        raise invalid(
-            f"sandbox.read_only in {origin}", "is not a list of paths", 'such as ["~/.cache"]'
-        )
+        raise invalid(f"{name} in {origin}", "is not a list of paths", 'such as ["~/.cache"]')
     return tuple(cast("list[str]", items))
 
 
-def _number(name: str, value: Any, origin: str, kind_of: str | None = None) -> float:
-    """Parse a number within its range; for a value in a table, the range of its field."""
-    kind, low, high, expected = NUMBERS[kind_of or name]
+def _number(name: str, value: Any, origin: str) -> float:
+    """Parse the number of a setting within its range."""
+    return _number_in_range(name, value, origin, name)
+
+
+def _number_in_range(name: str, value: Any, origin: str, kind_of: str) -> float:
+    """Parse a number within the range of a kind of numbers."""
+    kind, low, high, expected = NUMBERS[kind_of]
     try:
         number = kind(value)
     except (TypeError, ValueError, OverflowError):
@@ -537,3 +536,13 @@ def _place(name: str, origin: str) -> str:
     if origin == name or origin.startswith("--"):
         return origin
     return f"{name} in {origin}"
+
+
+Validator = Callable[[str, Any, str], Any]
+_VALIDATORS: dict[str, Validator] = {
+    **dict.fromkeys(TABLES, _validate_table),
+    **dict.fromkeys(NUMBERS, _number),
+    **dict.fromkeys(SWITCHES, _switch),
+    "sandbox.read_only": _folders,
+}
+"""How the value of a setting is checked that is not text."""

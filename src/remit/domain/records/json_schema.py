@@ -141,12 +141,12 @@ def _with_required(schema: Schema, required: list[str]) -> Schema:
 def _aliases(kind: Any) -> dict[str, Alias]:
     """Return the fields of a record that are another name for a field."""
     hints = get_type_hints(kind, include_extras=True)
-    found: dict[str, Alias] = {}
-    for name, hint in hints.items():
-        for mark in _all_marks(hint):
-            if isinstance(mark, Alias):
-                found[name] = mark
-    return found
+    return {
+        name: mark
+        for name, hint in hints.items()
+        for mark in _all_marks(hint)
+        if isinstance(mark, Alias)
+    }
 
 
 def _all_marks(hint: Any) -> Iterator[Any]:
@@ -244,9 +244,7 @@ def _with_short_form(found: Schema, mark: Coerce, *, shown: bool) -> Schema:
 
 
 def _text_limits(mark: Text) -> Schema:
-    if not mark.low:
-        return {"maxLength": mark.high}
-    return {"minLength": mark.low, "maxLength": mark.high}
+    return _limits(mark, "minLength", "maxLength")
 
 
 def _number_limits(mark: Range) -> Schema:
@@ -254,9 +252,14 @@ def _number_limits(mark: Range) -> Schema:
 
 
 def _count_limits(mark: Items) -> Schema:
+    return _limits(mark, "minItems", "maxItems")
+
+
+def _limits(mark: Text | Items, lowest: str, highest: str) -> Schema:
+    """Return both limits of a mark under these words; a lower limit of 0 is left out."""
     if not mark.low:
-        return {"maxItems": mark.high}
-    return {"minItems": mark.low, "maxItems": mark.high}
+        return {highest: mark.high}
+    return {lowest: mark.low, highest: mark.high}
 
 
 def _pattern_limit(mark: Matches) -> Schema:
