@@ -31,10 +31,8 @@ def result_of(task: Task) -> str:
     """Return the result of a task as text; for a failed or canceled task, the reason."""
     if task.state in (State.FAILED, State.CANCELED):
         return task.failure_reason or ""
-    text = task.summary or task.final_message or ""
-    if text or task.state is not State.DONE:
-        return text
-    return outputs_notice(task.completion_outputs)
+    notice = outputs_notice(task.completion_outputs) if task.state is State.DONE else ""
+    return task.summary or task.final_message or notice
 
 
 def refused_result(task: Task) -> str:
@@ -44,9 +42,8 @@ def refused_result(task: Task) -> str:
     """
     if task.state is not State.FAILED or task.reason != "acceptance":
         return ""
-    if task.summary:
-        return task.summary
-    return "" if task.outdated_answer else task.final_message or ""
+    answer = None if task.outdated_answer else task.final_message
+    return task.summary or answer or ""
 
 
 def _returned_text(task: Task) -> str:
@@ -270,8 +267,12 @@ class Passage(NamedTuple):
 
     def __str__(self) -> str:
         """Return text, note and outputs as one text."""
-        text = "\n".join(part for part in (self.text, self.note) if part)
-        return text + _outputs_text(self.outputs) if self.outputs else text
+        text = "\n".join(filter(None, (self.text, self.note)))
+        return text + _outputs_text(self.outputs)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())
 
 
 def passage(
@@ -280,7 +281,7 @@ def passage(
     task_id: str,
     offset: int = 0,
     *,
-    size: Callable[[str], int] | None = None,
+    size: Callable[[str], int] = _bytes,
     read_on: bool = True,
 ) -> Passage:
     """Return the part of a result that starts at `offset`; the first part includes the outputs.
@@ -288,11 +289,12 @@ def passage(
     Large outputs are appended to the result and read in parts like it. `size` measures a text in
     the form in which it is shown. Without `read_on`, the note does not say how to read the rest.
     """
-    size = size or _bytes
-    beside = _outputs_text(outputs) if outputs else ""
-    if outputs and size(beside) > LIMIT // 2:
+    beside = _outputs_text(outputs)
+    if size(beside) > LIMIT // 2:
         result, outputs, beside = result + beside, None, ""
-    room = LIMIT - (size(beside) if offset == 0 else 0)
+    if offset > 0:
+        outputs, beside = None, ""
+    room = LIMIT - size(beside)
     rest = result[offset:]
     text = beginning(rest, len(_fit(rest[:room], room, size)))
     end, note = offset + len(text), ""
@@ -300,7 +302,7 @@ def passage(
         call = written_out("task_output", task_id=task_id, offset=end)
         on = f" Next: {call}" if read_on else ""
         note = f"[Characters {offset:,} to {end:,} of {len(result):,}.{on}]"
-    return Passage(text, note, outputs if offset == 0 else None)
+    return Passage(text, note, outputs)
 
 
 def result_part(found: dict[str, Any], offset: int) -> dict[str, Any]:
@@ -338,8 +340,8 @@ def _first_line(found: Mapping[str, Any]) -> str:
     return str(found["text"]).partition("\n\n")[0]
 
 
-def _outputs_text(outputs: Mapping[str, Any]) -> str:
-    return f"\n\nOutputs: {dumps(outputs)}"
+def _outputs_text(outputs: Mapping[str, Any] | None) -> str:
+    return f"\n\nOutputs: {dumps(outputs)}" if outputs else ""
 
 
 def _fit(text: str, room: int, size: Callable[[str], int]) -> str:
@@ -351,7 +353,3 @@ def _fit(text: str, room: int, size: Callable[[str], int]) -> str:
 def json_bytes(text: str) -> int:
     """Return the number of bytes of a text inside JSON."""
     return _bytes(dumps(text)) - 2
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode())
