@@ -19,6 +19,7 @@ from remit.domain.outputs.accepted_schemas import (
     find_target,
     is_number,
 )
+from remit.domain.records.serialize import with_leaves
 from remit.domain.records.validate import describe
 
 MAX_STEPS = 150_000
@@ -115,7 +116,7 @@ class _Check:
         if isinstance(value, str):
             self._count_steps(1 + len(value) // 50)
             return f'"{value}'
-        key = json.dumps(_normalize_number(value), sort_keys=True)
+        key = json.dumps(with_leaves(value, _normalize_number), sort_keys=True)
         self._count_steps(3 + len(key) // 50)
         return key
 
@@ -234,14 +235,8 @@ def _join(path: str, name: str) -> str:
 
 def _normalize_number(value: Any) -> Any:
     """Return a whole number as int, however it is written."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_normalize_number(item) for item in cast("Any", value)]
-    if isinstance(value, Mapping):
-        fields = cast("Mapping[str, Any]", value)
-        return {name: _normalize_number(item) for name, item in fields.items()}
-    return value
+    is_whole = isinstance(value, float) and value.is_integer()
+    return int(value) if is_whole else value
 
 
 def _check_number(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[Fault]:

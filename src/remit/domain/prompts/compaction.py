@@ -6,14 +6,16 @@ tool results and arguments are shortened first, then older messages are replaced
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 from remit.domain.llm.messages import Message, Part, TextPart, Thinking, ToolCall, ToolResult
 from remit.domain.prompts.headings import in_one_line, quoted, quoted_line
 from remit.domain.prompts.rejections import is_rejection
 from remit.domain.prompts.reports import all_of_task, with_short_quotes
 from remit.domain.prompts.update_messages import updates_in
+from remit.domain.records.serialize import with_leaves
 from remit.domain.task.task import UpdateType
 from remit.domain.text.truncation import beginning, written_out
 
@@ -168,22 +170,15 @@ def _call_again(part: ToolResult, calls: Mapping[str, ToolCall]) -> str:
 
 
 def _shortened_value(value: Any, characters: int) -> Any:
-    if isinstance(value, str):
-        return _shortened_text(value, characters)
-    if isinstance(value, Mapping):
-        fields = cast("Mapping[str, Any]", value)
-        return {name: _shortened_value(item, characters) for name, item in fields.items()}
-    if isinstance(value, list):
-        items = cast("Sequence[Any]", value)
-        return [_shortened_value(item, characters) for item in items]
-    return value
+    """Return a JSON value in which every long text is cut."""
+    return with_leaves(value, partial(_shortened_text, characters))
 
 
-def _shortened_text(text: str, characters: int) -> str:
-    if len(text) <= characters:
-        return text
-    kept = beginning(text, characters)
-    return f"{kept} [… {len(text) - len(kept):,} characters removed]"
+def _shortened_text(characters: int, value: Any) -> Any:
+    if not isinstance(value, str) or len(value) <= characters:
+        return value
+    kept = beginning(value, characters)
+    return f"{kept} [… {len(value) - len(kept):,} characters removed]"
 
 
 def size_of(messages: Sequence[Message]) -> int:

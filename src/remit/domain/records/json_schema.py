@@ -32,6 +32,7 @@ _SCALARS: dict[Any, Schema] = {
     float: {"type": "number"},
     bool: {"type": "boolean"},
     datetime: {"type": "string", "format": "date-time"},
+    Any: {},
 }
 
 
@@ -195,14 +196,13 @@ def _schema(hint: Any, *, shown: bool = False) -> Schema:
     origin = get_origin(hint)
     if origin is not None:
         return _generic_schema(hint, origin, shown=shown)
-    if hint is Any:
-        return {}
+    if hint in _SCALARS:
+        return dict(_SCALARS[hint])
     if is_record(hint):
         schema_of = output_schema if shown else record_schema
         return dict(schema_of(hint))
-    if issubclass(hint, StrEnum):
-        return {"type": "string", "enum": [member.value for member in hint]}
-    return dict(_SCALARS[hint])
+    assert issubclass(hint, StrEnum), f"{hint} is not a type of a field"
+    return {"type": "string", "enum": [member.value for member in hint]}
 
 
 def _generic_schema(hint: Any, origin: Any, *, shown: bool) -> Schema:
