@@ -194,6 +194,8 @@ class RemitClient(Operations, Streams):
 
 _JSON = {"Content-Type": "application/json"}
 _STREAM = {"Accept": "text/event-stream"}
+_FIELD = re.compile(r"(?m)^([^:\n]+): (.*)$")
+"""A field of server-sent events; a comment begins with a colon."""
 
 
 def _check_address(url: str, token: str) -> None:
@@ -327,9 +329,4 @@ async def _blocks(response: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, 
 
 def _fields_of(block: bytes) -> dict[str, str]:
     """Return the fields of a block of server-sent events; a comment has none."""
-    fields: dict[str, str] = {}
-    for line in block.decode().split("\n"):
-        name, separator, value = line.partition(": ")
-        if separator and not line.startswith(":"):
-            fields[name] = value
-    return fields
+    return dict(_FIELD.findall(block.decode()))

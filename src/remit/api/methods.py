@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapp
 from typing import Any, cast, get_type_hints
 
 from remit import results
-from remit.api.output_type import TypedOutput
+from remit.api.output_type import TypedOutput, reader_of
 from remit.catalog import FOR_EVERYONE, Operation
 from remit.catalog.method_parameters import HIDDEN, TYPED, positional
 from remit.catalog.output_schemas import result_class
@@ -69,7 +69,7 @@ def result_of(
     operation: Operation, answer: Mapping[str, Any], typed: TypedOutput | None = None
 ) -> Any:
     """Convert the answer of an operation to the result object of its method."""
-    read = None if typed is None else typed.read
+    read = reader_of(typed)
     name = result_class(operation.output)
     if name == "TaskResult":
         return _task_result(answer, read)

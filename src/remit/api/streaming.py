@@ -5,7 +5,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from remit.api.methods import OperationStreams, refuse_format, result_of
-from remit.api.output_type import TypedOutput
+from remit.api.output_type import TypedOutput, reader_of
 from remit.catalog import FOR_EVERYONE
 from remit.catalog.method_parameters import TYPED
 from remit.results import (
@@ -109,8 +109,8 @@ def _read(operation: str, item: Item, typed: TypedOutput | None) -> StreamItem:
     """Convert an item of a stream to an object."""
     match item["type"]:
         case "result":
-            read = None if typed is None else typed.read
-            return IndexedResult(item["index"], TaskResult(item["result"], item["about"], read))
+            result = TaskResult(item["result"], item["about"], reader_of(typed))
+            return IndexedResult(item["index"], result)
         case "waiting":
             return StreamIdle(item["seconds"])
         case "end":

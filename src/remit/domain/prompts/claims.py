@@ -59,8 +59,6 @@ def outstanding(task: Task) -> dict[str, str]:
     failing = failing_outputs(task)
     wanted = missing.union(failing)
     values = placeholders(output for output in task.outputs if output.name in wanted)
-    if not failing:
-        return values
     for name in failing:
         values.setdefault(name, "<the value>")
     return values | _replacements(task, failing)
@@ -91,12 +89,11 @@ def in_force(task: Task) -> list[Criterion]:
 
 def failing_outputs(task: Task) -> list[str]:
     """Return the outputs for which a check would fail now."""
-    failing: list[str] = []
-    for item in in_force(task):
-        name = checked_output(item.check)
-        if name and judge(item.check, task, {}).status == "fail":
-            failing.append(name)
-    return failing
+    return [
+        name
+        for item in in_force(task)
+        if (name := checked_output(item.check)) and judge(item.check, task, {}).status == "fail"
+    ]
 
 
 def needed_outputs(task: Task) -> set[str]:

@@ -170,8 +170,7 @@ def _named_steps(open_steps: Sequence[int]) -> str:
 
 def _how_to_finish_an_answer(task: Task) -> str:
     """Explain how to end a task whose agent has answered and was reminded of open steps."""
-    has_open_steps = not all(step.done for step in task.steps)
-    if has_open_steps and not task.delegated:
+    if task.open_steps and not task.delegated:
         return (
             "do or mark the open steps, then end with one last message. Your answer above is kept."
         )

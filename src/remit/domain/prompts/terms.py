@@ -59,8 +59,6 @@ def listed_outputs(task: Task) -> list[str]:
 
 def output_outlines(task: Task) -> tuple[str, str]:
     """Return the needed outputs as one line, and the optional ones as another."""
-    if not task.outputs:
-        return "", ""
     needed = needed_outputs(task)
     required = outline(output for output in task.outputs if output.name in needed)
     optional = outline(output for output in task.outputs if output.name not in needed)

@@ -69,12 +69,11 @@ def tells_news(message: str) -> bool:
 
 def updates_in(message: str) -> list[tuple[UpdateType, str]]:
     """Return the updates in a message, each with its heading."""
-    found: list[tuple[UpdateType, str]] = []
-    for block in _UPDATE.split(message):
-        heading = block.partition("\n")[0]
-        if heading in _KINDS:
-            found.append((_KINDS[heading], block.rstrip("\n")))
-    return found
+    return [
+        (_KINDS[heading], block.rstrip("\n"))
+        for block in _UPDATE.split(message)
+        if (heading := block.partition("\n")[0]) in _KINDS
+    ]
 
 
 def kinds_in(message: str) -> set[UpdateType]:

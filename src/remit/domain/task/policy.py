@@ -41,8 +41,7 @@ def must_be_person(actor: str, what: str) -> None:
 
 def must_own(actor: str, task: Task, what: str) -> None:
     """Refuse an agent that does not own the task."""
-    agent = agent_of(actor)
-    if agent is None or agent == task.owner:
+    if agent_of(actor) in (None, task.owner):
         return
     raise Forbidden(
         f"{actor} does not own task {task.id} and cannot {what}.",
