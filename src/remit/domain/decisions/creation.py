@@ -182,7 +182,7 @@ def list_tools(
 def must_accept_subtask(parent: Task, command: cmd.CreateSubtask, actor: str) -> None:
     """Refuse a subtask that its parent does not allow: wrong owner, too deep, or too many."""
     must_own(actor, parent, "give it subtasks")
-    if command.wait == "block" and command.status == "draft":
+    if (command.wait, command.status) == ("block", "draft"):
         raise invalid(
             "wait",
             "is 'block', but a draft does not run",
@@ -282,10 +282,8 @@ def passed_on(task: Task, successor_id: str) -> list[ev.MessageSent | ev.Subtask
 
     The successor is created with the current terms, so it needs no updates of them.
     """
-    unread = [update for update in task.queued if is_said(update)]
-    return [
-        _repeated(update, f"{successor_id}-u{number}") for number, update in enumerate(unread, 1)
-    ]
+    unread = enumerate(filter(is_said, task.queued), 1)
+    return [_repeated(update, f"{successor_id}-u{number}") for number, update in unread]
 
 
 def _repeated(update: Update, update_id: str) -> ev.MessageSent | ev.SubtaskSettled:

@@ -295,8 +295,9 @@ def _check(task: Task, _: cmd.CheckCriteria, context: Context) -> Events:
     """
     if task.state is not State.VERIFYING:
         return []
-    undecided = [criterion for criterion in task.acceptance if not criterion.decided]
-    checked: Events = [_check_criterion(criterion, task, context) for criterion in undecided]
+    checked: Events = [
+        _check_criterion(item, task, context) for item in task.acceptance if not item.decided
+    ]
     return checked + conclude(fold(task, checked, context))
 
 

@@ -73,10 +73,8 @@ def _count_idle_runs(task: Task, event: ev.RunYielded) -> int:
 
 def _items_until_tick(task: Task) -> tuple[WaitFor, ...]:
     """Return the unfinished subtasks that a task waits for; without any, the next tick."""
-    holding = [child for child in task.children if child.holds]
-    if not holding:
-        return (WaitFor(kind="tick", ref="tick"),)
-    return tuple(WaitFor(kind="subtask", ref=child.id) for child in holding)
+    subtasks = [WaitFor(kind="subtask", ref=child.id) for child in task.children if child.holds]
+    return tuple(subtasks) or (WaitFor(kind="tick", ref="tick"),)
 
 
 def release_run(task: Task, event: ev.RunReleased) -> Task:
@@ -286,7 +284,7 @@ def claim(task: Task, event: ev.CompletionClaimed) -> Task:
     """
     outputs = task.completion_outputs
     if event.outputs is not None:
-        outputs = {**(outputs or {}), **event.outputs}
+        outputs = {**task.provided, **event.outputs}
     wait = task.wait
     if wait is not None and not wait.holds:
         wait = None

@@ -201,10 +201,9 @@ def _deliver(task: Task, command: cmd.DeliverUpdates, context: Context) -> Event
 
 def _queued_ids(task: Task, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the ids of the queued updates; if some are wanted, only those of them."""
-    ids = tuple(update.update_id for update in task.queued)
-    if wanted is None:
-        return ids
-    return tuple(update_id for update_id in ids if update_id in wanted)
+    return tuple(
+        update.update_id for update in task.queued if wanted is None or update.update_id in wanted
+    )
 
 
 def _deliver_to_session(task: Task, session_id: str, ids: tuple[str, ...], turn: int) -> Events:

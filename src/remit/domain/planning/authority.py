@@ -1,7 +1,7 @@
 """What a run may change. Its task has the authority, not the name of its agent."""
 
 from remit.domain.agents.agent import matching
-from remit.domain.planning.lookups import Lookups, find_task
+from remit.domain.planning.lookups import Lookups, ancestors, find_task, live_parent
 from remit.domain.task import commands as cmd
 from remit.domain.task.policy import agent_of, is_person
 from remit.domain.task.task import State, Task
@@ -92,11 +92,8 @@ def _is_below(task: Task, own_task: Task) -> Lookups[bool]:
     """Return whether a task is a descendant of the run's own task."""
     if task.root_id != own_task.root_id:
         return False
-    while task.parent_id is not None and task.depth > own_task.depth:
-        if task.parent_id == own_task.id:
-            return True
-        task = yield from find_task(task.parent_id, "parent_id")
-    return False
+    above = yield from ancestors(task)
+    return own_task.id in [ancestor.id for ancestor in above]
 
 
 def _must_keep_own_terms(command: OwnTerms, target: Task) -> None:
@@ -213,10 +210,9 @@ def _makes_successor(command: cmd.Operation, target: Task) -> bool:
 
 def _must_stay_in_budget(target: Task, own_task: Task, *, is_below: bool) -> Lookups[None]:
     """Refuse a successor whose new tree would be outside the budget of the run's task."""
-    if is_below and target.parent_id is not None:
-        parent = yield from find_task(target.parent_id, "parent_id")
-        if not parent.state.terminal:
-            return
+    parent = yield from live_parent(target)
+    if is_below and parent is not None:
+        return
     yield from _must_have_no_budget(own_task)
 
 

@@ -223,6 +223,23 @@ def load_tasks(refs: Iterable[str]) -> Lookups[list[Task]]:
     return [task for task in found.values() if task is not None]
 
 
+def live_parent(task: Task) -> Lookups[Task | None]:
+    """Return the parent of a task; None if it has none, or an ended one."""
+    if task.parent_id is None:
+        return None
+    parent = yield from find_task(task.parent_id, "parent_id")
+    return None if parent.state.terminal else parent
+
+
+def ancestors(task: Task) -> Lookups[list[Task]]:
+    """Return all ancestors of a task, its parent first."""
+    above: list[Task] = []
+    while task.parent_id is not None:
+        task = yield from find_task(task.parent_id, "parent_id")
+        above.append(task)
+    return above
+
+
 def descendants(task: Task) -> Lookups[list[Task]]:
     """Return all descendants of a task, without those that moved to a successor."""
     reached: list[Task] = []

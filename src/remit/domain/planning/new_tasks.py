@@ -34,6 +34,7 @@ from remit.domain.planning.lookups import (
     Plan,
     descendants,
     find_task,
+    live_parent,
     make_plan,
 )
 from remit.domain.planning.recurrence import live_of_series, recurs, series_of
@@ -56,8 +57,8 @@ def key_stream(actor: str, key: str) -> str:
 
 def create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Lookups[Plan]:
     """Create a task, or return the one that was created with the same idempotency key."""
-    claim = yield from _find_key_claim(command, context)
-    if claim is not None and (known := claim[1]) is not None:
+    body_hash, known = yield from _find_key_claim(command, context)
+    if known is not None:
         return Plan(task_id=known, events={})
     parent: Task | None = None
     if isinstance(command, cmd.CreateSubtask):
@@ -82,9 +83,9 @@ def create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Loo
         events[parent.id] = (
             ev.SubtaskLinked(child_id=ids.id, step_index=command.step_index, wait=command.wait),
         )
-    if claim is not None and command.idempotency_key is not None:
+    if command.idempotency_key is not None:
         events[key_stream(context.actor, command.idempotency_key)] = (
-            ev.KeyClaimed(key=command.idempotency_key, body_hash=claim[0], task_id=ids.id),
+            ev.KeyClaimed(key=command.idempotency_key, body_hash=body_hash, task_id=ids.id),
         )
     return Plan(task_id=ids.id, events=events, guards=guards)
 
@@ -155,10 +156,10 @@ def _with_child(parent: Task, made: cmd.CreateSubtask) -> Task:
 
 def _find_key_claim(
     command: cmd.CreateTask | cmd.CreateSubtask, context: Context
-) -> Lookups[tuple[str, str | None] | None]:
-    """Return the body hash and the task that the key already belongs to; None without a key."""
+) -> Lookups[tuple[str, str | None]]:
+    """Return the body hash and the task that the key already belongs to; None without one."""
     if command.idempotency_key is None:
-        return None
+        return "", None
     # Hash a delegation as CreateTask: keys from before CreateDelegated existed stay valid.
     kind = cmd.CreateTask if type(command) is cmd.CreateDelegated else type(command)
     body = json.dumps(
@@ -252,7 +253,7 @@ def _create_successor(
     A root that is handed off keeps its tree and the usage of the tree; a rerun starts a new tree.
     The successor of a paused task is paused too.
     """
-    parent = yield from _live_parent(task)
+    parent = yield from live_parent(task)
     everything = yield from descendants(task)
     alive = {child.id: child for child in everything if not child.state.terminal}
     live = [child for child in task.children if child.id in alive]
@@ -273,7 +274,7 @@ def _create_successor(
     changes |= {
         other.id: [_redirect_dependencies(other, task.id, ids.id)]
         for other in dependents
-        if other.started_at is None and not other.state.terminal
+        if other.is_unstarted
     }
     if parent is not None:
         linked = ev.SubtaskLinked(child_id=ids.id, step_index=place.step_index)
@@ -284,14 +285,6 @@ def _create_successor(
         ended: Events = [ev.TaskSuperseded(by=ids.id), ev.TaskCanceled(reason="superseded")]
         changes[task.id] = [*changes.get(task.id, []), *ended]
     return replace(make_plan(ids.id, changes), dependents=((task.id, len(dependents)),))
-
-
-def _live_parent(task: Task) -> Lookups[Task | None]:
-    """Return the parent of a task; None if it has none, or an ended one."""
-    if task.parent_id is None:
-        return None
-    parent = yield from find_task(task.parent_id, "parent_id")
-    return None if parent.state.terminal else parent
 
 
 def _move_descendants(task: Task, alive: Iterable[Task], new: str, *, root: bool) -> Changes:

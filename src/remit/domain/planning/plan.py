@@ -224,8 +224,11 @@ def _with_canceled_descendants(
     """Return the plan; if it cancels the task, it cancels all live descendants as well."""
     if ev.includes(changes[task.id], ev.TaskCanceled):
         everything = yield from descendants(task)
-        live = [child for child in everything if not child.state.terminal]
-        changes |= {child.id: [ev.TaskCanceled(reason="parent")] for child in live}
+        changes |= {
+            child.id: [ev.TaskCanceled(reason="parent")]
+            for child in everything
+            if not child.state.terminal
+        }
     return make_plan(task.id, changes, guards)
 
 

@@ -48,7 +48,7 @@ def _settle(task: Task, stored: StoredUsage) -> list[ev.BudgetSettled]:
     usage = stored.usage.beyond(task.usage)
     uses = Counter({item.tool: item.count for item in stored.tools})
     tools = as_counts(uncounted(uses, task.tool_summary))
-    if usage == Usage() and not tools:
+    if (usage, tools) == (Usage(), ()):
         return []
     run_id = f"{task.id}-r{task.counts.runs:06d}"
     if task.run is not None:

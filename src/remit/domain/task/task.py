@@ -516,6 +516,11 @@ class Task:
         return None if self.schedule is None else self.schedule.not_before
 
     @property
+    def is_unstarted(self) -> bool:
+        """Return whether the task has neither started nor ended."""
+        return self.started_at is None and not self.state.terminal
+
+    @property
     def in_flight(self) -> bool:
         """Return whether a worker or a session works on it, or its result is being checked."""
         return self.run is not None or self.state in (State.RUNNING, State.VERIFYING)
