@@ -322,9 +322,8 @@ async def _blocks(response: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, 
     rest = b""
     async for chunk in response.content.iter_any():
         *blocks, rest = (rest + chunk).split(b"\n\n")
-        for fields in map(_fields_of, blocks):
-            if fields:
-                yield fields
+        for fields in filter(None, map(_fields_of, blocks)):
+            yield fields
 
 
 def _fields_of(block: bytes) -> dict[str, str]:

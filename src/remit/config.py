@@ -287,10 +287,8 @@ def variable_of(name: str) -> str:
 
 def find_workspace(start: Path) -> Path | None:
     """Return the nearest folder with `.remit/`, from here upward."""
-    for folder in (start, *start.parents):
-        if (folder / FOLDER).is_dir():
-            return folder
-    return None
+    folders = (start, *start.parents)
+    return next((folder for folder in folders if (folder / FOLDER).is_dir()), None)
 
 
 def make_workspace(root: Path) -> bool:

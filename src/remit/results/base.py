@@ -84,9 +84,10 @@ class ResultObject(ReadOnly):  # noqa: PLW1641 - holds mappings, so it has no ha
 
     def __repr__(self) -> str:
         names = [name for name in _SHOWN if name in self._fields] or list(self._fields)[:3]
-        values = {name: getattr(self, name) for name in names}
         shown = [
-            f"{name}={cut(repr(value))}" for name, value in values.items() if value is not None
+            f"{name}={cut(repr(value))}"
+            for name in names
+            if (value := getattr(self, name)) is not None
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
 

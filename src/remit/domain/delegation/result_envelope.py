@@ -22,7 +22,7 @@ CAUSES = {"model_quota": "LIMIT_EXCEEDED", "model_context": "LIMIT_EXCEEDED"}
 
 def status_of(task: Task) -> str:
     """Return the status of a delegation: running, completed, failed, timeout or cancelled."""
-    if task.state is State.FAILED and task.reason == "timeout":
+    if (task.state, task.reason) == (State.FAILED, "timeout"):
         return "timeout"
     return STATUS.get(task.state.value, "running")
 
@@ -40,7 +40,7 @@ def refused_result(task: Task) -> str:
 
     An answer to earlier instructions is not its result.
     """
-    if task.state is not State.FAILED or task.reason != "acceptance":
+    if (task.state, task.reason) != (State.FAILED, "acceptance"):
         return ""
     answer = None if task.outdated_answer else task.final_message
     return task.summary or answer or ""

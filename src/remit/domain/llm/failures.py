@@ -214,18 +214,23 @@ def _authentication(origin: ModelOrigin) -> tuple[str, str]:
     )
 
 
+def _named(what: str, setting: str, otherwise: str) -> str:
+    """Return a phrase with the name of a setting, or another one if it is not known."""
+    return f"{what} {setting}" if setting else otherwise
+
+
 def _forbidden(origin: ModelOrigin) -> tuple[str, str]:
-    key = f"the key from {origin.key}" if origin.key else "the key"
+    key = _named("the key from", origin.key, "the key")
     return "refused access", f"Check that {key} may use this model and that the address is right."
 
 
 def _not_found(origin: ModelOrigin) -> tuple[str, str]:
-    name = f"the name in {origin.model}" if origin.model else "the name of the model"
+    name = _named("the name in", origin.model, "the name of the model")
     return "did not find the model", f"Check {name} and the address of the endpoint."
 
 
 def _quota(origin: ModelOrigin) -> tuple[str, str]:
-    key = f"the account of the key from {origin.key}" if origin.key else "the account"
+    key = _named("the account of the key from", origin.key, "the account")
     return "has no quota left", f"Check the balance and the limits of {key}."
 
 

@@ -114,7 +114,7 @@ _RESULT = re.compile(r"""(?x)
     """)
 """The start of a result that a model invented after its own call."""
 _QUOTES = ('"', "'", "\u201c", "\u2018", "\u201e", "\u00ab")
-_THINK, _THINK_END = "<think>", "</think>"
+_THOUGHTS = re.compile(r"(?s)\A\s*+<think>.*?</think>")
 
 
 class Written(NamedTuple):
@@ -147,12 +147,7 @@ def is_statement(text: str) -> bool:
 
 def _without_thoughts(text: str) -> str:
     """Return a text without the thoughts that a gateway left at its start."""
-    if not text.lstrip().startswith(_THINK):
-        return text
-    _, closing, said = text.partition(_THINK_END)
-    if closing:
-        return said
-    return text
+    return _THOUGHTS.sub("", text, count=1)
 
 
 def _only_block(text: str) -> str:

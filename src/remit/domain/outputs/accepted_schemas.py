@@ -199,10 +199,11 @@ NOWHERE = object()
 
 def find_target(root: Schema, ref: str) -> Any:
     """Return the target of a reference within a schema, or `NOWHERE`."""
-    if ref != "#" and not ref.startswith("#/"):
+    start, *parts = ref.split("/")
+    if start != "#":
         return NOWHERE
     found: Any = root
-    for part in ref.split("/")[1:]:
+    for part in parts:
         name = part.replace("~1", "/").replace("~0", "~")
         found = _get_member(found, name)
     if isinstance(found, Mapping | bool):

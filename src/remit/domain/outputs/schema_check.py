@@ -172,8 +172,11 @@ class _Check:
         self, required: list[str], value: Mapping[str, Any], path: str
     ) -> list[Fault]:
         self._count_steps(len(required))
-        missing = [name for name in required if name not in value]
-        return [Fault(_join(path, name), "is missing", "a value") for name in missing]
+        return [
+            Fault(_join(path, name), "is missing", "a value")
+            for name in required
+            if name not in value
+        ]
 
     def _check_combinations(
         self, schema: Mapping[str, Any], value: Any, path: str, depth: int
@@ -244,15 +247,13 @@ def _check_number(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[
     for keyword, is_wrong, expected in _LIMITS:
         if keyword in schema and is_wrong(value, schema[keyword]):
             yield Fault(path, f"is {value}", f"{expected} {schema[keyword]}")
-    if "multipleOf" in schema and not _divides(schema["multipleOf"], value):
-        yield Fault(path, f"is {value}", f"a multiple of {schema['multipleOf']}")
 
 
-def _divides(part: float, value: float) -> bool:
-    """Return True if a number is a multiple of another one."""
+def _is_no_multiple(value: float, part: float) -> bool:
+    """Return True if a number is not a multiple of another one."""
     from fractions import Fraction  # exact where floats are not: 0.3 is a multiple of 0.1
 
-    return Fraction(str(value)) % Fraction(str(part)) == 0
+    return Fraction(str(value)) % Fraction(str(part)) != 0
 
 
 _LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
@@ -260,6 +261,7 @@ _LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
     ("maximum", operator.gt, "at most"),
     ("exclusiveMinimum", operator.le, "more than"),
     ("exclusiveMaximum", operator.ge, "less than"),
+    ("multipleOf", _is_no_multiple, "a multiple of"),
 )
 
 

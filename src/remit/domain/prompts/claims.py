@@ -39,15 +39,16 @@ def _json_object(values: Mapping[str, str]) -> str:
 
 def next_claim(task: Task) -> str:
     """Return how to claim completion after a rejected claim."""
-    call = f"call {claim_again(task)}"
-    is_running_agent = task.session_id is None
-    if task.completion == "explicit" or not is_running_agent:
-        return call
     # A final message with open steps only ends the run of a task that was not delegated.
     waits_for_tick = bool(task.open_steps) and not task.delegated
-    if waits_for_tick or outstanding(task):
-        return call
-    return f"{call}, or end with a final message"
+    must_call = (
+        task.completion == "explicit"
+        or task.session_id is not None
+        or waits_for_tick
+        or bool(outstanding(task))
+    )
+    call = f"call {claim_again(task)}"
+    return call if must_call else f"{call}, or end with a final message"
 
 
 def outstanding(task: Task) -> dict[str, str]:

@@ -67,10 +67,10 @@ def output_outlines(task: Task) -> tuple[str, str]:
 
 def output_schemas(task: Task) -> list[str]:
     """Return a line for each output with a JSON Schema."""
-    with_schema = [output for output in task.outputs if output.schema is not None]
     return [
         f"The output {output.name} follows this JSON Schema: {dumps(output.schema)}"
-        for output in with_schema
+        for output in task.outputs
+        if output.schema is not None
     ]
 
 

@@ -109,7 +109,7 @@ def _value_fault(item: Any) -> Fault | None:
     """Return the problem of a single value, without the values in it."""
     if isinstance(item, str):
         return _text_fault(item)
-    if item is None or isinstance(item, bool | Mapping | list | tuple | datetime):
+    if isinstance(item, bool | Mapping | list | tuple | datetime | None):
         return None
     if isinstance(item, int):
         return _integer_fault(item)

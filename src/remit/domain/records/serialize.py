@@ -27,7 +27,7 @@ def plain(value: Any) -> Any:
         return value
     if kind is datetime:
         return instant(value)
-    if kind is tuple or kind is list:
+    if kind in (tuple, list):
         return [plain(item) for item in value]
     if kind in RECORDS:
         return _plain_record(value)

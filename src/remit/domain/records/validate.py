@@ -260,13 +260,16 @@ def _check_names(
     problems: Problems,
 ) -> None:
     """Report unknown fields and missing required fields."""
-    for name in given:
-        if name not in known:
-            expected = _nearest(name[:60], known)
-            problems.append(Problem(prefix + name[:60], NOT_A_FIELD, expected))
-    for name in required:
-        if given.get(name) is None:
-            problems.append(Problem(prefix + name, "is missing", "a value"))
+    problems += [
+        Problem(prefix + name[:60], NOT_A_FIELD, _nearest(name[:60], known))
+        for name in given
+        if name not in known
+    ]
+    problems += [
+        Problem(prefix + name, "is missing", "a value")
+        for name in required
+        if given.get(name) is None
+    ]
 
 
 def _unconverted_type(hint: Any) -> type[Any] | None:

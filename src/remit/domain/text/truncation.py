@@ -8,7 +8,7 @@ MOST_MARKS = 32
 """The number of characters that a cut moves back to keep a letter and its marks together."""
 _JOINER = "\u200d"
 _SKIN_TONES = range(0x1F3FB, 0x1F400)
-_FLAG_LETTERS = range(0x1F1E6, 0x1F200)
+_FLAG_LETTERS = "".join(map(chr, range(0x1F1E6, 0x1F200)))
 _JAMO = range(0x1160, 0x1200)
 """Vowels and final consonants that continue a Korean syllable."""
 
@@ -24,10 +24,8 @@ def cut_place(text: str, most: int) -> int:
     line_end = text.rfind("\n", most // 2, most)
     if line_end >= 0:
         return line_end + 1
-    for place in range(most, max(0, most - MOST_MARKS), -1):
-        if not _continues(text, place):
-            return place
-    return most
+    places = range(most, max(0, most - MOST_MARKS), -1)
+    return next((place for place in places if not _continues(text, place)), most)
 
 
 def beginning(text: str, most: int) -> str:
@@ -58,7 +56,7 @@ def written_out(tool: str, /, **arguments: Any) -> str:
 def _continues(text: str, place: int) -> bool:
     """Return True if the character at a place belongs to the one before it."""
     before, here = text[place - 1], text[place]
-    if ord(here) in _FLAG_LETTERS and before != _JOINER:
+    if here in _FLAG_LETTERS and before != _JOINER:
         return _flag_letters_before(text, place) % 2 == 1
     return (
         _JOINER in (before, here)
@@ -86,9 +84,4 @@ def _is_mark(character: str) -> bool:
 def _flag_letters_before(text: str, place: int) -> int:
     """Count the letters of flags directly before a place, up to a maximum."""
     letters = text[max(0, place - MOST_MARKS) : place]
-    found = 0
-    for letter in reversed(letters):
-        if ord(letter) not in _FLAG_LETTERS:
-            break
-        found += 1
-    return found
+    return len(letters) - len(letters.rstrip(_FLAG_LETTERS))
