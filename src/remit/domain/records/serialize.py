@@ -43,7 +43,8 @@ def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
         fields = cast("Mapping[str, Any]", value)
         return {name: with_leaves(item, change) for name, item in fields.items()}
     if isinstance(value, list):
-        return [with_leaves(item, change) for item in value]
+        items = cast("Any", value)
+        return [with_leaves(item, change) for item in items]
     return change(value)
 
 

@@ -32,7 +32,14 @@ from remit.domain.records.json_rules import (
     describe,
     describe_type,
 )
-from remit.domain.records.record import MISSING, Coerce, fields, is_record, wire_name
+from remit.domain.records.record import (
+    MISSING,
+    Coerce,
+    fields,
+    is_record,
+    required_part,
+    wire_name,
+)
 from remit.errors import InvalidParam, Problem, UnknownEvent
 
 __all__ = ["check", "describe", "error_for_model", "parse", "restore"]
@@ -103,7 +110,7 @@ def _reader(hint: Any, strict: bool) -> Reader:
     """Return the function that reads a value of a type; `strict` applies the marks of fields."""
     origin = get_origin(hint)
     if origin is not None:
-        return _generic_reader(hint, origin, strict)
+        return _GENERICS[origin](hint, strict)
     if hint is Any:
         if strict:
             return _read_json
@@ -113,20 +120,6 @@ def _reader(hint: Any, strict: bool) -> Reader:
     if issubclass(hint, StrEnum):
         return _enum_reader(hint)
     return _SCALARS[hint]
-
-
-def _generic_reader(hint: Any, origin: Any, strict: bool) -> Reader:
-    """Return the reader of a type with parameters, such as `tuple[str, ...]`."""
-    if origin is Annotated:
-        return _annotated_reader(hint, strict)
-    if origin in (Union, types.UnionType):
-        return _optional_reader(hint, strict)
-    if origin is Literal:
-        return _choice_reader(get_args(hint))
-    if origin is tuple:
-        return _tuple_reader(_reader(get_args(hint)[0], strict))
-    assert issubclass(origin, Mapping), f"{hint} is not a type of a field"
-    return _read_mapping
 
 
 def _annotated_reader(hint: Any, strict: bool) -> Reader:
@@ -156,8 +149,7 @@ def _annotated_reader(hint: Any, strict: bool) -> Reader:
 
 def _optional_reader(hint: Any, strict: bool) -> Reader:
     """Return a reader that also accepts null."""
-    (inner,) = (arg for arg in get_args(hint) if arg is not type(None))
-    read = _reader(inner, strict)
+    read = _reader(required_part(hint), strict)
 
     def read_optional(raw: Any, path: str, problems: Problems) -> Any:
         if raw is None:
@@ -193,8 +185,14 @@ def _enum_reader(kind: type[StrEnum]) -> Reader:
     return read_enum
 
 
-def _tuple_reader(read: Reader) -> Reader:
-    """Return a reader of a list whose items another reader reads."""
+def _literal_reader(hint: Any, _: bool) -> Reader:
+    """Return a reader of one of the values of a literal."""
+    return _choice_reader(get_args(hint))
+
+
+def _tuple_reader(hint: Any, strict: bool) -> Reader:
+    """Return a reader of a list of any length."""
+    read = _reader(get_args(hint)[0], strict)
 
     def read_items(raw: Any, path: str, problems: Problems) -> Any:
         if not isinstance(raw, list | tuple):
@@ -206,6 +204,10 @@ def _tuple_reader(read: Reader) -> Reader:
         )
 
     return read_items
+
+
+def _mapping_reader(_: Any, __: bool) -> Reader:
+    return _read_mapping
 
 
 def _read_mapping(raw: Any, path: str, problems: Problems) -> Any:
@@ -275,7 +277,7 @@ def _check_names(
 def _unconverted_type(hint: Any) -> type[Any] | None:
     """Return the type whose stored values need no conversion, if there is one."""
     while get_origin(hint) in (Annotated, Union, types.UnionType):
-        hint = next(arg for arg in get_args(hint) if arg is not type(None))
+        hint = required_part(hint)
     if hint in (str, int, float, bool):
         return cast("type[Any]", hint)
     return None
@@ -361,3 +363,13 @@ _SCALARS: dict[Any, Reader] = {
     bool: _read_bool,
     datetime: _read_instant,
 }
+
+_GENERICS: dict[Any, Callable[[Any, bool], Reader]] = {
+    Annotated: _annotated_reader,
+    Union: _optional_reader,
+    types.UnionType: _optional_reader,
+    Literal: _literal_reader,
+    tuple: _tuple_reader,
+    Mapping: _mapping_reader,
+}
+"""The reader of a type with parameters, such as `tuple[str, ...]`, by its origin."""
