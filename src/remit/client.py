@@ -16,12 +16,18 @@ from yarl import URL
 from remit.api.blocking import SyncRemit
 from remit.api.methods import Operations
 from remit.api.streaming import Streams
-from remit.catalog import FOR_EVERYONE, Operation, refusal_in_envelope
+from remit.catalog import (
+    FOR_EVERYONE,
+    Operation,
+    find_operation,
+    refusal_in_envelope,
+    stream_of,
+)
 from remit.domain.delegation.result_envelope import Envelope
 from remit.domain.records.serialize import instant
 from remit.domain.records.validate import parse
 from remit.domain.task.event_position import check_position
-from remit.errors import Conflict, NotFound, RemitError, TimedOut, Unavailable, error_for, invalid
+from remit.errors import Conflict, RemitError, TimedOut, Unavailable, error_for, invalid
 from remit.results import Readiness
 
 Result = dict[str, Any]
@@ -73,7 +79,7 @@ class RemitClient(Operations, Streams):
 
     async def call(self, operation: str, /, **fields: Any) -> Result:
         """Call an operation by name; return plain JSON."""
-        found = _operation(operation)
+        found = find_operation(operation, FOR_EVERYONE)
         if found.stream is not None:
             return await self._last(operation, fields)
         method, target, body = _request(found, fields)
@@ -106,11 +112,8 @@ class RemitClient(Operations, Streams):
 
         Leaving the loop or losing the connection ends the wait; it does not cancel the task.
         """
-        found = _operation(operation)
-        if found.stream is None:
-            waiting = [name for name, other in FOR_EVERYONE.items() if other.stream is not None]
-            expected = f"one of {', '.join(waiting)}"
-            raise invalid("operation", f"is {operation}, which does not wait", expected)
+        found = find_operation(operation, FOR_EVERYONE)
+        stream_of(found, FOR_EVERYONE)
         method, target, body = _request(found, fields)
         headers = _JSON | _STREAM
         settled: dict[int, Envelope] = {}
@@ -208,14 +211,6 @@ def _check_address(url: str, token: str) -> None:
         raise invalid("url", f"is {url!r}: {error}", "the address of a server") from error
     if not token.isprintable():
         raise invalid("token", "has a line break or a control character", "one line of text")
-
-
-def _operation(name: str) -> Operation:
-    """Return an operation; raise NotFound for an unknown name."""
-    found = FOR_EVERYONE.get(name)
-    if found is None:
-        raise NotFound(f"Unknown operation {name}.", details={"operation": name})
-    return found
 
 
 def _request(operation: Operation, fields: Mapping[str, Any]) -> tuple[str, str, bytes | None]:

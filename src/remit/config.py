@@ -135,7 +135,7 @@ class Settings(NamedTuple):
     workspace: Path | None
     values: dict[str, Setting]
     unknown: tuple[str, ...]
-    choose: "Callable[[], Choices] | None" = None
+    choose: "Callable[[], Choices]"
 
     def get(self, name: str) -> Any:
         """Return the value of a setting."""
@@ -144,10 +144,6 @@ class Settings(NamedTuple):
     @property
     def models(self) -> "Choices":
         """The model of each tier."""
-        from remit.domain.llm.selection import Choices
-
-        if self.choose is None:
-            return Choices({}, {})
         return self.choose()
 
     @property
@@ -208,7 +204,7 @@ def load(
     root = Path(named).absolute() if named else find_workspace(Path.cwd())
     values = {name: Setting(default, "default") for name, (default, _) in KNOWN.items()}
     unknown: list[str] = []
-    models: dict[bool, tuple[str, dict[str, Any]]] = {}
+    models: dict[bool, tuple[str, dict[str, Any]]] = {True: ("", {}), False: ("", {})}
     for path in _files(root, env):
         of_workspace = root is not None and path.parent == root / FOLDER
         found = _read(path)
@@ -220,10 +216,9 @@ def load(
         _apply_option(values, name, options or {})
 
     def choices() -> "Choices":  # a function, so that settings do not show keys
-        from remit.domain.llm.selection import NO_TABLE, Table, choose
+        from remit.domain.llm.selection import Table, choose
 
-        tables = {of_workspace: Table(*table) for of_workspace, table in models.items()}
-        return choose(tables.get(True, NO_TABLE), tables.get(False, NO_TABLE), env)
+        return choose(Table(*models[True]), Table(*models[False]), env)
 
     return Settings(root, values, tuple(unknown), choices)
 

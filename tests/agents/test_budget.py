@@ -13,7 +13,7 @@ from remit.adapters.models.registry import ModelRegistry
 from remit.app.engine.recovery import Recovery
 from remit.domain.llm.failures import FailureKind, ModelFailed, Price
 from remit.domain.llm.messages import Request, Response, Tokens
-from remit.domain.llm.selection import NO_TABLE, Choices, Table, choose
+from remit.domain.llm.selection import Choices, Table, choose
 from remit.domain.task.task import State
 from remit.store_queries.tree_queries import BUDGET
 from tests.agents.endpoint import Body, RuledServer, answers, may_call, objective, wants
@@ -323,7 +323,7 @@ async def opened(url: str, **tier: Any) -> AsyncIterator[ModelRegistry]:
     """The models of a config that says so much of its main one."""
     desk = ModelRegistry(
         choose(
-            NO_TABLE,
+            Table("", {}),
             Table("config.toml", {"main": {"model": "m", "base_url": f"{url}/v1", **tier}}),
             {},
         )

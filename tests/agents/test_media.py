@@ -13,7 +13,7 @@ from remit.adapters.models.pydantic_ai import PydanticAiGateway
 from remit.adapters.models.registry import ModelRegistry
 from remit.domain.agents.media import MAX_MEDIA, Media
 from remit.domain.llm.messages import Message, Request, Tool, ToolCall, ToolResult, user
-from remit.domain.llm.selection import NO_TABLE, Choices, ModelChoice, Table, choose
+from remit.domain.llm.selection import Choices, ModelChoice, Table, choose
 from remit.domain.task.task import State
 from tests.agents.endpoint import Body, RuledServer, answers, wants
 from tests.agents.stage import Stage, stage
@@ -184,7 +184,7 @@ def test_the_setting_of_a_tier_counts_over_the_name() -> None:
     table = Table(
         "config.toml", {"main": {"model": "gpt-5", "media": False}, "light": {"model": "tiny"}}
     )
-    found = choose(NO_TABLE, table, {"LIGHT_LLM_MEDIA": "true"})
+    found = choose(Table("", {}), table, {"LIGHT_LLM_MEDIA": "true"})
     assert (found.tiers["main"].media, found.tiers["light"].media) == (False, True)
 
 

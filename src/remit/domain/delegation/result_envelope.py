@@ -156,10 +156,11 @@ def lean_envelope(found: Mapping[str, Any], unended: str = "", asked: str = "") 
     `unended` is the note for a running task, `asked` the note for one that waits for a person.
     """
     data, error = found["data"], found.get("error")
-    if error is not None and data["task_id"] is None:
+    if data["task_id"] is None:
+        error = found["error"]
         return {
             "status": data["status"],
-            "error": {name: error[name] for name in ("code", "message")},
+            "error": {"code": error["code"], "message": error["message"]},
         }
     fields: dict[str, Any] = {
         "task_id": data["task_id"],
@@ -205,9 +206,9 @@ def _lean_unended(fields: dict[str, Any], unended: str, asked: str) -> dict[str,
 class Envelope(dict[str, Any]):
     """The result of a delegation as JSON, in the nested or in the flat form."""
 
-    def __init__(self, found: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, found: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         super().__init__(found)
-        self.about: dict[str, Any] = dict(about or {})
+        self.about = dict(about)
         """Fields missing in the nested form: `objective`, `started_at`, `completed_at`, `cost`."""
 
     def shown(self, form: str) -> "Envelope":

@@ -136,10 +136,6 @@ class Table(NamedTuple):
     values: Mapping[str, Any]
 
 
-NO_TABLE = Table("", {})
-"""`[models]` of a file that does not have it."""
-
-
 def choose(workspace: Table, user: Table, env: Mapping[str, str]) -> Choices:
     """Combine the settings: environment over the user's config over the workspace's.
 
@@ -355,12 +351,12 @@ def _combine(
     """Return the model of a tier by the workspace's and the user's settings; None without a
     name.
     """
-    model = mine.get("model") or theirs.get("model")
-    if not model:
+    both = {**theirs, **mine}
+    if "model" not in both:
         return None
-    origin = mine.get("origin") or theirs["origin"]
+    model, origin = both["model"], both["origin"]
     if mine.keys().isdisjoint(_OWN_ENDPOINT):
-        mine = {**theirs, **mine}
+        mine = both
     else:  # a model that the workspace names does not make the key the user's choice for it
         mine = {**{name: theirs[name] for name in _MANNERS if name in theirs}, **mine}
     key = _read_key(model, mine, env)

@@ -269,7 +269,8 @@ def _files_needed(task: Task, command: TaskCommand) -> tuple[FileQuery, ...]:
             return output_files(task, None)
         case cmd.CheckCriteria() if task.state is State.VERIFYING:
             return files_to_check(task)
-    return ()
+        case _:
+            return ()
 
 
 def _settle_all(command: cmd.SettleSubtasks, context: Context) -> Lookups[Plan]:

@@ -5,7 +5,7 @@ tool results and arguments are shortened first, then older messages are replaced
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple
@@ -80,6 +80,9 @@ class Mark(NamedTuple):
     """The number of characters of each shortened result and argument that are kept."""
 
 
+NO_CALLS: Mapping[str, ToolCall] = {}
+
+
 def mark_of(raw: Mapping[str, Any]) -> Mark:
     """Return a stored mark."""
     return Mark(raw["kind"], raw["through"], raw["characters"])
@@ -94,7 +97,7 @@ def characters_kept(marks: Sequence[Mark], number: int) -> int | None:
 
 
 def shortened(
-    message: Message, characters: int, calls: Mapping[str, ToolCall] | None = None
+    message: Message, characters: int, calls: Mapping[str, ToolCall] = NO_CALLS
 ) -> Message:
     """Cut long results and arguments of a message, with a note on how to read them again.
 
@@ -103,8 +106,7 @@ def shortened(
     if message.role == "user":
         parts = [_with_short_reports(part, characters) for part in message.parts]
     else:
-        known = calls or {}
-        parts = [_shortened_part(part, characters, known) for part in message.parts]
+        parts = [_shortened_part(part, characters, calls) for part in message.parts]
     return message._replace(parts=tuple(parts))
 
 
@@ -208,20 +210,34 @@ def record_of(messages: Sequence[Message], characters: int) -> str:
 
 
 def _lines(message: Message) -> list[str]:
-    lines = [_line(message.role, part) for part in message.parts]
+    lines = [_LINES[type(part)](message.role, part) for part in message.parts]
     return list(filter(None, lines))
 
 
-def _line(role: str, part: Part) -> str:
-    match part:
-        case TextPart(text=text):
-            return f"{role}: {text}"
-        case ToolCall(name=name, arguments=arguments):
-            return f"call: {written_out(name, **_shortened_value(arguments, OLD_CHARACTERS))}"
-        case ToolResult(name=name, text=text):
-            return f"result of {name}: {beginning(text, LAST_CHARACTERS)}"
-        case Thinking():
-            return ""
+def _text_line(role: str, part: TextPart) -> str:
+    return f"{role}: {part.text}"
+
+
+def _call_line(_: str, call: ToolCall) -> str:
+    arguments = _shortened_value(call.arguments, OLD_CHARACTERS)
+    return f"call: {written_out(call.name, **arguments)}"
+
+
+def _result_line(_: str, result: ToolResult) -> str:
+    return f"result of {result.name}: {beginning(result.text, LAST_CHARACTERS)}"
+
+
+def _no_line(_: str, __: Thinking) -> str:
+    return ""
+
+
+_LINES: Mapping[type[Any], Callable[[str, Any], str]] = {
+    TextPart: _text_line,
+    ToolCall: _call_line,
+    ToolResult: _result_line,
+    Thinking: _no_line,
+}
+"""A part of a message as a line of the text to summarize, by its type."""
 
 
 def with_summary(

@@ -97,10 +97,11 @@ class State(StrEnum):
     @property
     def status(self) -> str:
         """Return the coarse status that boards show."""
-        return self.value if self is State.DRAFT or self.terminal else "active"
+        return "active" if self in ACTIVE else self.value
 
 
 TERMINAL = frozenset({State.DONE, State.FAILED, State.CANCELED})
+ACTIVE = frozenset(State) - TERMINAL - {State.DRAFT}
 
 FailCause = Literal[
     "model_authentication",
