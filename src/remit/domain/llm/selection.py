@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast, get_args
 
+from remit.domain.records.json_rules import is_number
 from remit.domain.task.task import Effort
 
 TIERS = {"main": "LLM", "light": "LIGHT_LLM"}
@@ -279,7 +280,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_price(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    return is_number(value) and value >= 0
 
 
 def _is_count(value: Any) -> bool:

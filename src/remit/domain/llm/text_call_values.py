@@ -194,8 +194,8 @@ def _named_tool(call: dict[str, Any], tools: Tools) -> str:
     if not isinstance(name, str) or not _has_one_argument_field(call):
         return ""
     tool = name.removeprefix("functions.")
-    is_tool = tool in tools or tools.known(tool) != ""
-    return tool if is_tool or _is_certain_call(call) else ""
+    is_call = tool in tools or tools.known(tool) != "" or _is_certain_call(call)
+    return tool if is_call else ""
 
 
 def _only_key(call: dict[str, Any], tools: Tools) -> str:

@@ -76,14 +76,13 @@ def _validate_schema(output: Output, field: str) -> None:
 
 def provided_outputs(task: Task, given: Mapping[str, Json] | None) -> dict[str, Json]:
     """Return all outputs provided so far; JSON outputs given as text are parsed."""
-    provided = dict(task.provided)
-    if given is None:
-        return provided
-    provided.update(given)
-    for output in task.outputs:
-        if output.name in given:
-            provided[output.name] = _read(output, given[output.name])
-    return provided
+    given = given or {}
+    read = {
+        output.name: _read(output, given[output.name])
+        for output in task.outputs
+        if output.name in given
+    }
+    return {**task.provided, **given, **read}
 
 
 def gaps(task: Task, given: Mapping[str, Json] | None, files: Files) -> list[Gap]:

@@ -17,8 +17,8 @@ from remit.domain.outputs.accepted_schemas import (
     Schema,
     compile_pattern,
     find_target,
-    is_number,
 )
+from remit.domain.records.json_rules import is_number
 from remit.domain.records.serialize import with_leaves
 from remit.domain.records.validate import describe
 

@@ -34,6 +34,16 @@ _TOO_DEEP = (f"is nested deeper than {MAX_DEPTH} levels", f"at most {MAX_DEPTH} 
 _TOO_LARGE = (f"is larger than {MEGABYTE:,} bytes", f"at most {MEGABYTE:,} bytes")
 
 
+def is_number(value: Any) -> bool:
+    """Return True for a JSON number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> bool:
+    """Return True for a whole number, also if it is written as 1.0."""
+    return is_number(value) and value % 1 == 0
+
+
 def describe(value: Any) -> str:
     """Return a value for an error message."""
     text = repr(value)

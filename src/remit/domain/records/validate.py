@@ -31,6 +31,8 @@ from remit.domain.records.json_rules import (
     check_value,
     describe,
     describe_type,
+    is_number,
+    is_whole,
 )
 from remit.domain.records.record import (
     MISSING,
@@ -164,7 +166,7 @@ def _choice_reader(options: Sequence[Any]) -> Reader:
     expected = f"one of {', '.join(options)}"
 
     def read_choice(raw: Any, path: str, problems: Problems) -> Any:
-        if not isinstance(raw, str) or raw not in options:
+        if raw not in options:
             problems.append(Problem(path, f"is {describe(raw)}", expected))
         return raw
 
@@ -322,16 +324,15 @@ def _read_text(raw: Any, path: str, problems: Problems) -> Any:
 
 def _read_int(raw: Any, path: str, problems: Problems) -> Any:
     """Read a whole number, also if it is written as a float."""
-    if isinstance(raw, float) and raw.is_integer():
-        return int(raw)
-    if not isinstance(raw, int) or isinstance(raw, bool):
+    if not is_whole(raw):
         problems.append(Problem(path, f"is {describe(raw)}", "a whole number"))
-    return raw
+        return raw
+    return int(raw)
 
 
 def _read_float(raw: Any, path: str, problems: Problems) -> Any:
     """Read a number."""
-    if not isinstance(raw, int | float) or isinstance(raw, bool):
+    if not is_number(raw):
         problems.append(Problem(path, f"is {describe(raw)}", "a number"))
         return raw
     return float(raw)
