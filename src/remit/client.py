@@ -3,8 +3,8 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import aclosing, contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, cast
@@ -83,21 +83,17 @@ class RemitClient(Operations, Streams):
         if found.stream is not None:
             return await self._last(operation, fields)
         method, target, body = _request(found, fields)
-        try:
+        with self._reporting_loss():
             async with self._session.request(
                 method, self._url(target), data=body, headers=_JSON, allow_redirects=False
             ) as response:
                 return await _result(response)
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._lost(error) from error
 
     async def ready(self) -> Readiness:
         """Check that the server and its store respond; return its workers and queues."""
-        try:
+        with self._reporting_loss():
             async with self._session.get(self._url("/readyz"), allow_redirects=False) as response:
                 return Readiness.from_dict(await _result(response))
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._lost(error) from error
 
     async def _last(self, name: str, sent: Mapping[str, Any]) -> Result:
         """Return the last answer of a streamed call, which can outlast the request timeout."""
@@ -117,7 +113,7 @@ class RemitClient(Operations, Streams):
         method, target, body = _request(found, fields)
         headers = _JSON | _STREAM
         settled: dict[int, Envelope] = {}
-        try:
+        with self._reporting_loss():
             asking = self._session.request(
                 method,
                 self._url(target),
@@ -134,8 +130,6 @@ class RemitClient(Operations, Streams):
                     yield _with_results(item, settled)
                     if item["type"] == "end":
                         return
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._lost(error) from error
         raise Unavailable(
             f"The server at {self.url} stopped.",
             hint="The task continues when the server is back. Get its result with task_output.",
@@ -181,6 +175,14 @@ class RemitClient(Operations, Streams):
 
     def _url(self, target: str) -> URL:
         return URL(self.url + target, encoded=True)
+
+    @contextmanager
+    def _reporting_loss(self) -> Generator[None, None, None]:
+        """Raise the error of remit for a failed or broken connection."""
+        try:
+            yield
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._lost(error) from error
 
     def _lost(self, error: Exception) -> RemitError:
         """Return the error for a failed or broken connection."""

@@ -5,11 +5,11 @@ from typing import Any
 from remit.domain.decisions.content_changes import new_or_old, queue, with_step
 from remit.domain.decisions.wait_state import (
     add_wait,
+    close_question,
     move_to,
     redirect_wait,
     satisfy_wait,
     wait_or_queue,
-    withdraw_question,
 )
 from remit.domain.records.record import replace
 from remit.domain.task import events as ev
@@ -142,9 +142,7 @@ def ask(task: Task, event: ev.UserInteractionRequested, entry: ev.Entry) -> Task
 
 def answer(task: Task, event: ev.UserInteractionResponded) -> Task:
     """Close a question and end the wait for its answer."""
-    answered = event.interaction_id
-    questions = tuple(question for question in task.questions if question.id != answered)
-    return satisfy_wait(replace(task, questions=questions, idle_runs=0), "user", answered)
+    return close_question(replace(task, idle_runs=0), event.interaction_id)
 
 
 def set_timer(task: Task, event: ev.TimerSet, entry: ev.Entry) -> Task:
@@ -164,7 +162,7 @@ def wake(task: Task, event: ev.TaskWoken, entry: ev.Entry) -> Task:
     if event.cause == "timeout":
         return replace(task, state=State.PENDING, overdue=entry.at)
     if any(question.id == event.ref for question in task.questions):
-        return withdraw_question(task, event.ref)
+        return close_question(task, event.ref)
     return satisfy_wait(task, "timer", event.ref)
 
 

@@ -298,9 +298,9 @@ def _fail(task: Task, command: cmd.FailRun, _: Context) -> Events:
         retry_seconds=command.retry_seconds,
     )
     ended = ev.TaskFailed(reason="error", message=command.error, cause=command.cause)
-    if command.permanent or _is_last_attempt(task):
+    if command.permanent:
         return [failed, ended]
-    return [failed]
+    return _end_attempt(task, failed, ended)
 
 
 def _time_out(task: Task, command: cmd.TimeOutRun, _: Context) -> Events:
@@ -308,9 +308,8 @@ def _time_out(task: Task, command: cmd.TimeOutRun, _: Context) -> Events:
     timed_out = ev.RunTimedOut(
         run_id=live_run_id(task), error=command.error, tool_summary=command.tool_summary
     )
-    if _is_last_attempt(task):
-        return [timed_out, ev.TaskFailed(reason="timeout", message=command.error)]
-    return [timed_out]
+    failed = ev.TaskFailed(reason="timeout", message=command.error)
+    return _end_attempt(task, timed_out, failed)
 
 
 def _lose(task: Task, command: cmd.LoseRun, context: Context) -> Events:
@@ -320,15 +319,14 @@ def _lose(task: Task, command: cmd.LoseRun, context: Context) -> Events:
         return []
     last_seen_at = min(command.last_seen_at or run.started_at, context.now)
     lost = ev.RunLost(run_id=run.id, last_seen_at=last_seen_at)
-    if _is_last_attempt(task):
-        message = f"The worker {run.worker} stopped responding."
-        return [lost, ev.TaskFailed(reason="lost", message=message)]
-    return [lost]
+    message = f"The worker {run.worker} stopped responding."
+    return _end_attempt(task, lost, ev.TaskFailed(reason="lost", message=message))
 
 
-def _is_last_attempt(task: Task) -> bool:
-    """Return whether the task has no attempts left once its live run fails."""
-    return task.attempts + 1 >= max_attempts(task.limits)
+def _end_attempt(task: Task, ended: ev.Event, failed: ev.TaskFailed) -> Events:
+    """Return the end of a failed run; the last attempt fails the task."""
+    is_last = task.attempts + 1 >= max_attempts(task.limits)
+    return [ended, failed] if is_last else [ended]
 
 
 def _fire_timer(task: Task, command: cmd.FireTimer, _: Context) -> Events:

@@ -58,21 +58,25 @@ def redirect_wait(wait: Wait | None, old_child: str | None, new_child: str) -> W
 
 def has_own_question(task: Task) -> bool:
     """Return whether remit itself has asked a person how the task should continue."""
-    return any(question.asked_by == ENGINE_ACTOR for question in task.questions)
+    return bool(_own_questions(task))
+
+
+def _own_questions(task: Task) -> list[str]:
+    return [question.id for question in task.questions if question.asked_by == ENGINE_ACTOR]
 
 
 def awaited_own_question(task: Task) -> str | None:
     """Return the id of remit's own question if the task waits for its answer, else None."""
     if not is_waiting(task):
         return None
-    own = [question.id for question in task.questions if question.asked_by == ENGINE_ACTOR]
+    own = _own_questions(task)
     if any(item.ref not in own for item in task.waits_on):
         return None
     return own[0]
 
 
-def withdraw_question(task: Task, interaction_id: str) -> Task:
-    """Close a question without an answer, and end the wait for it."""
+def close_question(task: Task, interaction_id: str) -> Task:
+    """Close a question, and end the wait for it."""
     questions = tuple(question for question in task.questions if question.id != interaction_id)
     return satisfy_wait(replace(task, questions=questions), "user", interaction_id)
 

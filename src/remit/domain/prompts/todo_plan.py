@@ -67,8 +67,8 @@ def _step(index: int, todo: Todo, before: Sequence[Step]) -> NewStep:
 
 def _known_details(index: int, title: str, before: Sequence[Step]) -> str | None:
     """Return the details of the step with a title, preferring the one at this position."""
-    found = [step for step in (*before[index : index + 1], *before) if step.title == title]
-    return found[0].details if found else None
+    steps = (*before[index : index + 1], *before)
+    return next((step.details for step in steps if step.title == title), None)
 
 
 def _title(content: str) -> str:

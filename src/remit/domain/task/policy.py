@@ -125,14 +125,11 @@ def _own_tools(tools: Tools) -> list[str]:
 
 def _reasons_against(named: Sequence[str], known: Sequence[str], owner: str | None) -> str:
     """Return why an agent can use none of these tools, as one phrase."""
-    unknown = ", ".join(tool for tool in named if tool not in known)
-    forbidden = ", ".join(tool for tool in named if tool in known)
-    reasons: list[str] = []
-    if unknown:
-        reasons.append(f"this worker does not know {unknown}")
-    if forbidden:
-        reasons.append(f"{owner} may not use {forbidden}")
-    return ", and ".join(reasons)
+    reasons = {
+        "this worker does not know": [tool for tool in named if tool not in known],
+        f"{owner} may not use": [tool for tool in named if tool in known],
+    }
+    return ", and ".join(f"{why} {', '.join(tools)}" for why, tools in reasons.items() if tools)
 
 
 def write_requirements(task: Task, granted: frozenset[str]) -> str:
