@@ -193,13 +193,15 @@ class Settings(NamedTuple):
         return f"sqlite:///{folder / 'remit.db'}"
 
 
+_NO_OPTIONS: Mapping[str, Any] = {}
+
+
 def load(
     workspace: Path | str | None = None,
-    options: Mapping[str, Any] | None = None,
-    env: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] = _NO_OPTIONS,
+    env: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Load the settings for a folder; explicit options override everything else."""
-    env = os.environ if env is None else env
     named = workspace or env.get("REMIT_WORKSPACE")
     root = Path(named).absolute() if named else find_workspace(Path.cwd())
     values = {name: Setting(default, "default") for name, (default, _) in KNOWN.items()}
@@ -213,7 +215,7 @@ def load(
         unknown += _apply_file(values, found, path, env, of_workspace=of_workspace)
     for name in KNOWN.keys() - TABLES.keys():
         _apply_variable(values, name, env)
-        _apply_option(values, name, options or {})
+        _apply_option(values, name, options)
 
     def choices() -> "Choices":  # a function, so that settings do not show keys
         from remit.domain.llm.selection import Table, choose

@@ -98,8 +98,6 @@ def _end_run(task: Task, tools: tuple[ToolCount, ...] = ()) -> Task:
 
 
 def _count_tools(task: Task, tools: tuple[ToolCount, ...]) -> Task:
-    if not tools:
-        return task
     counted = {item.tool: item.count for item in task.tool_summary}
     for item in tools:
         counted[item.tool] = counted.get(item.tool, 0) + item.count

@@ -68,13 +68,11 @@ def plan(command: cmd.Command, context: Context) -> Lookups[Plan]:
 
 def _drop_blanks(command: cmd.Command) -> cmd.Command:
     """Return the command with blank texts removed."""
-    match command:
-        case cmd.CreateTask() | cmd.CreateSubtask() | cmd.UpdateTask():
-            return drop_blank_texts(command)
-        case cmd.Delegate(subtasks=subtasks):
-            return replace(command, subtasks=tuple(map(drop_blank_texts, subtasks)))
-        case _:
-            return command
+    if isinstance(command, cmd.Delegate):
+        return replace(command, subtasks=tuple(map(drop_blank_texts, command.subtasks)))
+    if isinstance(command, cmd.CreateTask | cmd.CreateSubtask | cmd.UpdateTask):
+        return drop_blank_texts(command)
+    return command
 
 
 def _authorize(command: cmd.Command, context: Context) -> Lookups[Plan]:
@@ -232,14 +230,18 @@ def _with_canceled_descendants(
     return make_plan(task.id, changes, guards)
 
 
-def _start(task: Task, command: cmd.StartRun | cmd.RunTask, context: Context) -> Lookups[Plan]:
-    """Start a run now, or queue one with run_task, which drops a scheduled start."""
+def _start(task: Task, command: cmd.StartRun, context: Context) -> Lookups[Plan]:
+    """Start a run."""
     events = decide(task, command, context)
-    is_run_task = isinstance(command, cmd.RunTask)
-    yield from must_be_ready(task, context, now=is_run_task)
+    yield from must_be_ready(task, context, now=False)
+    return make_plan(task.id, {task.id: events}, frozenset({task.id}))
+
+
+def _run_now(task: Task, command: cmd.RunTask, context: Context) -> Lookups[Plan]:
+    """Queue a run now, which drops a scheduled start."""
+    events = decide(task, command, context)
+    yield from must_be_ready(task, context, now=True)
     guards = frozenset({task.id})
-    if not is_run_task:
-        return make_plan(task.id, {task.id: events}, guards)
     if task.not_before is not None:
         unscheduled = Schedule(cron=cron_of(task))
         events = [*events, ev.ScheduleChanged(schedule=unscheduled)]
@@ -415,7 +417,7 @@ CHANGES: Mapping[type[Any], Callable[[Task, Any, Context], Lookups[Plan]]] = {
     cmd.UpdateTask: _update,
     cmd.AwaitTask: _await_task,
     cmd.StartRun: _start,
-    cmd.RunTask: _start,
+    cmd.RunTask: _run_now,
     cmd.DeliverUpdates: _deliver,
     cmd.AwaitSubtask: _await_subtask,
     cmd.CompleteTask: _complete,

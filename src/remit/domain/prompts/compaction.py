@@ -186,15 +186,30 @@ def _shortened_text(characters: int, value: Any) -> Any:
 def size_of(messages: Sequence[Message]) -> int:
     """Return how many characters a model reads in these messages."""
     parts = chain.from_iterable(message.parts for message in messages)
-    return sum(map(_part_size, parts))
+    return sum(_SIZES[type(part)](part) for part in parts)
 
 
-def _part_size(part: Part) -> int:
-    if isinstance(part, ToolCall):
-        return len(str(part.arguments))
-    if isinstance(part, ToolResult) and part.media is not None:
-        return len(part.text) + len(part.media.data)
+def _text_size(part: TextPart | Thinking) -> int:
     return len(part.text)
+
+
+def _call_size(call: ToolCall) -> int:
+    return len(str(call.arguments))
+
+
+def _result_size(result: ToolResult) -> int:
+    if result.media is None:
+        return len(result.text)
+    return len(result.text) + len(result.media.data)
+
+
+_SIZES: Mapping[type[Any], Callable[[Any], int]] = {
+    TextPart: _text_size,
+    Thinking: _text_size,
+    ToolCall: _call_size,
+    ToolResult: _result_size,
+}
+"""How many characters a model reads in a part, by its type."""
 
 
 def record_of(messages: Sequence[Message], characters: int) -> str:
