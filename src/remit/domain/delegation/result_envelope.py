@@ -195,9 +195,7 @@ def _lean_unended(fields: dict[str, Any], unended: str, asked: str) -> dict[str,
     """Return the known fields of a running task, with a note about how to continue."""
     empty = {name for name in _OFTEN_EMPTY if not fields[name]}
     known = {name: value for name, value in fields.items() if name not in empty}
-    note = unended
-    if "questions" in fields:
-        note = asked or unended
+    note = asked if "questions" in fields else unended
     if note:
         known.setdefault("note", note)
     return known
