@@ -3,8 +3,8 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import aclosing, contextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, cast
@@ -16,12 +16,18 @@ from yarl import URL
 from remit.api.blocking import SyncRemit
 from remit.api.methods import Operations
 from remit.api.streaming import Streams
-from remit.catalog import FOR_EVERYONE, Operation, refusal_in_envelope
+from remit.catalog import (
+    FOR_EVERYONE,
+    Operation,
+    find_operation,
+    refusal_in_envelope,
+    stream_of,
+)
 from remit.domain.delegation.result_envelope import Envelope
 from remit.domain.records.serialize import instant
 from remit.domain.records.validate import parse
 from remit.domain.task.event_position import check_position
-from remit.errors import Conflict, NotFound, RemitError, TimedOut, Unavailable, error_for, invalid
+from remit.errors import Conflict, RemitError, TimedOut, Unavailable, error_for, invalid
 from remit.results import Readiness
 
 Result = dict[str, Any]
@@ -73,25 +79,21 @@ class RemitClient(Operations, Streams):
 
     async def call(self, operation: str, /, **fields: Any) -> Result:
         """Call an operation by name; return plain JSON."""
-        found = _operation(operation)
+        found = find_operation(operation, FOR_EVERYONE)
         if found.stream is not None:
             return await self._last(operation, fields)
         method, target, body = _request(found, fields)
-        try:
+        with self._reporting_loss():
             async with self._session.request(
                 method, self._url(target), data=body, headers=_JSON, allow_redirects=False
             ) as response:
                 return await _result(response)
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._lost(error) from error
 
     async def ready(self) -> Readiness:
         """Check that the server and its store respond; return its workers and queues."""
-        try:
+        with self._reporting_loss():
             async with self._session.get(self._url("/readyz"), allow_redirects=False) as response:
                 return Readiness.from_dict(await _result(response))
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._lost(error) from error
 
     async def _last(self, name: str, sent: Mapping[str, Any]) -> Result:
         """Return the last answer of a streamed call, which can outlast the request timeout."""
@@ -106,15 +108,12 @@ class RemitClient(Operations, Streams):
 
         Leaving the loop or losing the connection ends the wait; it does not cancel the task.
         """
-        found = _operation(operation)
-        if found.stream is None:
-            waiting = [name for name, other in FOR_EVERYONE.items() if other.stream is not None]
-            expected = f"one of {', '.join(waiting)}"
-            raise invalid("operation", f"is {operation}, which does not wait", expected)
+        found = find_operation(operation, FOR_EVERYONE)
+        stream_of(found, FOR_EVERYONE)
         method, target, body = _request(found, fields)
         headers = _JSON | _STREAM
         settled: dict[int, Envelope] = {}
-        try:
+        with self._reporting_loss():
             asking = self._session.request(
                 method,
                 self._url(target),
@@ -131,8 +130,6 @@ class RemitClient(Operations, Streams):
                     yield _with_results(item, settled)
                     if item["type"] == "end":
                         return
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._lost(error) from error
         raise Unavailable(
             f"The server at {self.url} stopped.",
             hint="The task continues when the server is back. Get its result with task_output.",
@@ -179,6 +176,14 @@ class RemitClient(Operations, Streams):
     def _url(self, target: str) -> URL:
         return URL(self.url + target, encoded=True)
 
+    @contextmanager
+    def _reporting_loss(self) -> Generator[None, None, None]:
+        """Raise the error of remit for a failed or broken connection."""
+        try:
+            yield
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._lost(error) from error
+
     def _lost(self, error: Exception) -> RemitError:
         """Return the error for a failed or broken connection."""
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
@@ -194,6 +199,8 @@ class RemitClient(Operations, Streams):
 
 _JSON = {"Content-Type": "application/json"}
 _STREAM = {"Accept": "text/event-stream"}
+_FIELD = re.compile(r"(?m)^([^:\n]+): (.*)$")
+"""A field of server-sent events; a comment begins with a colon."""
 
 
 def _check_address(url: str, token: str) -> None:
@@ -206,14 +213,6 @@ def _check_address(url: str, token: str) -> None:
         raise invalid("url", f"is {url!r}: {error}", "the address of a server") from error
     if not token.isprintable():
         raise invalid("token", "has a line break or a control character", "one line of text")
-
-
-def _operation(name: str) -> Operation:
-    """Return an operation; raise NotFound for an unknown name."""
-    found = FOR_EVERYONE.get(name)
-    if found is None:
-        raise NotFound(f"Unknown operation {name}.", details={"operation": name})
-    return found
 
 
 def _request(operation: Operation, fields: Mapping[str, Any]) -> tuple[str, str, bytes | None]:
@@ -320,16 +319,10 @@ async def _blocks(response: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, 
     rest = b""
     async for chunk in response.content.iter_any():
         *blocks, rest = (rest + chunk).split(b"\n\n")
-        for fields in map(_fields_of, blocks):
-            if fields:
-                yield fields
+        for fields in filter(None, map(_fields_of, blocks)):
+            yield fields
 
 
 def _fields_of(block: bytes) -> dict[str, str]:
     """Return the fields of a block of server-sent events; a comment has none."""
-    fields: dict[str, str] = {}
-    for line in block.decode().split("\n"):
-        name, separator, value = line.partition(": ")
-        if separator and not line.startswith(":"):
-            fields[name] = value
-    return fields
+    return dict(_FIELD.findall(block.decode()))

@@ -135,7 +135,7 @@ class Settings(NamedTuple):
     workspace: Path | None
     values: dict[str, Setting]
     unknown: tuple[str, ...]
-    choose: "Callable[[], Choices] | None" = None
+    choose: "Callable[[], Choices]"
 
     def get(self, name: str) -> Any:
         """Return the value of a setting."""
@@ -144,10 +144,6 @@ class Settings(NamedTuple):
     @property
     def models(self) -> "Choices":
         """The model of each tier."""
-        from remit.domain.llm.selection import Choices
-
-        if self.choose is None:
-            return Choices({}, {})
         return self.choose()
 
     @property
@@ -197,18 +193,20 @@ class Settings(NamedTuple):
         return f"sqlite:///{folder / 'remit.db'}"
 
 
+_NO_OPTIONS: Mapping[str, Any] = {}
+
+
 def load(
     workspace: Path | str | None = None,
-    options: Mapping[str, Any] | None = None,
-    env: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] = _NO_OPTIONS,
+    env: Mapping[str, str] = os.environ,
 ) -> Settings:
     """Load the settings for a folder; explicit options override everything else."""
-    env = os.environ if env is None else env
     named = workspace or env.get("REMIT_WORKSPACE")
     root = Path(named).absolute() if named else find_workspace(Path.cwd())
     values = {name: Setting(default, "default") for name, (default, _) in KNOWN.items()}
     unknown: list[str] = []
-    models: dict[bool, tuple[str, dict[str, Any]]] = {}
+    models: dict[bool, tuple[str, dict[str, Any]]] = {True: ("", {}), False: ("", {})}
     for path in _files(root, env):
         of_workspace = root is not None and path.parent == root / FOLDER
         found = _read(path)
@@ -217,13 +215,12 @@ def load(
         unknown += _apply_file(values, found, path, env, of_workspace=of_workspace)
     for name in KNOWN.keys() - TABLES.keys():
         _apply_variable(values, name, env)
-        _apply_option(values, name, options or {})
+        _apply_option(values, name, options)
 
     def choices() -> "Choices":  # a function, so that settings do not show keys
         from remit.domain.llm.selection import Table, choose
 
-        tables = {of_workspace: Table(*table) for of_workspace, table in models.items()}
-        return choose(tables.get(True), tables.get(False), env)
+        return choose(Table(*models[True]), Table(*models[False]), env)
 
     return Settings(root, values, tuple(unknown), choices)
 
@@ -287,10 +284,8 @@ def variable_of(name: str) -> str:
 
 def find_workspace(start: Path) -> Path | None:
     """Return the nearest folder with `.remit/`, from here upward."""
-    for folder in (start, *start.parents):
-        if (folder / FOLDER).is_dir():
-            return folder
-    return None
+    folders = (start, *start.parents)
+    return next((folder for folder in folders if (folder / FOLDER).is_dir()), None)
 
 
 def make_workspace(root: Path) -> bool:
@@ -456,15 +451,14 @@ def _validate_table(name: str, value: Any, origin: str) -> Any:
                     " whole number, 0 for no limit)",
                 )
             if kind is int:
-                _number(f"{name}.{key}.{field}", inner, origin, f"{name}.{field}")
+                _number_in_range(f"{name}.{key}.{field}", inner, origin, f"{name}.{field}")
     return value
 
 
 def _is_allowed(field: str, value: Any, kind: type) -> bool:
     """Return True for a value of the right type and, if there is a list of choices, one of them."""
-    if not isinstance(value, kind) or not _is_text_or_texts(value):
-        return False
-    return field not in CHOICES or value in CHOICES[field]
+    choices = CHOICES.get(field, (value,))
+    return isinstance(value, kind) and _is_text_or_texts(value) and value in choices
 
 
 def _is_text_or_texts(value: Any) -> bool:
@@ -483,19 +477,16 @@ def _items(value: Any, place: str) -> list[tuple[str, Any]]:
 
 def _validate(name: str, value: Any, origin: str) -> Any:
     """Return a value of a setting in the right type; refuse a wrong one."""
-    if name in TABLES:
-        return _validate_table(name, value, origin)
-    if name in NUMBERS:
-        return _number(name, value, origin)
-    if name == "sandbox.read_only":
-        return _folders(value, origin)
-    if name in SWITCHES:
-        return _switch(name, value, origin)
+    validator: Validator = _VALIDATORS.get(name, _text)
+    return validator(name, value, origin)
+
+
+def _text(name: str, value: Any, origin: str) -> str:
     if not isinstance(value, str):
         raise invalid(_place(name, origin), "is not text", "text")
-    if name in CHOICES and value not in CHOICES[name]:
-        expected = f"one of {', '.join(CHOICES[name])}"
-        raise invalid(_place(name, origin), f"is {value!r}", expected)
+    choices = CHOICES.get(name, (value,))
+    if value not in choices:
+        raise invalid(_place(name, origin), f"is {value!r}", f"one of {', '.join(choices)}")
     return value
 
 
@@ -507,21 +498,24 @@ def _switch(name: str, value: Any, origin: str) -> bool:
     raise invalid(_place(name, origin), f"is {value!r}", "true or false")
 
 
-def _folders(value: Any, origin: str) -> tuple[str, ...]:
+def _folders(name: str, value: Any, origin: str) -> tuple[str, ...]:
     """Parse paths: a list, or one text separated by colons."""
     items = value
     if isinstance(value, str):
         items = list(filter(None, value.split(":")))
     if not isinstance(items, list | tuple) or not _is_text_or_texts(items):
-        raise invalid(
-            f"sandbox.read_only in {origin}", "is not a list of paths", 'such as ["~/.cache"]'
-        )
+        raise invalid(f"{name} in {origin}", "is not a list of paths", 'such as ["~/.cache"]')
     return tuple(cast("list[str]", items))
 
 
-def _number(name: str, value: Any, origin: str, kind_of: str | None = None) -> float:
-    """Parse a number within its range; for a value in a table, the range of its field."""
-    kind, low, high, expected = NUMBERS[kind_of or name]
+def _number(name: str, value: Any, origin: str) -> float:
+    """Parse the number of a setting within its range."""
+    return _number_in_range(name, value, origin, name)
+
+
+def _number_in_range(name: str, value: Any, origin: str, kind_of: str) -> float:
+    """Parse a number within the range of a kind of numbers."""
+    kind, low, high, expected = NUMBERS[kind_of]
     try:
         number = kind(value)
     except (TypeError, ValueError, OverflowError):
@@ -537,3 +531,13 @@ def _place(name: str, origin: str) -> str:
     if origin == name or origin.startswith("--"):
         return origin
     return f"{name} in {origin}"
+
+
+Validator = Callable[[str, Any, str], Any]
+_VALIDATORS: dict[str, Validator] = {
+    **dict.fromkeys(TABLES, _validate_table),
+    **dict.fromkeys(NUMBERS, _number),
+    **dict.fromkeys(SWITCHES, _switch),
+    "sandbox.read_only": _folders,
+}
+"""How the value of a setting is checked that is not text."""

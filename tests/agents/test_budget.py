@@ -323,7 +323,7 @@ async def opened(url: str, **tier: Any) -> AsyncIterator[ModelRegistry]:
     """The models of a config that says so much of its main one."""
     desk = ModelRegistry(
         choose(
-            None,
+            Table("", {}),
             Table("config.toml", {"main": {"model": "m", "base_url": f"{url}/v1", **tier}}),
             {},
         )

@@ -184,7 +184,7 @@ def test_the_setting_of_a_tier_counts_over_the_name() -> None:
     table = Table(
         "config.toml", {"main": {"model": "gpt-5", "media": False}, "light": {"model": "tiny"}}
     )
-    found = choose(None, table, {"LIGHT_LLM_MEDIA": "true"})
+    found = choose(Table("", {}), table, {"LIGHT_LLM_MEDIA": "true"})
     assert (found.tiers["main"].media, found.tiers["light"].media) == (False, True)
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapp
 from typing import Any, cast, get_type_hints
 
 from remit import results
-from remit.api.output_type import TypedOutput
+from remit.api.output_type import TypedOutput, reader_of
 from remit.catalog import FOR_EVERYONE, Operation
 from remit.catalog.method_parameters import HIDDEN, TYPED, positional
 from remit.catalog.output_schemas import result_class
@@ -69,7 +69,7 @@ def result_of(
     operation: Operation, answer: Mapping[str, Any], typed: TypedOutput | None = None
 ) -> Any:
     """Convert the answer of an operation to the result object of its method."""
-    read = None if typed is None else typed.read
+    read = reader_of(typed)
     name = result_class(operation.output)
     if name == "TaskResult":
         return _task_result(answer, read)
@@ -150,25 +150,24 @@ def _add(owner: type[Any], method: Any, operation: Operation, signature: inspect
     setattr(owner, operation.name, method)
 
 
+_OUTPUT_TYPE = inspect.Parameter(
+    "output_type", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=type[Any] | None
+)
+
+
 def _signature(operation: Operation) -> inspect.Signature:
     """Return the signature that inspect and help() show."""
     order = positional(operation.input)
     defaults, hints = fields(operation.input), get_type_hints(operation.input)
-    hidden = HIDDEN if operation.name in TYPED else frozenset[str]()
+    hidden, added = frozenset[str](), list[inspect.Parameter]()
+    if operation.name in TYPED:
+        hidden, added = HIDDEN, [_OUTPUT_TYPE]
     rest = [name for name in defaults if name not in {*order, *hidden}]
     parameters = [
         *_parameters(order, inspect.Parameter.POSITIONAL_OR_KEYWORD, defaults, hints),
         *_parameters(rest, inspect.Parameter.KEYWORD_ONLY, defaults, hints),
+        *added,
     ]
-    if operation.name in TYPED:
-        parameters.append(
-            inspect.Parameter(
-                "output_type",
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=type[Any] | None,
-            )
-        )
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return inspect.Signature(
         [own, *parameters], return_annotation=getattr(results, result_class(operation.output))

@@ -114,6 +114,11 @@ class TypedOutput:
         return {**fields, "outputs": [*outputs, typed]}
 
 
+def reader_of(typed: TypedOutput | None) -> Callable[[Mapping[str, Any]], Any] | None:
+    """Return the function that reads a typed output, if there is one."""
+    return None if typed is None else typed.read
+
+
 def _output_name(output: Any) -> Any:
     """Return the name of an output, which is given as an object or by its name alone."""
     if isinstance(output, Mapping):
@@ -125,17 +130,35 @@ def _plain(schema: Any) -> Any:
     """Return a schema without titles, which only repeat names, as far as remit checks schemas."""
     if not isinstance(schema, dict):
         return schema
-    found = {word: part for word, part in cast("dict[str, Any]", schema).items() if word != "title"}
-    for word, part in found.items():
-        if word in SCHEMAS:
-            found[word] = _plain(part)
-        elif word in LISTS:
-            found[word] = list(map(_plain, part))
-        elif word in TABLES:
-            found[word] = {name: _plain(each) for name, each in part.items()}
-        elif word == "pattern" and part.startswith(_NOT_ONLY_SIGNS):
-            found[word] = f"^{part.removeprefix(_NOT_ONLY_SIGNS)}"
-    return found
+    words = cast("dict[str, Any]", schema).items()
+    return {word: _PARTS.get(word, _unchanged)(part) for word, part in words if word != "title"}
+
+
+def _plain_list(schemas: list[Any]) -> list[Any]:
+    return list(map(_plain, schemas))
+
+
+def _plain_table(schemas: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain(each) for name, each in schemas.items()}
+
+
+def _portable_pattern(pattern: str) -> str:
+    if not pattern.startswith(_NOT_ONLY_SIGNS):
+        return pattern
+    return f"^{pattern.removeprefix(_NOT_ONLY_SIGNS)}"
+
+
+def _unchanged(part: Any) -> Any:
+    return part
+
+
+_PARTS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(SCHEMAS, _plain),
+    **dict.fromkeys(LISTS, _plain_list),
+    **dict.fromkeys(TABLES, _plain_table),
+    "pattern": _portable_pattern,
+}
+"""How the value of a word of a schema becomes plain; all others stay."""
 
 
 def _portable(output_type: Any) -> Any:

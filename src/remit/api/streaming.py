@@ -1,11 +1,11 @@
 """Streams of a workspace or a server: results as they settle, progress, and events."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from remit.api.methods import OperationStreams, refuse_format, result_of
-from remit.api.output_type import TypedOutput
+from remit.api.output_type import TypedOutput, reader_of
 from remit.catalog import FOR_EVERYONE
 from remit.catalog.method_parameters import TYPED
 from remit.results import (
@@ -107,15 +107,29 @@ def _typed(output_type: Any) -> TypedOutput | None:
 
 def _read(operation: str, item: Item, typed: TypedOutput | None) -> StreamItem:
     """Convert an item of a stream to an object."""
-    match item["type"]:
-        case "result":
-            read = None if typed is None else typed.read
-            return IndexedResult(item["index"], TaskResult(item["result"], item["about"], read))
-        case "waiting":
-            return StreamIdle(item["seconds"])
-        case "end":
-            return StreamEnd(
-                result_of(FOR_EVERYONE[operation], cast("Mapping[str, Any]", item["answer"]), typed)
-            )
-        case _:
-            return Progress.from_dict(item)
+    return _READERS.get(item["type"], _read_progress)(operation, item, typed)
+
+
+def _read_result(_: str, item: Item, typed: TypedOutput | None) -> StreamItem:
+    result = TaskResult(item["result"], item["about"], reader_of(typed))
+    return IndexedResult(item["index"], result)
+
+
+def _read_idle(_: str, item: Item, __: TypedOutput | None) -> StreamItem:
+    return StreamIdle(item["seconds"])
+
+
+def _read_end(operation: str, item: Item, typed: TypedOutput | None) -> StreamItem:
+    return StreamEnd(result_of(FOR_EVERYONE[operation], item["answer"], typed))
+
+
+def _read_progress(_: str, item: Item, __: TypedOutput | None) -> StreamItem:
+    return Progress.from_dict(item)
+
+
+_READERS: Mapping[str, Callable[[str, Item, TypedOutput | None], StreamItem]] = {
+    "result": _read_result,
+    "waiting": _read_idle,
+    "end": _read_end,
+}
+"""How each type of item is read; all others are progress."""

@@ -15,7 +15,9 @@ from remit.catalog.operations import (
     Operation,
     attend,
     call,
+    find_operation,
     refusal_in_envelope,
+    stream_of,
 )
 from remit.catalog.streams import fleet, follow_events, task_counts
 
@@ -29,6 +31,7 @@ __all__ = [
     "Operation",
     "attend",
     "call",
+    "find_operation",
     "fleet",
     "follow_events",
     "lean_answer",
@@ -37,6 +40,7 @@ __all__ = [
     "lean_read",
     "lean_refusal",
     "refusal_in_envelope",
+    "stream_of",
     "task_counts",
     "tools_of",
 ]

@@ -80,10 +80,8 @@ def _result_text(task: Mapping[str, Any]) -> str:
     """Return what an ended task says about its result."""
     if task["state"] in ("failed", "canceled"):
         return str(task["failure_reason"] or "")
-    text = str(task["summary"] or task["final_message"] or "")
-    if task["state"] == "done" and not text:
-        return outputs_notice(task["completion_outputs"])
-    return text
+    notice = outputs_notice(task["completion_outputs"]) if task["state"] == "done" else ""
+    return str(task["summary"] or task["final_message"] or notice)
 
 
 UNSET: tuple[Any, ...] = (None, "", [], {})
@@ -125,8 +123,8 @@ def _lean_task(view: Mapping[str, Any]) -> Result:
     if "usage" in short:
         short["usage"] = _without_zeros(short["usage"])
     repeated = {name for name, other in REPEATED.items() if short.get(name) == short.get(other)}
-    shown = [name for name in short if name not in RARE_FIELDS | repeated]
-    return {name: short[name] for name in shown}
+    hidden = RARE_FIELDS | repeated
+    return {name: value for name, value in short.items() if name not in hidden}
 
 
 def _without_zeros(usage: Given) -> Result:

@@ -71,7 +71,7 @@ class Operation(NamedTuple):
 
 async def call(core: AppContext, name: str, fields: Mapping[str, Any], caller: Caller) -> Result:
     """Validate the fields and run an operation; the entry point of every surface."""
-    operation = _operation(name)
+    operation = find_operation(name, OPERATIONS)
     with refusal_in_envelope(name, fields):
         async with _checking_absence(core):
             return await operation.handler(core, parse(operation.input, fields), caller)
@@ -98,15 +98,12 @@ async def _items(
     core: AppContext, name: str, fields: Mapping[str, Any], caller: Caller
 ) -> AsyncGenerator[Result, None]:
     """Yield the items of an operation that may wait, without heartbeats."""
-    operation = _operation(name)
-    if operation.stream is None:
-        waiting = [name for name, other in OPERATIONS.items() if other.stream is not None]
-        expected = f"one of {', '.join(waiting)}"
-        raise invalid("operation", f"is {name}, which does not wait", expected)
+    operation = find_operation(name, OPERATIONS)
+    stream = stream_of(operation, OPERATIONS)
     with refusal_in_envelope(name, fields):
         async with (
             _checking_absence(core),
-            aclosing(operation.stream(core, parse(operation.input, fields), caller, True)) as items,
+            aclosing(stream(core, parse(operation.input, fields), caller, True)) as items,
         ):
             async for item in items:
                 yield item
@@ -136,12 +133,21 @@ def refusal_in_envelope(name: str, fields: Mapping[str, Any]) -> Generator[None,
         raise refused.for_call(around=refusal(refused, fields)) from refused
 
 
-def _operation(name: str) -> Operation:
+def find_operation(name: str, known: Mapping[str, Operation]) -> Operation:
     """Return an operation by its name; raise NotFound for another name."""
-    operation = OPERATIONS.get(name)
+    operation = known.get(name)
     if operation is None:
         raise NotFound(f"Unknown operation {name}.", details={"operation": name})
     return operation
+
+
+def stream_of(operation: Operation, known: Mapping[str, Operation]) -> Stream:
+    """Return the stream of an operation; refuse one that does not wait."""
+    if operation.stream is None:
+        waiting = [name for name, other in known.items() if other.stream is not None]
+        expected = f"one of {', '.join(waiting)}"
+        raise invalid("operation", f"is {operation.name}, which does not wait", expected)
+    return operation.stream
 
 
 # Handlers only build the answers; rules are in the domain.

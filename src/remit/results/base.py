@@ -78,14 +78,17 @@ class ResultObject(ReadOnly):  # noqa: PLW1641 - holds mappings, so it has no ha
         return deepcopy(dict(self.__dict__["_wire"]))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ResultObject) or type(other) is not type(self):
+        if type(other) is not type(self):
             return NotImplemented
         return bool(self.__dict__["_wire"] == other.__dict__["_wire"])
 
     def __repr__(self) -> str:
         names = [name for name in _SHOWN if name in self._fields] or list(self._fields)[:3]
-        values = {name: getattr(self, name) for name in names}
-        shown = [f"{name}={_short(value)}" for name, value in values.items() if value is not None]
+        shown = [
+            f"{name}={cut(repr(value))}"
+            for name in names
+            if (value := getattr(self, name)) is not None
+        ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
@@ -143,6 +146,6 @@ def _to_wire(value: Any) -> Any:
     return value
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
+def cut(text: str) -> str:
+    """Return a text, or its first characters if it is long."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -8,13 +8,11 @@ from datetime import datetime
 from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar, cast, overload
 
 from remit.errors import Conflict, error_for
-from remit.results.base import ResultObject
+from remit.results.base import ResultObject, cut
 from remit.results.read_only import ReadOnly, read_only
 from remit.results.shapes import Created, Progress, ToolCount
 
 T_co = TypeVar("T_co", covariant=True)
-_LONGEST = 60
-
 ResultStatus = Literal["running", "completed", "failed", "timeout", "cancelled"]
 
 
@@ -222,8 +220,8 @@ class TaskResult(ReadOnly, Generic[T_co]):  # noqa: PLW1641 - holds mappings, so
         return bool(self._envelope == other.envelope() and self.to_dict() == other.to_dict())
 
     def __repr__(self) -> str:
-        text = self.text if len(self.text) <= _LONGEST else f"{self.text[:_LONGEST]}…"
-        return f"TaskResult(task_id={self.task_id!r}, status={self.status!r}, text={text!r})"
+        head = f"TaskResult(task_id={self.task_id!r}, status={self.status!r}"
+        return f"{head}, text={cut(self.text)!r})"
 
 
 class TaskResults(ReadOnly, Generic[T_co]):  # noqa: PLW1641

@@ -3,11 +3,11 @@
 import asyncio
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 from remit.app.runs.run_handle import CallRecord, RunHandle
 from remit.domain.task import commands as cmd
@@ -37,7 +37,7 @@ class Scripted:
         while not handle.over:
             if not await handle.may_go_on():
                 return await handle.release()
-            await self._deliver(handle)
+            await _deliver(handle)
             number = await _next_step(handle, len(steps))
             step: list[Any] = ["finish", "done"]
             if number < len(steps):
@@ -45,99 +45,152 @@ class Scripted:
             await self._do(handle, number, step)
         return None
 
-    async def _deliver(self, handle: RunHandle) -> None:
-        """Deliver queued updates, as a real agent gets them."""
-        if handle.task.queued:
-            await handle.do(cmd.DeliverUpdates(task_id=handle.task.id))
-
     async def _do(self, handle: RunHandle, number: int, step: list[Any]) -> None:
         """Carry out one step of the script."""
-        task_id, call_id = handle.task.id, f"step-{number}"
-        match step:
-            case ["say", str(text)]:
-                await handle.do(
-                    cmd.NotifyUser(task_id=task_id, message=text),
-                    _end_call(handle, call_id, "say"),
-                )
-            case ["write", str(path), str(text)]:
-                line = f"{text} {handle.run_id}\n"
-                await handle.call(
-                    call_id,
-                    "write",
-                    [path, text],
-                    lambda: asyncio.to_thread(_append, path, line),
-                    repeatable=False,
-                )
-            case ["sleep", float() | int() as seconds]:
-                await handle.call(
-                    call_id,
-                    "sleep",
-                    seconds,
-                    lambda: _work(handle, float(seconds)),
-                    repeatable=True,
-                )
-            case ["ask", str(question)]:
-                await self._wait(
-                    handle,
-                    call_id,
-                    cmd.AskUser(task_id=task_id, question=question, call_id=call_id),
-                )
-            case ["timer", float() | int() as seconds]:
-                due = handle.now() + timedelta(seconds=float(seconds))
-                await self._wait(
-                    handle, call_id, cmd.SetTimer(task_id=task_id, due_at=due, call_id=call_id)
-                )
-            case ["children", list()]:
-                for index, fields in enumerate(cast("list[dict[str, Any]]", step[1])):
-                    await self._child(handle, f"{call_id}-{index}", fields)
-                await handle.call(call_id, "children", None, _nothing, repeatable=True)
-            case ["block", dict()]:
-                child = await self._child(handle, f"{call_id}-0", cast("dict[str, Any]", step[1]))
-                await self._wait(
-                    handle,
-                    call_id,
-                    cmd.AwaitSubtask(task_id=task_id, child_id=child, call_id=call_id),
-                )
-            case ["wait"]:
-                await self._end_run(handle, _end_call(handle, call_id, "wait"))
-            case ["raise", str(text)]:
-                raise RuntimeError(text)
-            case ["kill"]:
-                os.kill(os.getpid(), signal.SIGKILL)
-            case ["finish", str(text)] if handle.task.completion == "explicit":
-                await handle.do(cmd.CompleteTask(task_id=task_id, summary=text))
-            case ["finish", str(text)]:
-                await handle.do(cmd.FinishRun(task_id=task_id, final_message=text))
-            case _:
-                await handle.do(
-                    cmd.FailRun(task_id=task_id, error=f"Unknown step {step!r}.", permanent=True)
-                )
+        name, *given = step or [""]
+        known = _STEPS.get(str(name))
+        if known is None or not known.accepts(given):
+            error = f"Unknown step {step!r}."
+            await handle.do(cmd.FailRun(task_id=handle.task.id, error=error, permanent=True))
+            return
+        await known.act(handle, f"step-{number}", *given)
 
-    async def _end_run(self, handle: RunHandle, done: CallRecord) -> None:
-        """End the run without completing, also after a reminder of open steps."""
-        finish = cmd.FinishRun(task_id=handle.task.id, final_message="more to come")
+
+async def _deliver(handle: RunHandle) -> None:
+    """Deliver queued updates, as a real agent gets them."""
+    if handle.task.queued:
+        await handle.do(cmd.DeliverUpdates(task_id=handle.task.id))
+
+
+async def _say(handle: RunHandle, call_id: str, text: str) -> None:
+    """Send a message to people."""
+    said = cmd.NotifyUser(task_id=handle.task.id, message=text)
+    await handle.do(said, _end_call(handle, call_id, "say"))
+
+
+async def _write(handle: RunHandle, call_id: str, path: str, text: str) -> None:
+    """Append a line to a file."""
+    line = f"{text} {handle.run_id}\n"
+    await handle.call(
+        call_id,
+        "write",
+        [path, text],
+        lambda: asyncio.to_thread(_append, path, line),
+        repeatable=False,
+    )
+
+
+async def _sleep(handle: RunHandle, call_id: str, seconds: float) -> None:
+    """Work for a while."""
+    await handle.call(
+        call_id,
+        "sleep",
+        seconds,
+        lambda: _work(handle, float(seconds)),
+        repeatable=True,
+    )
+
+
+async def _ask(handle: RunHandle, call_id: str, question: str) -> None:
+    """Ask a person and wait."""
+    asked = cmd.AskUser(task_id=handle.task.id, question=question, call_id=call_id)
+    await _wait(handle, call_id, asked)
+
+
+async def _timer(handle: RunHandle, call_id: str, seconds: float) -> None:
+    """Wait for a number of seconds."""
+    due = handle.now() + timedelta(seconds=float(seconds))
+    timer = cmd.SetTimer(task_id=handle.task.id, due_at=due, call_id=call_id)
+    await _wait(handle, call_id, timer)
+
+
+async def _children(handle: RunHandle, call_id: str, briefs: list[Any]) -> None:
+    """Create subtasks."""
+    for index, fields in enumerate(briefs):
+        await _child(handle, f"{call_id}-{index}", fields)
+    await handle.call(call_id, "children", None, _nothing, repeatable=True)
+
+
+async def _block(handle: RunHandle, call_id: str, fields: dict[str, Any]) -> None:
+    """Create a subtask and wait for it."""
+    child = await _child(handle, f"{call_id}-0", fields)
+    awaited = cmd.AwaitSubtask(task_id=handle.task.id, child_id=child, call_id=call_id)
+    await _wait(handle, call_id, awaited)
+
+
+async def _raise_error(_: RunHandle, __: str, text: str) -> None:
+    """Fail the run."""
+    raise RuntimeError(text)
+
+
+async def _kill(_: RunHandle, __: str) -> None:
+    """Kill this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _finish(handle: RunHandle, _: str, text: str) -> None:
+    """End with a final message."""
+    if handle.task.completion == "explicit":
+        await handle.do(cmd.CompleteTask(task_id=handle.task.id, summary=text))
+    else:
+        await handle.do(cmd.FinishRun(task_id=handle.task.id, final_message=text))
+
+
+async def _end_run(handle: RunHandle, call_id: str) -> None:
+    """End the run without completing, also after a reminder of open steps."""
+    done = _end_call(handle, call_id, "wait")
+    finish = cmd.FinishRun(task_id=handle.task.id, final_message="more to come")
+    await handle.do(finish, done)
+    if not handle.over and handle.task.reminded:
+        await _deliver(handle)
         await handle.do(finish, done)
-        if not handle.over and handle.task.reminded:
-            await self._deliver(handle)
-            await handle.do(finish, done)
 
-    async def _wait(self, handle: RunHandle, call_id: str, command: cmd.Command) -> None:
-        """Start to wait and yield; after waking, continue with the next step."""
-        outcome = await handle.do(command, _end_call(handle, call_id, type(command).__name__))
-        if outcome.entries:
-            await handle.do(cmd.YieldRun(task_id=handle.task.id))
 
-    async def _child(self, handle: RunHandle, key: str, fields: Mapping[str, Any]) -> str:
-        """Create a subtask once, and return its id."""
-        from remit.domain.records.validate import parse
+async def _wait(handle: RunHandle, call_id: str, command: cmd.Command) -> None:
+    """Start to wait and yield; after waking, continue with the next step."""
+    outcome = await handle.do(command, _end_call(handle, call_id, type(command).__name__))
+    if outcome.entries:
+        await handle.do(cmd.YieldRun(task_id=handle.task.id))
 
-        whole = {
-            "owner": handle.task.owner,
-            "idempotency_key": f"{handle.task.id}/{key}",
-            **fields,
-            "task_id": handle.task.id,
-        }
-        return (await handle.do(parse(cmd.CreateSubtask, whole))).task_id
+
+async def _child(handle: RunHandle, key: str, fields: Mapping[str, Any]) -> str:
+    """Create a subtask once, and return its id."""
+    from remit.domain.records.validate import parse
+
+    whole = {
+        "owner": handle.task.owner,
+        "idempotency_key": f"{handle.task.id}/{key}",
+        **fields,
+        "task_id": handle.task.id,
+    }
+    return (await handle.do(parse(cmd.CreateSubtask, whole))).task_id
+
+
+class _Step(NamedTuple):
+    """A kind of step: how it is carried out, and the types of its values."""
+
+    act: Callable[..., Awaitable[None]]
+    kinds: tuple[Any, ...] = ()
+
+    def accepts(self, given: Sequence[Any]) -> bool:
+        """Return True if a step has values of these types."""
+        return len(given) == len(self.kinds) and all(map(isinstance, given, self.kinds))
+
+
+_STEPS = {
+    "say": _Step(_say, (str,)),
+    "write": _Step(_write, (str, str)),
+    "sleep": _Step(_sleep, (float | int,)),
+    "ask": _Step(_ask, (str,)),
+    "timer": _Step(_timer, (float | int,)),
+    "children": _Step(_children, (list,)),
+    "block": _Step(_block, (dict,)),
+    "wait": _Step(_end_run),
+    "raise": _Step(_raise_error, (str,)),
+    "kill": _Step(_kill),
+    "finish": _Step(_finish, (str,)),
+}
+"""The kinds of steps, by name."""
 
 
 def _script(handle: RunHandle) -> list[list[Any]]:

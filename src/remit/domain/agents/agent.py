@@ -116,7 +116,7 @@ def not_granted(agent: Agent, asked: Iterable[str], got: Iterable[str], lacking:
         _reason(beyond, f"{agent.id} can never have"),
         _reason(possible, f"{lacking} does not have"),
     ]
-    told = "; ".join(reason for reason in reasons if reason)
+    told = "; ".join(filter(None, reasons))
     return f"Not granted: {told}." if told else ""
 
 

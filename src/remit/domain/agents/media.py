@@ -43,7 +43,7 @@ class Media(NamedTuple):
 
 def media_type(data: bytes) -> str | None:
     """Return the media type of a file by its first bytes; None if it is not shown to models."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+    if (data[:4], data[8:12]) == (b"RIFF", b"WEBP"):
         return "image/webp"
     return next((kind for signature, kind in _SIGNATURES if data.startswith(signature)), None)
 

@@ -159,8 +159,7 @@ def withdraw_claim(task: Task) -> Events:
 
     This does not count as an acceptance round.
     """
-    at = task.paused_from if task.state is State.PAUSED else task.state
-    if at is not State.VERIFYING:
+    if State.VERIFYING not in (task.state, task.paused_from):
         return []
     return [ev.AcceptanceRejected(update_id="", gaps=(), outdated=True)]
 
@@ -171,8 +170,7 @@ def conclude(task: Task) -> Events:
         return []
     if not all(criterion.decided for criterion in task.acceptance):
         return []
-    unchecked = [criterion for criterion in task.acceptance if criterion.status == "unchecked"]
-    attested = [_attest(criterion, task) for criterion in unchecked]
+    attested = [_attest(item, task) for item in task.acceptance if item.status == "unchecked"]
     failing = unmet(task)
     if failing:
         return [*attested, _reject(task, failing)]

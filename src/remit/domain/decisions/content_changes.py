@@ -143,9 +143,8 @@ def deliver(task: Task, event: ev.UpdateDelivered) -> Task:
     """Remove delivered updates from the queue; a delivery to a session also starts the task."""
     left = tuple(update for update in task.queued if update.update_id not in event.update_ids)
     if event.session_id is None:
-        delivered = [update for update in task.queued if update.update_id in event.update_ids]
-        has_news = any(update.type in NEWS for update in delivered)
-        idle_runs = 0 if has_news else task.idle_runs
+        kinds = {update.type for update in task.queued if update.update_id in event.update_ids}
+        idle_runs = task.idle_runs if kinds.isdisjoint(NEWS) else 0
         return replace(task, queued=left, briefed=True, idle_runs=idle_runs)
     if not task.briefed:
         # The assignment contains the current terms, so queued changes of the terms are obsolete.

@@ -1,6 +1,6 @@
 """Creation of a task from a brief, or as the successor of another task."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Literal, TypeVar
 from urllib.parse import urlsplit
@@ -86,7 +86,7 @@ def creation_event(
         description=command.description or command.instructions or command.title,
         instructions=instructions or command.title,
         draft=command.status == "draft",
-        acceptance=build_criteria(command.acceptance, None),
+        acceptance=build_criteria(command.acceptance),
         completion=command.completion,
         outputs=validate_outputs(command.outputs),
         guides=tuple(dict.fromkeys(command.tsgs)),
@@ -182,7 +182,7 @@ def list_tools(
 def must_accept_subtask(parent: Task, command: cmd.CreateSubtask, actor: str) -> None:
     """Refuse a subtask that its parent does not allow: wrong owner, too deep, or too many."""
     must_own(actor, parent, "give it subtasks")
-    if command.wait == "block" and command.status == "draft":
+    if (command.wait, command.status) == ("block", "draft"):
         raise invalid(
             "wait",
             "is 'block', but a draft does not run",
@@ -282,10 +282,8 @@ def passed_on(task: Task, successor_id: str) -> list[ev.MessageSent | ev.Subtask
 
     The successor is created with the current terms, so it needs no updates of them.
     """
-    unread = [update for update in task.queued if is_said(update)]
-    return [
-        _repeated(update, f"{successor_id}-u{number}") for number, update in enumerate(unread, 1)
-    ]
+    unread = enumerate(filter(is_said, task.queued), 1)
+    return [_repeated(update, f"{successor_id}-u{number}") for number, update in unread]
 
 
 def _repeated(update: Update, update_id: str) -> ev.MessageSent | ev.SubtaskSettled:
@@ -298,14 +296,14 @@ def _repeated(update: Update, update_id: str) -> ev.MessageSent | ev.SubtaskSett
     )
 
 
-def build_criteria(given: Iterable[cmd.NewCriterion], task: Task | None) -> tuple[Criterion, ...]:
-    """Return criteria with ids. Refuse a check that is not valid.
+def build_criteria(
+    given: Iterable[cmd.NewCriterion], current: Sequence[Criterion] = (), number: int = 0
+) -> tuple[Criterion, ...]:
+    """Return criteria with ids, which follow `number`. Refuse a check that is not valid.
 
     An unchanged criterion keeps its id and its status.
     """
-    current = task.acceptance if task else ()
     unchanged = {(item.text, repr(item.check)): item for item in reversed(current)}
-    number = task.counts.criteria if task else 0
     result: list[Criterion] = []
     for index, item in enumerate(given):
         criterion = unchanged.pop((item.text, repr(item.check)), None)
@@ -321,12 +319,9 @@ def build_resource(
     kind: Literal["url", "file"], value: str, label: str | None, field: str
 ) -> Resource:
     """Return a resource. Refuse a relative URL or path."""
-    if kind == "url" and not _is_absolute_url(value):
-        raise invalid(
-            field, f"is {value[:60]!r}", "an absolute URL such as https://example.org/spec"
-        )
-    if kind == "file" and not _is_absolute_path(value):
-        raise invalid(field, f"is {value[:60]!r}", "an absolute file path")
+    is_absolute, expected = _ABSOLUTE[kind]
+    if not is_absolute(value):
+        raise invalid(field, f"is {value[:60]!r}", expected)
     return Resource(type=kind, value=value, label=label)
 
 
@@ -342,3 +337,10 @@ def _is_absolute_url(value: str) -> bool:
     except ValueError:
         return False
     return bool(parts.scheme) and bool(parts.netloc or parts.path)
+
+
+_ABSOLUTE: Mapping[str, tuple[Callable[[str], bool], str]] = {
+    "url": (_is_absolute_url, "an absolute URL such as https://example.org/spec"),
+    "file": (_is_absolute_path, "an absolute file path"),
+}
+"""The check of each kind of resource, and what it expects."""

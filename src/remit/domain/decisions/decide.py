@@ -267,7 +267,7 @@ def _waive(task: Task, command: cmd.WaiveCriterion, context: Context) -> Events:
     waived: Events = [ev.CriterionWaived(criterion_id=command.criterion_id, reason=command.reason)]
     after = fold(task, waived, context)
     concluded = conclude(after)
-    if any(isinstance(event, ev.TaskCompleted | ev.TaskFailed) for event in concluded):
+    if ev.includes(concluded, (ev.TaskCompleted, ev.TaskFailed)):
         return waived + concluded
     waived += _tell_session_of_waiver(task, after)
     return waived + conclude(fold(task, waived, context))
@@ -278,9 +278,7 @@ def _tell_session_of_waiver(task: Task, after: Task) -> Events:
 
     A running agent reads them in its task block.
     """
-    if task.session_id is None or not task.briefed:
-        return []
-    if in_force(task) == in_force(after):
+    if task.session_id is None or not task.briefed or in_force(task) == in_force(after):
         return []
     updated = ev.AcceptanceUpdated(
         update_id=task.update_id(),
@@ -297,8 +295,9 @@ def _check(task: Task, _: cmd.CheckCriteria, context: Context) -> Events:
     """
     if task.state is not State.VERIFYING:
         return []
-    undecided = [criterion for criterion in task.acceptance if not criterion.decided]
-    checked: Events = [_check_criterion(criterion, task, context) for criterion in undecided]
+    checked: Events = [
+        _check_criterion(item, task, context) for item in task.acceptance if not item.decided
+    ]
     return checked + conclude(fold(task, checked, context))
 
 

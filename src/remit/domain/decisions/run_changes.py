@@ -5,11 +5,11 @@ from typing import Any
 from remit.domain.decisions.content_changes import new_or_old, queue, with_step
 from remit.domain.decisions.wait_state import (
     add_wait,
+    close_question,
     move_to,
     redirect_wait,
     satisfy_wait,
     wait_or_queue,
-    withdraw_question,
 )
 from remit.domain.records.record import replace
 from remit.domain.task import events as ev
@@ -73,10 +73,8 @@ def _count_idle_runs(task: Task, event: ev.RunYielded) -> int:
 
 def _items_until_tick(task: Task) -> tuple[WaitFor, ...]:
     """Return the unfinished subtasks that a task waits for; without any, the next tick."""
-    holding = [child for child in task.children if child.holds]
-    if not holding:
-        return (WaitFor(kind="tick", ref="tick"),)
-    return tuple(WaitFor(kind="subtask", ref=child.id) for child in holding)
+    subtasks = [WaitFor(kind="subtask", ref=child.id) for child in task.children if child.holds]
+    return tuple(subtasks) or (WaitFor(kind="tick", ref="tick"),)
 
 
 def release_run(task: Task, event: ev.RunReleased) -> Task:
@@ -100,8 +98,6 @@ def _end_run(task: Task, tools: tuple[ToolCount, ...] = ()) -> Task:
 
 
 def _count_tools(task: Task, tools: tuple[ToolCount, ...]) -> Task:
-    if not tools:
-        return task
     counted = {item.tool: item.count for item in task.tool_summary}
     for item in tools:
         counted[item.tool] = counted.get(item.tool, 0) + item.count
@@ -144,9 +140,7 @@ def ask(task: Task, event: ev.UserInteractionRequested, entry: ev.Entry) -> Task
 
 def answer(task: Task, event: ev.UserInteractionResponded) -> Task:
     """Close a question and end the wait for its answer."""
-    answered = event.interaction_id
-    questions = tuple(question for question in task.questions if question.id != answered)
-    return satisfy_wait(replace(task, questions=questions, idle_runs=0), "user", answered)
+    return close_question(replace(task, idle_runs=0), event.interaction_id)
 
 
 def set_timer(task: Task, event: ev.TimerSet, entry: ev.Entry) -> Task:
@@ -166,7 +160,7 @@ def wake(task: Task, event: ev.TaskWoken, entry: ev.Entry) -> Task:
     if event.cause == "timeout":
         return replace(task, state=State.PENDING, overdue=entry.at)
     if any(question.id == event.ref for question in task.questions):
-        return withdraw_question(task, event.ref)
+        return close_question(task, event.ref)
     return satisfy_wait(task, "timer", event.ref)
 
 
@@ -184,9 +178,13 @@ def _has_answer(task: Task) -> bool:
 
     A message before a wait for subtasks is not an answer.
     """
-    if task.completion != "auto" or not task.final_message or task.outdated_answer:
-        return False
-    return task.waits_for_tick or not task.children
+    may_answer = task.waits_for_tick or not task.children
+    return (
+        may_answer
+        and task.completion == "auto"
+        and bool(task.final_message)
+        and not task.outdated_answer
+    )
 
 
 def stop_clock(task: Task, _: ev.ClockStopped) -> Task:
@@ -282,7 +280,7 @@ def claim(task: Task, event: ev.CompletionClaimed) -> Task:
     """
     outputs = task.completion_outputs
     if event.outputs is not None:
-        outputs = {**(outputs or {}), **event.outputs}
+        outputs = {**task.provided, **event.outputs}
     wait = task.wait
     if wait is not None and not wait.holds:
         wait = None

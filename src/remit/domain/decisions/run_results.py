@@ -105,11 +105,13 @@ def _has_unclaimed_result(task: Task) -> bool:
     """Return whether a task has answered and only waits for a tick, or for a person whom remit
     itself asked, with nothing new to do.
     """
-    if task.state is not State.WAITING or task.queued:
-        return False
-    if not task.waits_for_tick and awaited_own_question(task) is None:
-        return False
-    return bool(_unclaimed_message(task))
+    only_rests = task.waits_for_tick or awaited_own_question(task) is not None
+    return (
+        task.state is State.WAITING
+        and not task.queued
+        and only_rests
+        and bool(_unclaimed_message(task))
+    )
 
 
 def _final_answer(task: Task, command: cmd.FinishRun) -> str:

@@ -59,7 +59,7 @@ NO_USAGE = Usage()
 def check_fence(task: Task, run_id: str | None) -> None:
     """Refuse a write by a run that is not the live one."""
     live_id = None if task.run is None else task.run.id
-    if run_id is None or run_id == live_id:
+    if run_id in (None, live_id):
         return
     live = "none is" if live_id is None else f"{live_id} is"
     raise StaleRun(
@@ -92,9 +92,7 @@ def abort(command: cmd.AbortTask, run_id: str | None) -> Events:
 
 def wake(task: Task, cause: WakeCause) -> Events:
     """End a wait that needs no answer; return no events for any other state."""
-    if task.wait is None or task.wait.holds:
-        return []
-    if not is_waiting(task):
+    if task.wait is None or task.wait.holds or not is_waiting(task):
         return []
     return [ev.TaskWoken(ref=task.wait.on[0].ref, cause=cause)]
 
@@ -109,9 +107,7 @@ def exclude_downtime(task: Task, since: datetime, until: datetime) -> Events:
     Return no events if the clock is stopped.
     """
     is_stopped = task.run is None and task.state is not State.WAITING
-    if is_stopped or task.clock_since is None:
-        return []
-    if until <= task.clock_since:
+    if is_stopped or task.clock_since is None or until <= task.clock_since:
         return []
     return [ev.DowntimeExcluded(since=max(since, task.clock_since), until=until)]
 
@@ -205,10 +201,9 @@ def _deliver(task: Task, command: cmd.DeliverUpdates, context: Context) -> Event
 
 def _queued_ids(task: Task, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
     """Return the ids of the queued updates; if some are wanted, only those of them."""
-    ids = tuple(update.update_id for update in task.queued)
-    if wanted is None:
-        return ids
-    return tuple(update_id for update_id in ids if update_id in wanted)
+    return tuple(
+        update.update_id for update in task.queued if wanted is None or update.update_id in wanted
+    )
 
 
 def _deliver_to_session(task: Task, session_id: str, ids: tuple[str, ...], turn: int) -> Events:
@@ -303,9 +298,9 @@ def _fail(task: Task, command: cmd.FailRun, _: Context) -> Events:
         retry_seconds=command.retry_seconds,
     )
     ended = ev.TaskFailed(reason="error", message=command.error, cause=command.cause)
-    if command.permanent or _is_last_attempt(task):
+    if command.permanent:
         return [failed, ended]
-    return [failed]
+    return _end_attempt(task, failed, ended)
 
 
 def _time_out(task: Task, command: cmd.TimeOutRun, _: Context) -> Events:
@@ -313,9 +308,8 @@ def _time_out(task: Task, command: cmd.TimeOutRun, _: Context) -> Events:
     timed_out = ev.RunTimedOut(
         run_id=live_run_id(task), error=command.error, tool_summary=command.tool_summary
     )
-    if _is_last_attempt(task):
-        return [timed_out, ev.TaskFailed(reason="timeout", message=command.error)]
-    return [timed_out]
+    failed = ev.TaskFailed(reason="timeout", message=command.error)
+    return _end_attempt(task, timed_out, failed)
 
 
 def _lose(task: Task, command: cmd.LoseRun, context: Context) -> Events:
@@ -325,21 +319,19 @@ def _lose(task: Task, command: cmd.LoseRun, context: Context) -> Events:
         return []
     last_seen_at = min(command.last_seen_at or run.started_at, context.now)
     lost = ev.RunLost(run_id=run.id, last_seen_at=last_seen_at)
-    if _is_last_attempt(task):
-        message = f"The worker {run.worker} stopped responding."
-        return [lost, ev.TaskFailed(reason="lost", message=message)]
-    return [lost]
+    message = f"The worker {run.worker} stopped responding."
+    return _end_attempt(task, lost, ev.TaskFailed(reason="lost", message=message))
 
 
-def _is_last_attempt(task: Task) -> bool:
-    """Return whether the task has no attempts left once its live run fails."""
-    return task.attempts + 1 >= max_attempts(task.limits)
+def _end_attempt(task: Task, ended: ev.Event, failed: ev.TaskFailed) -> Events:
+    """Return the end of a failed run; the last attempt fails the task."""
+    is_last = task.attempts + 1 >= max_attempts(task.limits)
+    return [ended, failed] if is_last else [ended]
 
 
 def _fire_timer(task: Task, command: cmd.FireTimer, _: Context) -> Events:
     """Fire a timer that the task still waits for."""
-    items = task.wait.on if task.wait is not None else ()
-    if any(item.names("timer", command.timer_id) for item in items):
+    if any(item.names("timer", command.timer_id) for item in task.waits_on):
         return [ev.TimerFired(ref=command.timer_id)]
     return []
 

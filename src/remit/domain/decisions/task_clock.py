@@ -4,7 +4,7 @@ from datetime import datetime
 
 from remit.domain.records.record import fields, replace
 from remit.domain.task import events as ev
-from remit.domain.task.task import State, Task, Wait
+from remit.domain.task.task import State, Task
 
 
 def stamp(task: Task, entry: ev.Entry) -> Task:
@@ -19,13 +19,14 @@ def stamp(task: Task, entry: ev.Entry) -> Task:
     elif since is not None:
         spent += _seconds_between(since, entry.at)
         since = None
-    if task.overdue is not None and task.state is not State.PENDING:
-        task = replace(task, overdue=None)
-    language = event_language(entry.event)
-    if language > task.language:
-        task = replace(task, language=language)
     return replace(
-        task, version=entry.version, updated_at=entry.at, clock_since=since, duration=spent
+        task,
+        version=entry.version,
+        updated_at=entry.at,
+        clock_since=since,
+        duration=spent,
+        overdue=task.overdue if task.state is State.PENDING else None,
+        language=max(task.language, event_language(entry.event)),
     )
 
 
@@ -40,11 +41,8 @@ def event_language(event: ev.Event | ev.GuideCreated | ev.KeyClaimed) -> int:
     if isinstance(event, ev.TaskCreated) and event.tools.named is not None:
         return 3  # a nested field, which ADDED cannot name
     defaults = fields(kind)
-    newest = 1
-    for name, language in added.items():
-        if getattr(event, name) != defaults[name]:
-            newest = max(newest, language)
-    return newest
+    used = [added[name] for name in added if getattr(event, name) != defaults[name]]
+    return max(used, default=1)
 
 
 def _read_clock(task: Task, event: object) -> tuple[datetime | None, float]:
@@ -67,27 +65,23 @@ def _seconds_between(start: datetime, end: datetime) -> float:
 def _clock_runs(task: Task) -> bool:
     if task.run is not None:
         return True
-    if task.state is State.RUNNING:
-        return task.wait is None or not task.wait.includes("user")
-    if task.state is not State.WAITING or task.wait is None:
+    if task.waits_for("user"):
         return False
-    return not task.held and _counts(task, task.wait)
+    return task.state is State.RUNNING or _wait_counts(task)
 
 
-def _counts(task: Task, wait: Wait) -> bool:
-    """Return whether a wait counts: one for open tool calls, or any that a caller waits for too.
-
-    No wait for a person counts.
+def _wait_counts(task: Task) -> bool:
+    """Return whether a task is in a wait that counts: one for open tool calls, or any that a
+    caller waits for too.
     """
-    if wait.includes("user"):
-        return False
-    return task.awaited or _waits_only_for_calls(wait)
+    is_awaited = task.awaited or _waits_only_for_calls(task)
+    return is_awaited and task.state is State.WAITING and not task.held
 
 
-def _waits_only_for_calls(wait: Wait) -> bool:
+def _waits_only_for_calls(task: Task) -> bool:
     """Return whether every item is a subtask or timer of an open tool call, at least one a
     subtask.
     """
-    kinds = {item.kind for item in wait.on}
-    is_for_calls = all(item.call_id is not None for item in wait.on)
+    kinds = {item.kind for item in task.waits_on}
+    is_for_calls = all(item.call_id is not None for item in task.waits_on)
     return is_for_calls and "subtask" in kinds and kinds <= {"subtask", "timer"}

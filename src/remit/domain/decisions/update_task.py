@@ -105,17 +105,19 @@ def _revise(task: Task, command: cmd.UpdateTask) -> Events:
 
 def _repeats_instructions(task: Task, command: cmd.UpdateTask) -> bool:
     """Return whether the new description equals the instructions, which do not change."""
-    is_unchanged = _new_instructions(task, command) in (None, task.instructions)
     is_same_text = command.description == task.instructions
-    return is_unchanged and is_same_text and not task.description_only
+    return is_same_text and not task.description_only and _keeps_instructions(task, command)
 
 
 def _titles_like_instructions(task: Task, command: cmd.UpdateTask) -> bool:
     """Return whether the title becomes equal to instructions that were given."""
-    if command.title is None or task.has_instructions:
-        return False
-    is_unchanged = _new_instructions(task, command) in (None, task.instructions)
-    return is_unchanged and command.title == task.instructions
+    is_same_text = command.title == task.instructions
+    return is_same_text and not task.has_instructions and _keeps_instructions(task, command)
+
+
+def _keeps_instructions(task: Task, command: cmd.UpdateTask) -> bool:
+    """Return whether an update does not change the instructions."""
+    return if_changed(task.instructions, _new_instructions(task, command)) is None
 
 
 def if_changed(old: V, new: V | None) -> V | None:
@@ -125,22 +127,24 @@ def if_changed(old: V, new: V | None) -> V | None:
 
 def _reassign(task: Task, command: cmd.UpdateTask) -> Events:
     """Give a task that has not started to another owner."""
-    if command.owner is None or command.owner == task.owner:
+    owner = if_changed(task.owner, command.owner)
+    if owner is None:
         return []
     assert task.started_at is None, "planning hands off a started task"
-    return [ev.TaskReassigned(owner=command.owner)]
+    return [ev.TaskReassigned(owner=owner)]
 
 
 def _change_dependencies(task: Task, command: cmd.UpdateTask) -> Events:
     """Change the dependencies of a task that has not started."""
-    if command.depends_on is None or command.depends_on == task.depends_on:
+    depends_on = if_changed(task.depends_on, command.depends_on)
+    if depends_on is None:
         return []
     if task.started_at is not None:
         raise Conflict(
             f"Task {task.id} has started; its dependencies can no longer change.",
             hint="Cancel it, or create a new task.",
         )
-    return [ev.DependenciesChanged(depends_on=command.depends_on)]
+    return [ev.DependenciesChanged(depends_on=depends_on)]
 
 
 def _update_terms(task: Task, command: cmd.UpdateTask) -> Events:
@@ -160,7 +164,7 @@ def _update_acceptance(task: Task, command: cmd.UpdateTask, ahead: int) -> Event
     """Return the update of the criteria if they change; `ahead` numbers it."""
     if command.acceptance is None:
         return []
-    acceptance = build_criteria(command.acceptance, task)
+    acceptance = build_criteria(command.acceptance, task.acceptance, task.counts.criteria)
     if acceptance == task.acceptance:
         return []
     updated = ev.AcceptanceUpdated(
@@ -173,12 +177,12 @@ def _update_acceptance(task: Task, command: cmd.UpdateTask, ahead: int) -> Event
 
 def _update_outputs(task: Task, command: cmd.UpdateTask, ahead: int) -> Events:
     """Return the update of the required outputs if they change; `ahead` numbers it."""
-    if command.outputs is None or command.outputs == task.outputs:
+    outputs = if_changed(task.outputs, command.outputs)
+    if outputs is None:
         return []
-    validate_outputs(command.outputs)
     updated = ev.OutputsUpdated(
         update_id=task.update_id(ahead),
-        outputs=command.outputs,
+        outputs=validate_outputs(outputs),
         terms_version=task.terms_version + 1,
     )
     return [updated]
@@ -186,8 +190,8 @@ def _update_outputs(task: Task, command: cmd.UpdateTask, ahead: int) -> Events:
 
 def _update_instructions(task: Task, command: cmd.UpdateTask) -> Events:
     """Return the update of the instructions if they change, with title and description."""
-    instructions = _new_instructions(task, command)
-    if instructions is None or instructions == task.instructions:
+    instructions = if_changed(task.instructions, _new_instructions(task, command))
+    if instructions is None:
         return []
     is_description = _serves_as_instructions(task, command)
     title = None if is_description else _new_title(task, command, instructions)
@@ -209,18 +213,15 @@ def _update_instructions(task: Task, command: cmd.UpdateTask) -> Events:
 
 def _serves_as_instructions(task: Task, command: cmd.UpdateTask) -> bool:
     """Return whether a new description becomes the instructions, because none were given."""
-    if command.instructions is not None or command.description in (None, task.description):
-        return False
-    return task.description_only or stands_for_instructions(task)
+    has_none = task.description_only or stands_for_instructions(task)
+    is_new = if_changed(task.description, command.description) is not None
+    return has_none and is_new and command.instructions is None
 
 
 def _new_title(task: Task, command: cmd.UpdateTask, instructions: str) -> str | None:
     """Return a title derived from the new instructions if the old title was derived as well."""
-    if command.title is not None or not task.delegated:
-        return None
-    if task.title != title_of(task.instructions):
-        return None
-    return title_of(instructions)
+    was_derived = task.delegated and task.title == title_of(task.instructions)
+    return title_of(instructions) if was_derived and command.title is None else None
 
 
 def _new_description(task: Task, command: cmd.UpdateTask, instructions: str) -> str | None:

@@ -15,9 +15,7 @@ def move_to(task: Task, state: State) -> Task:
 
 def is_waiting(task: Task) -> bool:
     """Return whether a task waits, or will wait once it is resumed."""
-    if task.state is State.PAUSED:
-        return task.paused_from is State.WAITING
-    return task.state is State.WAITING
+    return State.WAITING in (task.state, task.paused_from)
 
 
 def wait_or_queue(task: Task) -> Task:
@@ -51,32 +49,34 @@ def redirect_wait(wait: Wait | None, old_child: str | None, new_child: str) -> W
     """Return a wait that waits for the new subtask instead of the one it replaces."""
     if wait is None or old_child is None:
         return wait
-    return replace(wait, on=tuple(_redirect(item, old_child, new_child) for item in wait.on))
-
-
-def _redirect(item: WaitFor, old_child: str, new_child: str) -> WaitFor:
-    if item.names("subtask", old_child):
-        return replace(item, ref=new_child)
-    return item
+    items = (
+        replace(item, ref=new_child) if item.names("subtask", old_child) else item
+        for item in wait.on
+    )
+    return replace(wait, on=tuple(items))
 
 
 def has_own_question(task: Task) -> bool:
     """Return whether remit itself has asked a person how the task should continue."""
-    return any(question.asked_by == ENGINE_ACTOR for question in task.questions)
+    return bool(_own_questions(task))
+
+
+def _own_questions(task: Task) -> list[str]:
+    return [question.id for question in task.questions if question.asked_by == ENGINE_ACTOR]
 
 
 def awaited_own_question(task: Task) -> str | None:
     """Return the id of remit's own question if the task waits for its answer, else None."""
-    if task.wait is None or not is_waiting(task):
+    if not is_waiting(task):
         return None
-    own = [question.id for question in task.questions if question.asked_by == ENGINE_ACTOR]
-    if not own or any(item.ref not in own for item in task.wait.on):
+    own = _own_questions(task)
+    if any(item.ref not in own for item in task.waits_on):
         return None
     return own[0]
 
 
-def withdraw_question(task: Task, interaction_id: str) -> Task:
-    """Close a question without an answer, and end the wait for it."""
+def close_question(task: Task, interaction_id: str) -> Task:
+    """Close a question, and end the wait for it."""
     questions = tuple(question for question in task.questions if question.id != interaction_id)
     return satisfy_wait(replace(task, questions=questions), "user", interaction_id)
 

@@ -22,7 +22,7 @@ CAUSES = {"model_quota": "LIMIT_EXCEEDED", "model_context": "LIMIT_EXCEEDED"}
 
 def status_of(task: Task) -> str:
     """Return the status of a delegation: running, completed, failed, timeout or cancelled."""
-    if task.state is State.FAILED and task.reason == "timeout":
+    if (task.state, task.reason) == (State.FAILED, "timeout"):
         return "timeout"
     return STATUS.get(task.state.value, "running")
 
@@ -31,10 +31,8 @@ def result_of(task: Task) -> str:
     """Return the result of a task as text; for a failed or canceled task, the reason."""
     if task.state in (State.FAILED, State.CANCELED):
         return task.failure_reason or ""
-    text = task.summary or task.final_message or ""
-    if text or task.state is not State.DONE:
-        return text
-    return outputs_notice(task.completion_outputs)
+    notice = outputs_notice(task.completion_outputs) if task.state is State.DONE else ""
+    return task.summary or task.final_message or notice
 
 
 def refused_result(task: Task) -> str:
@@ -42,11 +40,10 @@ def refused_result(task: Task) -> str:
 
     An answer to earlier instructions is not its result.
     """
-    if task.state is not State.FAILED or task.reason != "acceptance":
+    if (task.state, task.reason) != (State.FAILED, "acceptance"):
         return ""
-    if task.summary:
-        return task.summary
-    return "" if task.outdated_answer else task.final_message or ""
+    answer = None if task.outdated_answer else task.final_message
+    return task.summary or answer or ""
 
 
 def _returned_text(task: Task) -> str:
@@ -159,10 +156,11 @@ def lean_envelope(found: Mapping[str, Any], unended: str = "", asked: str = "") 
     `unended` is the note for a running task, `asked` the note for one that waits for a person.
     """
     data, error = found["data"], found.get("error")
-    if error is not None and data["task_id"] is None:
+    if data["task_id"] is None:
+        error = found["error"]
         return {
             "status": data["status"],
-            "error": {name: error[name] for name in ("code", "message")},
+            "error": {"code": error["code"], "message": error["message"]},
         }
     fields: dict[str, Any] = {
         "task_id": data["task_id"],
@@ -197,9 +195,7 @@ def _lean_unended(fields: dict[str, Any], unended: str, asked: str) -> dict[str,
     """Return the known fields of a running task, with a note about how to continue."""
     empty = {name for name in _OFTEN_EMPTY if not fields[name]}
     known = {name: value for name, value in fields.items() if name not in empty}
-    note = unended
-    if "questions" in fields:
-        note = asked or unended
+    note = asked if "questions" in fields else unended
     if note:
         known.setdefault("note", note)
     return known
@@ -208,9 +204,9 @@ def _lean_unended(fields: dict[str, Any], unended: str, asked: str) -> dict[str,
 class Envelope(dict[str, Any]):
     """The result of a delegation as JSON, in the nested or in the flat form."""
 
-    def __init__(self, found: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, found: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         super().__init__(found)
-        self.about: dict[str, Any] = dict(about or {})
+        self.about = dict(about)
         """Fields missing in the nested form: `objective`, `started_at`, `completed_at`, `cost`."""
 
     def shown(self, form: str) -> "Envelope":
@@ -270,8 +266,12 @@ class Passage(NamedTuple):
 
     def __str__(self) -> str:
         """Return text, note and outputs as one text."""
-        text = "\n".join(part for part in (self.text, self.note) if part)
-        return text + _outputs_text(self.outputs) if self.outputs else text
+        text = "\n".join(filter(None, (self.text, self.note)))
+        return text + _outputs_text(self.outputs)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())
 
 
 def passage(
@@ -280,7 +280,7 @@ def passage(
     task_id: str,
     offset: int = 0,
     *,
-    size: Callable[[str], int] | None = None,
+    size: Callable[[str], int] = _bytes,
     read_on: bool = True,
 ) -> Passage:
     """Return the part of a result that starts at `offset`; the first part includes the outputs.
@@ -288,11 +288,12 @@ def passage(
     Large outputs are appended to the result and read in parts like it. `size` measures a text in
     the form in which it is shown. Without `read_on`, the note does not say how to read the rest.
     """
-    size = size or _bytes
-    beside = _outputs_text(outputs) if outputs else ""
-    if outputs and size(beside) > LIMIT // 2:
+    beside = _outputs_text(outputs)
+    if size(beside) > LIMIT // 2:
         result, outputs, beside = result + beside, None, ""
-    room = LIMIT - (size(beside) if offset == 0 else 0)
+    if offset > 0:
+        outputs, beside = None, ""
+    room = LIMIT - size(beside)
     rest = result[offset:]
     text = beginning(rest, len(_fit(rest[:room], room, size)))
     end, note = offset + len(text), ""
@@ -300,7 +301,7 @@ def passage(
         call = written_out("task_output", task_id=task_id, offset=end)
         on = f" Next: {call}" if read_on else ""
         note = f"[Characters {offset:,} to {end:,} of {len(result):,}.{on}]"
-    return Passage(text, note, outputs if offset == 0 else None)
+    return Passage(text, note, outputs)
 
 
 def result_part(found: dict[str, Any], offset: int) -> dict[str, Any]:
@@ -338,8 +339,8 @@ def _first_line(found: Mapping[str, Any]) -> str:
     return str(found["text"]).partition("\n\n")[0]
 
 
-def _outputs_text(outputs: Mapping[str, Any]) -> str:
-    return f"\n\nOutputs: {dumps(outputs)}"
+def _outputs_text(outputs: Mapping[str, Any] | None) -> str:
+    return f"\n\nOutputs: {dumps(outputs)}" if outputs else ""
 
 
 def _fit(text: str, room: int, size: Callable[[str], int]) -> str:
@@ -351,7 +352,3 @@ def _fit(text: str, room: int, size: Callable[[str], int]) -> str:
 def json_bytes(text: str) -> int:
     """Return the number of bytes of a text inside JSON."""
     return _bytes(dumps(text)) - 2
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode())

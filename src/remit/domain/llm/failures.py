@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from remit.domain.task.task import FailCause
 from remit.domain.text.redaction import redacted
+from remit.domain.text.truncation import shortened
 
 FailureKind = Literal[
     "rate_limited",
@@ -213,18 +214,23 @@ def _authentication(origin: ModelOrigin) -> tuple[str, str]:
     )
 
 
+def _named(what: str, setting: str, otherwise: str) -> str:
+    """Return a phrase with the name of a setting, or another one if it is not known."""
+    return f"{what} {setting}" if setting else otherwise
+
+
 def _forbidden(origin: ModelOrigin) -> tuple[str, str]:
-    key = f"the key from {origin.key}" if origin.key else "the key"
+    key = _named("the key from", origin.key, "the key")
     return "refused access", f"Check that {key} may use this model and that the address is right."
 
 
 def _not_found(origin: ModelOrigin) -> tuple[str, str]:
-    name = f"the name in {origin.model}" if origin.model else "the name of the model"
+    name = _named("the name in", origin.model, "the name of the model")
     return "did not find the model", f"Check {name} and the address of the endpoint."
 
 
 def _quota(origin: ModelOrigin) -> tuple[str, str]:
-    key = f"the account of the key from {origin.key}" if origin.key else "the account"
+    key = _named("the account of the key from", origin.key, "the account")
     return "has no quota left", f"Check the balance and the limits of {key}."
 
 
@@ -272,17 +278,9 @@ def excerpt(text: str, secrets: Iterable[str] = ()) -> str:
         : 20 * MAX_EXCERPT
     ]  # after redaction: a cut through a secret would leave a part of it
     text = _SPACE.sub(" ", _MARKUP.sub(" ", text)).strip()
-    if len(text) <= MAX_EXCERPT:
-        return text
-    return f"{text[: MAX_EXCERPT - 3]}..."
+    return shortened(text, MAX_EXCERPT, "...")
 
 
 def storable(text: str) -> str:
     """Replace NUL and unpaired surrogates, which stores cannot keep."""
-    if "\0" in text:
-        text = text.replace("\0", "\ufffd")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

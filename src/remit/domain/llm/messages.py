@@ -6,7 +6,7 @@ thousands of them.
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, assert_never
+from typing import Any, Literal, NamedTuple
 
 from remit.domain.agents.media import Media
 from remit.domain.task.task import Effort
@@ -229,7 +229,7 @@ def _quote_delimiter(part: Part) -> Part:
 
 def plain(message: Message) -> dict[str, Any]:
     """Return a message in its stored form."""
-    return {"role": message.role, "parts": [_plain_part(part) for part in message.parts]}
+    return {"role": message.role, "parts": [_WRITERS[type(part)](part) for part in message.parts]}
 
 
 def restore(raw: Mapping[str, Any]) -> Message:
@@ -242,24 +242,9 @@ def restore(raw: Mapping[str, Any]) -> Message:
         ) from error
 
 
-def _plain_part(part: Part) -> dict[str, Any]:
-    """Return a part in its stored form."""
-    match part:
-        case TextPart():
-            return {"type": "text", "text": part.text}
-        case ToolCall():
-            return _plain_call(part)
-        case ToolResult():
-            return _plain_result(part)
-        case Thinking():
-            return {
-                "type": "thinking",
-                "text": part.text,
-                "provider": part.provider,
-                "data": part.data,
-            }
-        case _:
-            assert_never(part)
+def _plain_text(part: TextPart) -> dict[str, Any]:
+    """Return a text in its stored form."""
+    return {"type": "text", "text": part.text}
 
 
 def _plain_call(call: ToolCall) -> dict[str, Any]:
@@ -290,6 +275,22 @@ def _plain_result(result: ToolResult) -> dict[str, Any]:
     return stored
 
 
+def _plain_thinking(thought: Thinking) -> dict[str, Any]:
+    """Return a thought in its stored form."""
+    return {
+        "type": "thinking",
+        "text": thought.text,
+        "provider": thought.provider,
+        "data": thought.data,
+    }
+
+
+_WRITERS: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
+    TextPart: _plain_text,
+    ToolCall: _plain_call,
+    ToolResult: _plain_result,
+    Thinking: _plain_thinking,
+}
 _READERS: dict[str, Callable[[Mapping[str, Any]], Part]] = {
     "text": lambda raw: TextPart(raw["text"]),
     "tool_call": lambda raw: ToolCall(

@@ -3,9 +3,11 @@
 A key never goes to an address from another source.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast, get_args
 
+from remit.domain.records.json_rules import is_number
 from remit.domain.task.task import Effort
 
 TIERS = {"main": "LLM", "light": "LIGHT_LLM"}
@@ -135,7 +137,7 @@ class Table(NamedTuple):
     values: Mapping[str, Any]
 
 
-def choose(workspace: Table | None, user: Table | None, env: Mapping[str, str]) -> Choices:
+def choose(workspace: Table, user: Table, env: Mapping[str, str]) -> Choices:
     """Combine the settings: environment over the user's config over the workspace's.
 
     A workspace may be untrusted. It may name a model and say how to speak to it, unless the user
@@ -147,10 +149,10 @@ def choose(workspace: Table | None, user: Table | None, env: Mapping[str, str]) 
     theirs = {tier: _workspace_fields(workspace, tier, ignored) for tier in TIERS}
     mine: dict[str, dict[str, Any]] = {}
     for tier, prefix in TIERS.items():
-        mine[tier] = _user_fields(user, tier, ignored) | _variables(prefix, env, ignored)
-        if workspace is not None:
-            place = f"models.{tier}.{{}} in {workspace.path}"
-            theirs[tier] = _fitting(theirs[tier], mine[tier], place, ignored)
+        of_user = _with_origins(_valid_fields(user, tier, ignored), user, tier)
+        mine[tier] = of_user | _variables(prefix, env, ignored)
+        place = f"models.{tier}.{{}} in {workspace.path}"
+        theirs[tier] = _fitting(theirs[tier], mine[tier], place, ignored)
     main = _choose_main(theirs["main"], mine["main"], env)
     light = _choose_light(main, theirs, mine, env)
     tiers: dict[str, ModelChoice] = {}
@@ -199,17 +201,8 @@ def _with_key_setting(choice: ModelChoice, tier: str) -> ModelChoice:
     return choice._replace(key_setting=setting)
 
 
-def _user_fields(table: Table | None, tier: str, ignored: list[str]) -> dict[str, Any]:
-    """Return the valid fields of a tier in the user's config."""
-    if table is None:
-        return {}
-    return _with_origins(_valid_fields(table, tier, ignored), table, tier)
-
-
-def _workspace_fields(table: Table | None, tier: str, ignored: list[str]) -> dict[str, Any]:
+def _workspace_fields(table: Table, tier: str, ignored: list[str]) -> dict[str, Any]:
     """Return the fields of a tier that the config of a workspace may set."""
-    if table is None:
-        return {}
     found = _valid_fields(table, tier, ignored)
     if not {"base_url", "api_key"} <= found.keys():
         dropped = [name for name in found if name not in ("model", *_MANNERS)]
@@ -248,11 +241,11 @@ def _fitting(
 
 def _is_same_model(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
     """Return True unless a workspace names another model or another address than the user."""
-    if "base_url" in theirs:
-        own = str(mine.get("base_url", ""))
-        if str(theirs["base_url"]).rstrip("/") != own.rstrip("/"):
-            return False
-    return "model" not in mine or theirs.get("model", mine["model"]) == mine["model"]
+    own_address = str(mine.get("base_url", ""))
+    address = str(theirs.get("base_url", own_address))
+    model = theirs.get("model", mine.get("model"))
+    is_same_address = address.rstrip("/") == own_address.rstrip("/")
+    return is_same_address and mine.get("model", model) == model
 
 
 def _valid_fields(table: Table, tier: str, ignored: list[str]) -> dict[str, Any]:
@@ -287,7 +280,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_price(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    return is_number(value) and value >= 0
 
 
 def _is_count(value: Any) -> bool:
@@ -338,19 +331,12 @@ def _variables(prefix: str, env: Mapping[str, str], ignored: list[str]) -> dict[
 
 def _set_variables(names: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
     """Return the values of those variables that are set, by field."""
-    found: dict[str, str] = {}
-    for field, name in names.items():
-        value = env.get(name, "").strip()
-        if value:
-            found[field] = value
-    return found
+    return {field: value for field, name in names.items() if (value := env.get(name, "").strip())}
 
 
 def _read_count(text: str) -> int:
     """Return a whole number from 1; 0 if the text is not one."""
-    if text.isascii() and text.isdigit() and len(text) < 10:
-        return int(text)
-    return 0
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
 
 
 def _with_origin(found: dict[str, Any], origin: str) -> dict[str, Any]:
@@ -366,12 +352,12 @@ def _combine(
     """Return the model of a tier by the workspace's and the user's settings; None without a
     name.
     """
-    model = mine.get("model") or theirs.get("model")
-    if not model:
+    both = {**theirs, **mine}
+    if "model" not in both:
         return None
-    origin = mine.get("origin") or theirs["origin"]
+    model, origin = both["model"], both["origin"]
     if mine.keys().isdisjoint(_OWN_ENDPOINT):
-        mine = {**theirs, **mine}
+        mine = both
     else:  # a model that the workspace names does not make the key the user's choice for it
         mine = {**{name: theirs[name] for name in _MANNERS if name in theirs}, **mine}
     key = _read_key(model, mine, env)

@@ -399,8 +399,5 @@ def _python_call(
 
 def _has_arguments(match: re.Match[str], *, may_be_positional: bool) -> bool:
     """Return True if the text after a name is the start of arguments in Python."""
-    if match["keyword"] or match["cut"] is not None:
-        return True
-    if not may_be_positional:
-        return False
-    return bool(match["empty"] or match["positional"])
+    is_complete = may_be_positional and bool(match["empty"] or match["positional"])
+    return is_complete or bool(match["keyword"]) or match["cut"] is not None

@@ -174,10 +174,7 @@ def _wrapper_of(item: Any) -> str | None:
     """Return the key under which an object wraps calls; None if it does not."""
     if not _is_object(item):
         return None
-    for key in _WRAPPERS:
-        if key in item:
-            return key
-    return None
+    return next((key for key in _WRAPPERS if key in item), None)
 
 
 def _called_name(call: Any, tools: Tools) -> str:
@@ -197,8 +194,8 @@ def _named_tool(call: dict[str, Any], tools: Tools) -> str:
     if not isinstance(name, str) or not _has_one_argument_field(call):
         return ""
     tool = name.removeprefix("functions.")
-    is_tool = tool in tools or tools.known(tool) != ""
-    return tool if is_tool or _is_certain_call(call) else ""
+    is_call = tool in tools or tools.known(tool) != "" or _is_certain_call(call)
+    return tool if is_call else ""
 
 
 def _only_key(call: dict[str, Any], tools: Tools) -> str:
@@ -221,21 +218,14 @@ def _has_one_argument_field(call: dict[str, Any]) -> bool:
 
 def _is_certain_call(call: dict[str, Any]) -> bool:
     """Return True if an object is a call by its shape; an action with parameters may be data."""
-    if "action" in call:
-        return False
     value = _argument_field(call)
-    return _is_object(value) and bool(value)
+    return "action" not in call and _is_object(value) and bool(value)
 
 
 def _argument_field(call: dict[str, Any]) -> Any:
     """Return the value of the first field for arguments; some models write JSON inside a string."""
-    for name, value in call.items():
-        if name not in _ARGUMENTS:
-            continue
-        if isinstance(value, str):
-            return decode(value)
-        return value
-    return None
+    value = next((value for name, value in call.items() if name in _ARGUMENTS), None)
+    return decode(value) if isinstance(value, str) else value
 
 
 def _are_arguments(value: Any) -> bool:

@@ -114,7 +114,7 @@ _RESULT = re.compile(r"""(?x)
     """)
 """The start of a result that a model invented after its own call."""
 _QUOTES = ('"', "'", "\u201c", "\u2018", "\u201e", "\u00ab")
-_THINK, _THINK_END = "<think>", "</think>"
+_THOUGHTS = re.compile(r"(?s)\A\s*+<think>.*?</think>")
 
 
 class Written(NamedTuple):
@@ -147,12 +147,7 @@ def is_statement(text: str) -> bool:
 
 def _without_thoughts(text: str) -> str:
     """Return a text without the thoughts that a gateway left at its start."""
-    if not text.lstrip().startswith(_THINK):
-        return text
-    _, closing, said = text.partition(_THINK_END)
-    if closing:
-        return said
-    return text
+    return _THOUGHTS.sub("", text, count=1)
 
 
 def _only_block(text: str) -> str:
@@ -176,12 +171,13 @@ class _Quotation:
     def holds(self, position: int) -> bool:
         """Return True in a code block, inline code, a quoted line, and after a quotation mark."""
         self._advance(position)
-        if self._is_fenced or self._ticks % 2 == 1:
-            return True
         line = self._text[self._line : self._line + 20]
-        if line.lstrip().startswith(">"):
-            return True
-        return self._text.endswith(_QUOTES, 0, position)
+        return (
+            self._is_fenced
+            or self._ticks % 2 == 1
+            or line.lstrip().startswith(">")
+            or self._text.endswith(_QUOTES, 0, position)
+        )
 
     def skip(self, position: int) -> None:
         """Skip a call, so that its quotation marks do not count."""
@@ -253,9 +249,12 @@ def _says_nothing(tail: str) -> bool:
     said = tail.strip()
     if not said:
         return True
-    if len(tail) > MAX_LEAD or "```" in tail:
-        return False
-    return _ANNOUNCED.search(said) is not None and not _count_words(said)
+    return (
+        len(tail) <= MAX_LEAD
+        and "```" not in tail
+        and _ANNOUNCED.search(said) is not None
+        and not _count_words(said)
+    )
 
 
 def _after_result(text: str, position: int) -> str:
@@ -281,9 +280,11 @@ def _may_start_call(text: str, match: re.Match[str]) -> bool:
     program.
     """
     lead = text[: match.start()]
-    if not _can_lead(lead, is_quoted=_is_quoted(text, match)):
-        return False
-    return not _is_closed_early(text, match) and not _is_program(text, match)
+    return (
+        _can_lead(lead, is_quoted=_is_quoted(text, match))
+        and not _is_closed_early(text, match)
+        and not _is_program(text, match)
+    )
 
 
 def _tail(text: str, call: Call) -> str:
@@ -343,10 +344,9 @@ def _find_bare(text: str, tools: Tools) -> Written | None:
 
 
 def _inline_python_starts(text: str, tools: Tools) -> Iterator[re.Match[str]]:
-    """Yield where a Python-style call of a tool may begin within a line."""
-    for match in _INLINE_PYTHON.finditer(text, 0, MAX_ANNOUNCED + 200):
-        if match["name"] in tools:
-            yield match
+    """Return where a Python-style call of a tool may begin within a line."""
+    found = _INLINE_PYTHON.finditer(text, 0, MAX_ANNOUNCED + 200)
+    return (match for match in found if match["name"] in tools)
 
 
 def _can_lead_inline(lead: str, *, is_announced: bool) -> bool:
@@ -362,10 +362,8 @@ def _can_lead_inline(lead: str, *, is_announced: bool) -> bool:
 
 def _last_sentence_announces(lead: str) -> bool:
     """Return True if the last sentence of a text announces the next action."""
-    last = ""
-    for found in _SENTENCE.finditer(lead):
-        if found[0].strip("*_ \t"):
-            last = found[0]
+    sentences = [found for found in _SENTENCE.findall(lead) if found.strip("*_ \t")]
+    last = next(reversed(sentences), "")
     return _ANNOUNCED.search(last.strip()) is not None
 
 
@@ -382,9 +380,8 @@ def _unmarked_starts(text: str) -> Iterator[re.Match[str]]:
 def _is_quoted(text: str, match: re.Match[str]) -> bool:
     """Return True for a closed code block that is not labeled as a call."""
     fence = match["fence"]
-    if fence is None or fence in _CALL_FENCES:
-        return False
-    return text.find("```", match.start("call")) >= 0
+    is_unlabeled = fence is not None and fence not in _CALL_FENCES
+    return is_unlabeled and text.find("```", match.start("call")) >= 0
 
 
 def _is_closed_early(text: str, match: re.Match[str]) -> bool:
@@ -454,9 +451,11 @@ def _is_json_form(text: str, start: int) -> bool:
 
 def _asks_for(instructions: str, keys: frozenset[str]) -> bool:
     """Return True if instructions ask for JSON with these keys."""
-    if not keys or "json" not in instructions.lower():
-        return False
-    return keys <= frozenset(_WORD.findall(instructions))
+    return (
+        bool(keys)
+        and "json" in instructions.lower()
+        and keys <= frozenset(_WORD.findall(instructions))
+    )
 
 
 def _has_prose(pieces: Collection[str]) -> bool:
@@ -467,8 +466,5 @@ def _has_prose(pieces: Collection[str]) -> bool:
 def _count_words(piece: str) -> int:
     """Count the words outside of code, thoughts and sentences that announce something."""
     prose = " ".join(_THOUGHT.sub("", piece).split("```")[::2])
-    count = 0
-    for found in _SENTENCE.finditer(prose):
-        if not _ANNOUNCED.search(found[0].strip()):
-            count += len(_WORD.findall(found[0]))
-    return count
+    said = (found for found in _SENTENCE.findall(prose) if not _ANNOUNCED.search(found.strip()))
+    return sum(len(_WORD.findall(sentence)) for sentence in said)

@@ -9,6 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, cast
 
+from remit.domain.records.json_rules import is_number, is_whole
 from remit.domain.records.validate import describe
 from remit.errors import Problem
 
@@ -17,22 +18,10 @@ MAX_SCHEMA = 65_536
 Schema = Any
 
 
-def is_number(value: Any) -> bool:
-    """Return True for a JSON number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_integer(value: Any) -> bool:
-    """Return True for a whole number, also if it is written as 1.0."""
-    if isinstance(value, float):
-        return value.is_integer()
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 TYPES: dict[str, Callable[[Any], bool]] = {
     "null": lambda value: value is None,
     "boolean": lambda value: isinstance(value, bool),
-    "integer": _is_integer,
+    "integer": is_whole,
     "number": is_number,
     "string": lambda value: isinstance(value, str),
     "array": lambda value: isinstance(value, list),
@@ -134,7 +123,7 @@ def _is_type(value: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     """Return True for a whole number from 0; 1.0 is not accepted."""
-    return isinstance(value, int) and _is_integer(value) and value >= 0
+    return isinstance(value, int) and is_whole(value) and value >= 0
 
 
 def _is_part(value: Any) -> bool:
@@ -199,10 +188,11 @@ NOWHERE = object()
 
 def find_target(root: Schema, ref: str) -> Any:
     """Return the target of a reference within a schema, or `NOWHERE`."""
-    if ref != "#" and not ref.startswith("#/"):
+    start, *parts = ref.split("/")
+    if start != "#":
         return NOWHERE
     found: Any = root
-    for part in ref.split("/")[1:]:
+    for part in parts:
         name = part.replace("~1", "/").replace("~0", "~")
         found = _get_member(found, name)
     if isinstance(found, Mapping | bool):

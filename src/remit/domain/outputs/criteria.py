@@ -7,16 +7,31 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple, cast
 
-from remit.domain.outputs.required_outputs import FileQuery, Files
+from remit.domain.outputs.required_outputs import FileFinding, FileQuery, Files
 from remit.domain.outputs.schema_check import faults
 from remit.domain.records.record import Text, record
 from remit.domain.records.serialize import dumps
 from remit.domain.records.validate import check as read
 from remit.domain.task.task import CriterionStatus, Json, Task
-from remit.domain.text.truncation import written_out
+from remit.domain.text.truncation import shortened, written_out
 from remit.errors import InvalidParam, invalid
 
 Needle = Annotated[str, Text(1, 10_000, "characters")]
+
+
+IN_JSON = ' (anywhere in its JSON, written like {"a": [1, 2]})'
+"""The texts that are searched in an output of kind json."""
+MAX_QUOTED = 2_000
+"""The most characters of an expected value that an agent sees."""
+MAX_EVIDENCE = 60
+"""The most characters of a value in evidence."""
+
+
+class Verdict(NamedTuple):
+    """The status of a criterion, and why."""
+
+    status: CriterionStatus
+    evidence: str
 
 
 @record
@@ -25,6 +40,32 @@ class FileCheck:
 
     file: Annotated[str, Text(1, 4096, "characters")]
     contains: Needle | None = None
+
+    @property
+    def files(self) -> tuple[FileQuery, ...]:
+        """The files that must be looked at."""
+        return (FileQuery(self.file, self.contains),)
+
+    @property
+    def output_name(self) -> str:
+        """The output that the check looks at; empty if it looks at none."""
+        return ""
+
+    def judge(self, _: Task, files: Files) -> Verdict:
+        """Decide the check by the content of the file."""
+        seen = files.get(FileQuery(self.file, self.contains), _NO_WORKSPACE)
+        if not seen.found:
+            status: CriterionStatus = "unverified" if seen.found is None else "fail"
+            return Verdict(status, f"{self.file}: {seen.why}")
+        if self.contains is None:
+            return Verdict("pass", f"{self.file}: is there")
+        return Verdict("pass", f"{self.file}: contains {_short(self.contains)}")
+
+    def requirement(self, task: Task) -> str:
+        """Describe for an agent what the check requires."""
+        if self.contains is None:
+            return f"the file {self.file} exists"
+        return f"the file {self.file} contains {_exactly(self.contains, task)}"
 
 
 @record
@@ -35,22 +76,59 @@ class OutputCheck:
     equals: Json = None
     contains: Needle | None = None
 
+    @property
+    def files(self) -> tuple[FileQuery, ...]:
+        """The files that must be looked at."""
+        return ()
 
-IN_JSON = ' (anywhere in its JSON, written like {"a": [1, 2]})'
-"""The texts that are searched in an output of kind json."""
-MAX_QUOTED = 2_000
-"""The most characters of an expected value that an agent sees."""
-MAX_EVIDENCE = 60
-"""The most characters of a value in evidence."""
+    @property
+    def output_name(self) -> str:
+        """The output that the check looks at; empty if it looks at none."""
+        return self.output
+
+    def judge(self, task: Task, _: Files) -> Verdict:
+        """Decide the check by the value of the output."""
+        name, value = f"output {self.output}", task.provided.get(self.output)
+        if value is None:
+            return Verdict("fail", f"{name}: is missing")
+        if self.equals is not None:
+            if faults({"const": self.equals}, value, name):
+                return Verdict("fail", f"{name}: is {_short(value)}, not {_short(self.equals)}")
+            return Verdict("pass", f"{name}: is {_short(value)}")
+        if self.contains is None:
+            return Verdict("pass", f"{name}: is there")
+        return _judge_content(name, value, self.contains)
+
+    def requirement(self, task: Task) -> str:
+        """Describe for an agent what the check requires."""
+        name = self.output
+        if self.equals is not None:
+            return f"the output {name} is {_exactly(self.equals, task)}"
+        if self.contains is None:
+            return f"the output {name} was provided"
+        where = IN_JSON if _is_json(name, task) else ""
+        return f"the output {name} contains {_exactly(self.contains, task)}{where}"
+
+
+class OtherCheck(NamedTuple):
+    """A check that code cannot decide, and why."""
+
+    problem: str
+    files: tuple[FileQuery, ...] = ()
+    output_name: str = ""
+
+    def judge(self, _: Task, __: Files) -> Verdict:
+        """Leave the criterion to people."""
+        return Verdict("unverified", self.problem)
+
+    def requirement(self, _: Task) -> str:
+        """Return an empty text: an agent is told nothing about the check."""
+        return ""
+
+
 Check = FileCheck | OutputCheck
 KINDS: Mapping[str, type[Check]] = {"file": FileCheck, "output": OutputCheck}
-
-
-class Verdict(NamedTuple):
-    """The status of a criterion, and why."""
-
-    status: CriterionStatus
-    evidence: str
+_NO_WORKSPACE = FileFinding(None, "there was no workspace to check it in")
 
 
 def parse_check(check: Json, field: str) -> Check | None:
@@ -80,58 +158,22 @@ def parse_check(check: Json, field: str) -> Check | None:
 def files_to_check(task: Task) -> tuple[FileQuery, ...]:
     """Return the files to look at before the open criteria of a task can be decided."""
     checks = [_parse_stored(item.check) for item in task.acceptance if not item.decided]
-    files = [
-        FileQuery(check.file, check.contains) for check in checks if isinstance(check, FileCheck)
-    ]
-    return tuple(dict.fromkeys(files))
+    return tuple(dict.fromkeys(query for check in checks for query in check.files))
 
 
 def judge(check: Json, task: Task, files: Files) -> Verdict:
     """Decide a criterion with this check, given the files."""
-    match _parse_stored(check):
-        case FileCheck(file=path, contains=text):
-            return _judge_file(FileQuery(path, text), files)
-        case OutputCheck() as wanted:
-            return _judge_output(wanted, task.provided.get(wanted.output))
-        case str() as problem:
-            return Verdict("unverified", problem)
+    return _parse_stored(check).judge(task, files)
 
 
 def checked_output(check: Json) -> str:
     """Return the name of the output that a check looks at; empty for any other check."""
-    found = _parse_stored(check)
-    if isinstance(found, OutputCheck):
-        return found.output
-    return ""
+    return _parse_stored(check).output_name
 
 
 def requirement(check: Json, task: Task) -> str:
     """Describe what a check requires for an agent; empty if there is no check that code decides."""
-    if check is None:
-        return ""
-    match _parse_stored(check):
-        case FileCheck() as wanted:
-            return _file_requirement(wanted, task)
-        case OutputCheck() as wanted:
-            return _output_requirement(wanted, task)
-        case str():
-            return ""
-
-
-def _file_requirement(check: FileCheck, task: Task) -> str:
-    if check.contains is None:
-        return f"the file {check.file} exists"
-    return f"the file {check.file} contains {_exactly(check.contains, task)}"
-
-
-def _output_requirement(check: OutputCheck, task: Task) -> str:
-    name = check.output
-    if check.equals is not None:
-        return f"the output {name} is {_exactly(check.equals, task)}"
-    if check.contains is None:
-        return f"the output {name} was provided"
-    where = IN_JSON if _is_json(name, task) else ""
-    return f"the output {name} contains {_exactly(check.contains, task)}{where}"
+    return _parse_stored(check).requirement(task)
 
 
 def _is_json(name: str, task: Task) -> bool:
@@ -153,12 +195,10 @@ def _short(value: Json) -> str:
 
 
 def _truncate(text: str) -> str:
-    if len(text) <= MAX_EVIDENCE:
-        return text
-    return f"{text[: MAX_EVIDENCE - 3]}..."
+    return shortened(text, MAX_EVIDENCE, "...")
 
 
-def _parse_stored(check: Json) -> Check | str:
+def _parse_stored(check: Json) -> Check | OtherCheck:
     """Return the check, or why code cannot decide it.
 
     Checks stored by earlier versions may have any shape.
@@ -166,39 +206,8 @@ def _parse_stored(check: Json) -> Check | str:
     try:
         found = parse_check(check, "check")
     except InvalidParam as error:
-        return str(error)
-    if found is None:
-        return f"Code cannot decide a check of this kind: {_short(check)}."
-    return found
-
-
-def _judge_file(wanted: FileQuery, files: Files) -> Verdict:
-    """Decide a check of a file by its content."""
-    path, text = wanted
-    seen = files.get(wanted)
-    if seen is None:
-        return Verdict("unverified", f"{path}: there was no workspace to check it in")
-    if seen.found is None:
-        return Verdict("unverified", f"{path}: {seen.why}")
-    if not seen.found:
-        return Verdict("fail", f"{path}: {seen.why}")
-    if text is None:
-        return Verdict("pass", f"{path}: is there")
-    return Verdict("pass", f"{path}: contains {_short(text)}")
-
-
-def _judge_output(wanted: OutputCheck, value: Json) -> Verdict:
-    """Decide a check of an output by its value; None if it is missing."""
-    name = f"output {wanted.output}"
-    if value is None:
-        return Verdict("fail", f"{name}: is missing")
-    if wanted.equals is not None:
-        if faults({"const": wanted.equals}, value, name):
-            return Verdict("fail", f"{name}: is {_short(value)}, not {_short(wanted.equals)}")
-        return Verdict("pass", f"{name}: is {_short(value)}")
-    if wanted.contains is None:
-        return Verdict("pass", f"{name}: is there")
-    return _judge_content(name, value, wanted.contains)
+        return OtherCheck(str(error))
+    return found or OtherCheck(f"Code cannot decide a check of this kind: {_short(check)}.")
 
 
 def _judge_content(name: str, value: Json, text: str) -> Verdict:

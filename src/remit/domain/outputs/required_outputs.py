@@ -27,6 +27,8 @@ class FileFinding(NamedTuple):
     why: str = ""
 
 
+_UNSEEN = FileFinding(found=True)
+"""A file that could not be checked is not refused."""
 Files = Mapping[FileQuery, FileFinding]
 """The files that were checked, with the results; missing entries could not be checked."""
 
@@ -74,14 +76,13 @@ def _validate_schema(output: Output, field: str) -> None:
 
 def provided_outputs(task: Task, given: Mapping[str, Json] | None) -> dict[str, Json]:
     """Return all outputs provided so far; JSON outputs given as text are parsed."""
-    provided = dict(task.provided)
-    if given is None:
-        return provided
-    provided.update(given)
-    for output in task.outputs:
-        if output.name in given:
-            provided[output.name] = _read(output, given[output.name])
-    return provided
+    given = given or {}
+    read = {
+        output.name: _read(output, given[output.name])
+        for output in task.outputs
+        if output.name in given
+    }
+    return {**task.provided, **given, **read}
 
 
 def gaps(task: Task, given: Mapping[str, Json] | None, files: Files) -> list[Gap]:
@@ -133,25 +134,15 @@ def _wrong(output: Output, value: Json, files: Files) -> tuple[Problem, ...]:
     field = f"outputs.{output.name}"
     if output.kind == "json":
         return _wrong_json(output, value, field)
-    problem = _find_problem(output, value, field, files)
-    if problem is None:
-        return ()
-    return (problem,)
-
-
-def _find_problem(output: Output, value: Json, field: str, files: Files) -> Problem | None:
-    """Return the problem of a text, URL or file."""
     expected = EXPECTED[output.kind]
     if not isinstance(value, str):
-        return Problem(field, "is not text", f"{expected}, since its kind is {output.kind}")
+        return (Problem(field, "is not text", f"{expected}, since its kind is {output.kind}"),)
     if output.kind == "url" and not _is_url(value):
-        return Problem(field, f"is {describe(value)}", expected)
-    if output.kind != "file":
-        return None
-    seen = files.get(FileQuery(value))
-    if seen is None or seen.found:
-        return None
-    return Problem(field, f"is {describe(value)}: {seen.why}", expected)
+        return (Problem(field, f"is {describe(value)}", expected),)
+    seen = files.get(FileQuery(value), _UNSEEN)
+    if output.kind != "file" or seen.found:
+        return ()
+    return (Problem(field, f"is {describe(value)}: {seen.why}", expected),)
 
 
 def _wrong_json(output: Output, value: Json, field: str) -> tuple[Problem, ...]:

@@ -17,8 +17,9 @@ from remit.domain.outputs.accepted_schemas import (
     Schema,
     compile_pattern,
     find_target,
-    is_number,
 )
+from remit.domain.records.json_rules import is_number
+from remit.domain.records.serialize import with_leaves
 from remit.domain.records.validate import describe
 
 MAX_STEPS = 150_000
@@ -115,7 +116,7 @@ class _Check:
         if isinstance(value, str):
             self._count_steps(1 + len(value) // 50)
             return f'"{value}'
-        key = json.dumps(_normalize_number(value), sort_keys=True)
+        key = json.dumps(with_leaves(value, _normalize_number), sort_keys=True)
         self._count_steps(3 + len(key) // 50)
         return key
 
@@ -169,11 +170,13 @@ class _Check:
 
     def _check_required(
         self, required: list[str], value: Mapping[str, Any], path: str
-    ) -> Iterator[Fault]:
+    ) -> list[Fault]:
         self._count_steps(len(required))
-        for name in required:
-            if name not in value:
-                yield Fault(_join(path, name), "is missing", "a value")
+        return [
+            Fault(_join(path, name), "is missing", "a value")
+            for name in required
+            if name not in value
+        ]
 
     def _check_combinations(
         self, schema: Mapping[str, Any], value: Any, path: str, depth: int
@@ -235,14 +238,8 @@ def _join(path: str, name: str) -> str:
 
 def _normalize_number(value: Any) -> Any:
     """Return a whole number as int, however it is written."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_normalize_number(item) for item in cast("Any", value)]
-    if isinstance(value, Mapping):
-        fields = cast("Mapping[str, Any]", value)
-        return {name: _normalize_number(item) for name, item in fields.items()}
-    return value
+    is_whole = isinstance(value, float) and value.is_integer()
+    return int(value) if is_whole else value
 
 
 def _check_number(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[Fault]:
@@ -250,15 +247,13 @@ def _check_number(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[
     for keyword, is_wrong, expected in _LIMITS:
         if keyword in schema and is_wrong(value, schema[keyword]):
             yield Fault(path, f"is {value}", f"{expected} {schema[keyword]}")
-    if "multipleOf" in schema and not _divides(schema["multipleOf"], value):
-        yield Fault(path, f"is {value}", f"a multiple of {schema['multipleOf']}")
 
 
-def _divides(part: float, value: float) -> bool:
-    """Return True if a number is a multiple of another one."""
+def _is_no_multiple(value: float, part: float) -> bool:
+    """Return True if a number is not a multiple of another one."""
     from fractions import Fraction  # exact where floats are not: 0.3 is a multiple of 0.1
 
-    return Fraction(str(value)) % Fraction(str(part)) == 0
+    return Fraction(str(value)) % Fraction(str(part)) != 0
 
 
 _LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
@@ -266,6 +261,7 @@ _LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
     ("maximum", operator.gt, "at most"),
     ("exclusiveMinimum", operator.le, "more than"),
     ("exclusiveMaximum", operator.ge, "less than"),
+    ("multipleOf", _is_no_multiple, "a multiple of"),
 )
 
 
@@ -293,7 +289,4 @@ _NAMES = {
 
 def _name(value: Any) -> str:
     """Return the kind of a value in words."""
-    for kind, name in _NAMES.items():
-        if TYPES[kind](value):
-            return name
-    return "an object"
+    return next((name for kind, name in _NAMES.items() if TYPES[kind](value)), "an object")

@@ -1,7 +1,7 @@
 """What a run may change. Its task has the authority, not the name of its agent."""
 
 from remit.domain.agents.agent import matching
-from remit.domain.planning.lookups import Lookups, find_task
+from remit.domain.planning.lookups import Lookups, ancestors, find_task, live_parent
 from remit.domain.task import commands as cmd
 from remit.domain.task.policy import agent_of, is_person
 from remit.domain.task.task import State, Task
@@ -32,9 +32,6 @@ def must_have_authority(command: cmd.Operation, own_task: Task) -> Lookups[None]
         _must_respect_own_task(command, own_task)
         return
     target = yield from find_task(ref)
-    if target.id == own_task.id:
-        _must_respect_own_task(command, own_task)
-        return
     yield from _must_respect_other_task(command, target, own_task)
 
 
@@ -95,11 +92,8 @@ def _is_below(task: Task, own_task: Task) -> Lookups[bool]:
     """Return whether a task is a descendant of the run's own task."""
     if task.root_id != own_task.root_id:
         return False
-    while task.parent_id is not None and task.depth > own_task.depth:
-        if task.parent_id == own_task.id:
-            return True
-        task = yield from find_task(task.parent_id, "parent_id")
-    return False
+    above = yield from ancestors(task)
+    return own_task.id in [ancestor.id for ancestor in above]
 
 
 def _must_keep_own_terms(command: OwnTerms, target: Task) -> None:
@@ -139,25 +133,22 @@ def _must_keep_terms(command: cmd.Operation, target: Task) -> None:
 
 def _changed_terms(command: cmd.UpdateTask, target: Task) -> list[str]:
     """Return the terms that an update changes, including a title used as the instructions."""
-    changed: list[str] = []
-    if _changes_title(command, target) and stands_for_instructions(target):
-        changed.append("title")
-    changed += [name for name in TERMS if getattr(command, name) is not None]
-    if _changes_context(command, target):
-        changed.append("metadata.context")
-    return changed
+    changes = {
+        "title": _changes_title(command, target) and stands_for_instructions(target),
+        **{name: getattr(command, name) is not None for name in TERMS},
+        "metadata.context": _changes_context(command, target),
+    }
+    return [name for name, is_changed in changes.items() if is_changed]
 
 
 def _changed_creator_fields(command: cmd.UpdateTask, target: Task) -> list[str]:
     """Return the other changed fields that only the creator may set: title, owner, priority."""
-    changed: list[str] = []
-    if _changes_title(command, target) and not stands_for_instructions(target):
-        changed.append("title")
-    if _changes_owner(command, target):
-        changed.append("owner")
-    if command.priority not in (None, target.priority):
-        changed.append("priority")
-    return changed
+    changes = {
+        "title": _changes_title(command, target) and not stands_for_instructions(target),
+        "owner": _changes_owner(command, target),
+        "priority": command.priority not in (None, target.priority),
+    }
+    return [name for name, is_changed in changes.items() if is_changed]
 
 
 def _join_names(names: list[str]) -> str:
@@ -219,10 +210,9 @@ def _makes_successor(command: cmd.Operation, target: Task) -> bool:
 
 def _must_stay_in_budget(target: Task, own_task: Task, *, is_below: bool) -> Lookups[None]:
     """Refuse a successor whose new tree would be outside the budget of the run's task."""
-    if is_below and target.parent_id is not None:
-        parent = yield from find_task(target.parent_id, "parent_id")
-        if not parent.state.terminal:
-            return
+    parent = yield from live_parent(target)
+    if is_below and parent is not None:
+        return
     yield from _must_have_no_budget(own_task)
 
 

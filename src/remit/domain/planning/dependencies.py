@@ -10,6 +10,7 @@ from remit.domain.planning.lookups import (
     Load,
     Lookups,
     Plan,
+    ancestors,
     find_task,
     load_tasks,
     make_plan,
@@ -86,20 +87,20 @@ def await_prerequisites(depends_on: Iterable[Dependency], context: Context) -> L
     indirect, so that none of them waits for a tick.
     """
     upstream = yield from _upstream(item.task_id for item in depends_on)
-    unfinished = [task for task in upstream if not task.awaited and not task.state.terminal]
     outside = replace(context, run_id=None)  # the fence belongs to the caller's own task
-    return {task.id: decide(task, cmd.AwaitTask(task_id=task.id), outside) for task in unfinished}
+    return {
+        task.id: decide(task, cmd.AwaitTask(task_id=task.id), outside)
+        for task in upstream
+        if not task.awaited and not task.state.terminal
+    }
 
 
 def _ancestors(task: Task | None) -> Lookups[tuple[str, ...]]:
     """Return the ids of a task and all its ancestors."""
     if task is None:
         return ()
-    above = [task.id]
-    while task.parent_id:
-        task = yield from find_task(task.parent_id, "parent_id")
-        above.append(task.id)
-    return tuple(above)
+    above = yield from ancestors(task)
+    return tuple(item.id for item in (task, *above))
 
 
 def _upstream(start: Iterable[str]) -> Lookups[list[Task]]:
@@ -163,8 +164,11 @@ def _unmet_dependencies(task: Task) -> Lookups[dict[str, Task | None]]:
     """Return the tasks that still block a task, by id; None for a task that does not exist."""
     refs = tuple(item.task_id for item in task.depends_on)
     found: Mapping[str, Task | None] = yield Load(refs=refs)
-    unmet = [item for item in task.depends_on if not is_met(item, found[item.task_id])]
-    return {item.task_id: found[item.task_id] for item in unmet}
+    return {
+        item.task_id: found[item.task_id]
+        for item in task.depends_on
+        if not is_met(item, found[item.task_id])
+    }
 
 
 def release_dependents(command: cmd.ReleaseDependents, context: Context) -> Lookups[Plan]:
@@ -176,7 +180,7 @@ def release_dependents(command: cmd.ReleaseDependents, context: Context) -> Look
     changes: Changes = {}
     ready: set[str] = set()
     for task in dependents:
-        if task.started_at is not None or task.state.terminal:
+        if not task.is_unstarted:
             continue
         if _is_given_up(task, done):
             changes[task.id] = _fail_dependent(task, done, context)
@@ -187,8 +191,7 @@ def release_dependents(command: cmd.ReleaseDependents, context: Context) -> Look
 
 def _is_given_up(task: Task, ended: Task) -> bool:
     """Return whether a dependency on an ended task can no longer be met."""
-    needs = [item for item in task.depends_on if item.task_id == ended.id]
-    return not all(is_met(item, ended) for item in needs)
+    return not all(is_met(item, ended) for item in task.depends_on if item.task_id == ended.id)
 
 
 def _fail_dependent(task: Task, ended: Task, context: Context) -> Events:

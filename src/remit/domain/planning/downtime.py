@@ -4,15 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from remit.domain.decisions.context import Context
-from remit.domain.decisions.evolve import fold
 from remit.domain.decisions.runs import exclude_downtime
-from remit.domain.planning.lookups import Lookups, Plan, UnattendedSince, load_tasks
+from remit.domain.planning.lookups import Lookups, Plan, UnattendedSince, fold_plan, load_tasks
 from remit.domain.records.record import replace
 from remit.domain.task import events as ev
 from remit.domain.task.task import Task
 
 Appended = ev.Event | ev.GuideCreated | ev.KeyClaimed
-CLOCK_EVENTS = ev.RunLost | ev.DowntimeExcluded
+CLOCK_EVENTS = (ev.RunLost, ev.DowntimeExcluded)
 """Events that already say when the clock stopped."""
 
 
@@ -45,10 +44,7 @@ def without_downtime(decided: Plan, context: Context) -> Lookups[Plan]:
     A worker excludes downtime before its first heartbeat. A command can end a wait or a lost run
     earlier than that.
     """
-    changed = _streams_that_may_stop(decided, context)
-    if not changed:
-        return decided
-    found = yield from load_tasks(changed)
+    found = yield from load_tasks(_streams_that_may_stop(decided, context))
     ticking = {task.id: task for task in found if task.clock_since is not None}
     if not ticking:
         return decided
@@ -73,11 +69,12 @@ def _streams_that_may_stop(decided: Plan, context: Context) -> tuple[str, ...]:
 
 def _may_stop_clock(stream: str, events: Sequence[Appended]) -> bool:
     """Return whether events can stop the clock of an existing task without saying when."""
-    if not stream.isdigit() or isinstance(events[0], ev.TaskCreated):
-        return False
-    return not any(isinstance(event, CLOCK_EVENTS) for event in events)
+    return (
+        stream.isdigit()
+        and not isinstance(events[0], ev.TaskCreated)
+        and not ev.includes(events, CLOCK_EVENTS)
+    )
 
 
 def _stops_clock(task: Task, decided: Plan, context: Context) -> bool:
-    happened = [event for event in decided.events[task.id] if isinstance(event, ev.Event)]
-    return fold(task, happened, context).clock_since != task.clock_since
+    return fold_plan(task, decided, context).clock_since != task.clock_since

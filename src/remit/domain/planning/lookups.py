@@ -8,7 +8,8 @@ from collections.abc import Generator, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
-from remit.domain.decisions.context import Events
+from remit.domain.decisions.context import Context, Events
+from remit.domain.decisions.evolve import fold
 from remit.domain.outputs.required_outputs import FileQuery
 from remit.domain.prompts.reports import ended_report
 from remit.domain.records.record import record
@@ -215,8 +216,28 @@ def find_task(ref: str, field: str = "task_id") -> Lookups[Task]:
 
 def load_tasks(refs: Iterable[str]) -> Lookups[list[Task]]:
     """Return the tasks with these ids, without unknown ones."""
-    found: Mapping[str, Task | None] = yield Load(refs=tuple(refs))
+    wanted = tuple(refs)
+    if not wanted:
+        return []
+    found: Mapping[str, Task | None] = yield Load(refs=wanted)
     return [task for task in found.values() if task is not None]
+
+
+def live_parent(task: Task) -> Lookups[Task | None]:
+    """Return the parent of a task; None if it has none, or an ended one."""
+    if task.parent_id is None:
+        return None
+    parent = yield from find_task(task.parent_id, "parent_id")
+    return None if parent.state.terminal else parent
+
+
+def ancestors(task: Task) -> Lookups[list[Task]]:
+    """Return all ancestors of a task, its parent first."""
+    above: list[Task] = []
+    while task.parent_id is not None:
+        task = yield from find_task(task.parent_id, "parent_id")
+        above.append(task)
+    return above
 
 
 def descendants(task: Task) -> Lookups[list[Task]]:
@@ -233,11 +254,13 @@ def descendants(task: Task) -> Lookups[list[Task]]:
 
 def streams_with(decided: Plan, kinds: tuple[type[Any], ...]) -> list[str]:
     """Return the streams of a plan that get an event of one of these types."""
-    return [
-        stream
-        for stream, events in decided.events.items()
-        if any(isinstance(event, kinds) for event in events)
-    ]
+    return [stream for stream, events in decided.events.items() if ev.includes(events, kinds)]
+
+
+def fold_plan(task: Task, decided: Plan, context: Context) -> Task:
+    """Return a task as it will be once the events of a plan are stored."""
+    happened = [event for event in decided.events[task.id] if isinstance(event, ev.Event)]
+    return fold(task, happened, context)
 
 
 def make_plan(

@@ -34,6 +34,7 @@ from remit.domain.planning.lookups import (
     Plan,
     descendants,
     find_task,
+    live_parent,
     make_plan,
 )
 from remit.domain.planning.recurrence import live_of_series, recurs, series_of
@@ -42,7 +43,7 @@ from remit.domain.records.serialize import plain
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
 from remit.domain.task.policy import must_not_be_ended
-from remit.domain.task.task import Child, State, Task
+from remit.domain.task.task import Child, Dependency, State, Task
 from remit.errors import Conflict, NotFound, invalid, unknown
 
 GUIDE, KEY = "guide/", "key/"
@@ -56,9 +57,8 @@ def key_stream(actor: str, key: str) -> str:
 
 def create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Lookups[Plan]:
     """Create a task, or return the one that was created with the same idempotency key."""
-    guards: frozenset[str] = frozenset()
-    claim = yield from _find_key_claim(command, context)
-    if claim is not None and (known := claim[1]) is not None:
+    body_hash, known = yield from _find_key_claim(command, context)
+    if known is not None:
         return Plan(task_id=known, events={})
     parent: Task | None = None
     if isinstance(command, cmd.CreateSubtask):
@@ -69,11 +69,9 @@ def create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Loo
         command, parent = yield from _list_tools(command, parent)
     if command.owner is not None:
         command = replace(command, owner=(yield from find_agent(command.owner)))
-    if command.tsgs:
-        yield from must_have_guides(command.tsgs)
-    if command.depends_on:
-        depends_on, guards = yield from resolve_dependencies(command.depends_on, None, parent)
-        command = replace(command, depends_on=depends_on)
+    yield from must_have_guides(command.tsgs)
+    depends_on, guards = yield from _resolve_new(command, parent)
+    command = replace(command, depends_on=depends_on)
     creation_event(command, NewIds(id="0", uid="", thread_id=""), context.actor, parent)
     ids: NewIds = yield NewTaskIds()
     made = creation_event(command, ids, context.actor, parent, context.acting_task_id, context.via)
@@ -85,9 +83,9 @@ def create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Loo
         events[parent.id] = (
             ev.SubtaskLinked(child_id=ids.id, step_index=command.step_index, wait=command.wait),
         )
-    if claim is not None and command.idempotency_key is not None:
+    if command.idempotency_key is not None:
         events[key_stream(context.actor, command.idempotency_key)] = (
-            ev.KeyClaimed(key=command.idempotency_key, body_hash=claim[0], task_id=ids.id),
+            ev.KeyClaimed(key=command.idempotency_key, body_hash=body_hash, task_id=ids.id),
         )
     return Plan(task_id=ids.id, events=events, guards=guards)
 
@@ -114,11 +112,9 @@ def delegate(command: cmd.Delegate, context: Context) -> Lookups[Plan]:
     for subtask in command.subtasks:
         must_accept_subtask(reached, subtask, context.actor)
         made, above = yield from _list_tools(subtask, parent)
-        if made.depends_on:
-            depends_on, looked_at = yield from resolve_dependencies(made.depends_on, None, parent)
-            made, guards = replace(made, depends_on=depends_on), guards | looked_at
-        if made.tsgs:
-            yield from must_have_guides(made.tsgs)
+        depends_on, looked_at = yield from _resolve_new(made, parent)
+        made, guards = replace(made, depends_on=depends_on), guards | looked_at
+        yield from must_have_guides(made.tsgs)
         creation_event(made, NewIds(id="0", uid="", thread_id=""), context.actor, above)
         wanted.append((made, above))
         reached = _with_child(reached, made)
@@ -140,6 +136,15 @@ def delegate(command: cmd.Delegate, context: Context) -> Lookups[Plan]:
     return Plan(task_id=parent.id, events=events, guards=guards)
 
 
+def _resolve_new(
+    command: cmd.Brief, parent: Task | None
+) -> Lookups[tuple[tuple[Dependency, ...], frozenset[str]]]:
+    """Return the dependencies of a new task by id, and the ids of all tasks that were read."""
+    if not command.depends_on:
+        return (), frozenset()
+    return (yield from resolve_dependencies(command.depends_on, None, parent))
+
+
 def _with_child(parent: Task, made: cmd.CreateSubtask) -> Task:
     """Return the parent with one more subtask, to check the limits for the next one."""
     steps = tuple(
@@ -151,10 +156,10 @@ def _with_child(parent: Task, made: cmd.CreateSubtask) -> Task:
 
 def _find_key_claim(
     command: cmd.CreateTask | cmd.CreateSubtask, context: Context
-) -> Lookups[tuple[str, str | None] | None]:
-    """Return the body hash and the task that the key already belongs to; None without a key."""
+) -> Lookups[tuple[str, str | None]]:
+    """Return the body hash and the task that the key already belongs to; None without one."""
     if command.idempotency_key is None:
-        return None
+        return "", None
     # Hash a delegation as CreateTask: keys from before CreateDelegated existed stay valid.
     kind = cmd.CreateTask if type(command) is cmd.CreateDelegated else type(command)
     body = json.dumps(
@@ -176,7 +181,7 @@ def _find_key_claim(
     return body_hash, claim.task_id
 
 
-def create_guide(command: cmd.CreateGuide) -> Lookups[Plan]:
+def create_guide(command: cmd.CreateGuide, _: Context) -> Lookups[Plan]:
     """Create a guide. Without an id, derive one from the title."""
     guide_id = command.id or _slug(command.title)
     known: frozenset[str] = yield KnownGuides(ids=(guide_id,))
@@ -207,7 +212,7 @@ def _slug(title: str) -> str:
     return slug
 
 
-def rerun(command: cmd.RerunTask) -> Lookups[Plan]:
+def rerun(command: cmd.RerunTask, _: Context) -> Lookups[Plan]:
     """Create a successor of an ended task for the same owner.
 
     If the series of the task continues anyway, the successor runs only once.
@@ -248,7 +253,7 @@ def _create_successor(
     A root that is handed off keeps its tree and the usage of the tree; a rerun starts a new tree.
     The successor of a paused task is paused too.
     """
-    parent = yield from _live_parent(task)
+    parent = yield from live_parent(task)
     everything = yield from descendants(task)
     alive = {child.id: child for child in everything if not child.state.terminal}
     live = [child for child in task.children if child.id in alive]
@@ -266,9 +271,11 @@ def _create_successor(
     changes |= _move_descendants(
         task, alive.values(), ids.id, root=parent is None and not keeps_tree
     )
-    for other in dependents:
-        if other.started_at is None and not other.state.terminal:
-            changes[other.id] = [_redirect_dependencies(other, task.id, ids.id)]
+    changes |= {
+        other.id: [_redirect_dependencies(other, task.id, ids.id)]
+        for other in dependents
+        if other.is_unstarted
+    }
     if parent is not None:
         linked = ev.SubtaskLinked(child_id=ids.id, step_index=place.step_index)
         if link is not None:
@@ -278,14 +285,6 @@ def _create_successor(
         ended: Events = [ev.TaskSuperseded(by=ids.id), ev.TaskCanceled(reason="superseded")]
         changes[task.id] = [*changes.get(task.id, []), *ended]
     return replace(make_plan(ids.id, changes), dependents=((task.id, len(dependents)),))
-
-
-def _live_parent(task: Task) -> Lookups[Task | None]:
-    """Return the parent of a task; None if it has none, or an ended one."""
-    if task.parent_id is None:
-        return None
-    parent = yield from find_task(task.parent_id, "parent_id")
-    return None if parent.state.terminal else parent
 
 
 def _move_descendants(task: Task, alive: Iterable[Task], new: str, *, root: bool) -> Changes:
@@ -324,6 +323,8 @@ def find_agent(owner: str) -> Lookups[str]:
 
 def must_have_guides(ids: tuple[str, ...]) -> Lookups[None]:
     """Refuse guides that do not exist."""
+    if not ids:
+        return
     known: frozenset[str] = yield KnownGuides(ids=ids)
     if missing := [guide_id for guide_id in ids if guide_id not in known]:
         raise NotFound(

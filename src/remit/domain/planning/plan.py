@@ -1,7 +1,7 @@
 """Decide what a command does to all tasks that it changes, without input or output."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from remit.domain.decisions.context import Context, Events, task_of_run
@@ -9,6 +9,7 @@ from remit.domain.decisions.creation import cap_limits, drop_blank_texts
 from remit.domain.decisions.decide import TaskCommand, decide
 from remit.domain.decisions.evolve import fold
 from remit.domain.decisions.runs import check_fence
+from remit.domain.decisions.update_task import if_changed
 from remit.domain.outputs.criteria import files_to_check
 from remit.domain.outputs.required_outputs import FileQuery, Files, gaps, output_files, refusal
 from remit.domain.planning.authority import OwnTerms, must_have_authority, must_not_set_own_terms
@@ -25,13 +26,13 @@ from remit.domain.planning.lookups import (
     Changes,
     End,
     EndedChildren,
-    Load,
     Lookups,
     Plan,
     SeenFiles,
     TaskEnds,
     descendants,
     find_task,
+    load_tasks,
     make_plan,
 )
 from remit.domain.planning.new_tasks import (
@@ -43,7 +44,7 @@ from remit.domain.planning.new_tasks import (
     must_have_guides,
     rerun,
 )
-from remit.domain.planning.recurrence import continue_series, live_of_series
+from remit.domain.planning.recurrence import continue_series, cron_of, live_of_series
 from remit.domain.planning.usage_at_end import with_usage
 from remit.domain.projection.follow_up_jobs import deadline, scheduled_start
 from remit.domain.prompts.rejections import refused_claim
@@ -52,7 +53,7 @@ from remit.domain.records.record import replace
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
 from remit.domain.task.policy import agent_of, must_not_be_ended, waits_for_person
-from remit.domain.task.task import TASK_ID, State, Task
+from remit.domain.task.task import TASK_ID, Schedule, State, Task
 from remit.domain.text.counting import in_seconds
 from remit.errors import Conflict, NotFound
 
@@ -67,13 +68,11 @@ def plan(command: cmd.Command, context: Context) -> Lookups[Plan]:
 
 def _drop_blanks(command: cmd.Command) -> cmd.Command:
     """Return the command with blank texts removed."""
-    match command:
-        case cmd.CreateTask() | cmd.CreateSubtask() | cmd.UpdateTask():
-            return drop_blank_texts(command)
-        case cmd.Delegate(subtasks=subtasks):
-            return replace(command, subtasks=tuple(map(drop_blank_texts, subtasks)))
-        case _:
-            return command
+    if isinstance(command, cmd.Delegate):
+        return replace(command, subtasks=tuple(map(drop_blank_texts, command.subtasks)))
+    if isinstance(command, cmd.CreateTask | cmd.CreateSubtask | cmd.UpdateTask):
+        return drop_blank_texts(command)
+    return command
 
 
 def _authorize(command: cmd.Command, context: Context) -> Lookups[Plan]:
@@ -103,35 +102,20 @@ def _authorize_run(command: cmd.Command, context: Context, run_id: str) -> Looku
 
 
 def _dispatch(command: cmd.Command, context: Context) -> Lookups[Plan]:
-    match command:
-        case cmd.CreateGuide():
-            return (yield from create_guide(command))
-        case cmd.CreateTask() | cmd.CreateSubtask():
-            return (yield from create(command, context))
-        case cmd.RerunTask():
-            return (yield from rerun(command))
-        case cmd.Respond():
-            return (yield from _respond(command, context))
-        case cmd.Delegate():
-            return (yield from delegate(command, context))
-        case cmd.SettleSubtasks():
-            return (yield from _settle_all(command, context))
-        case cmd.EndTime():
-            return (yield from _end_time(command, context))
-        case cmd.ReleaseDependents():
-            return (yield from release_dependents(command, context))
-        case cmd.CancelTask():
-            return (yield from _cancel(command, context))
-        case cmd.UpdateTask() if _only_cancels(command):
-            return (yield from _cancel(command, context))
-        case _:
-            task = yield from find_task(command.task_id)
-            return (yield from _change(task, command, context))
+    plan_command = PLANS.get(type(command), _change_named_task)
+    return (yield from plan_command(command, context))
 
 
-def _only_cancels(command: cmd.UpdateTask) -> bool:
-    """Return whether an update does the same as cancel_task."""
-    return command == cmd.UpdateTask(task_id=command.task_id, status="canceled")
+def _change_named_task(command: Any, context: Context) -> Lookups[Plan]:
+    task = yield from find_task(command.task_id)
+    return (yield from _change(task, command, context))
+
+
+def _update_or_cancel(command: cmd.UpdateTask, context: Context) -> Lookups[Plan]:
+    """Update a task. An update that only cancels does the same as cancel_task."""
+    if command == cmd.UpdateTask(task_id=command.task_id, status="canceled"):
+        return (yield from _cancel(command, context))
+    return (yield from _change_named_task(command, context))
 
 
 def _cancel(command: cmd.CancelTask | cmd.UpdateTask, context: Context) -> Lookups[Plan]:
@@ -145,40 +129,37 @@ def _cancel(command: cmd.CancelTask | cmd.UpdateTask, context: Context) -> Looku
 
 def _change(task: Task, command: TaskCommand, context: Context) -> Lookups[Plan]:
     """Decide a command on one task, with the other tasks that it reads or changes."""
-    match command:
-        case cmd.UpdateTask():
-            return (yield from _update(task, command, context))
-        case cmd.AwaitTask():
-            return (yield from _await_task(task, command, context))
-        case cmd.StartRun() | cmd.RunTask():
-            return (yield from _start(task, command, context))
-        case cmd.DeliverUpdates(session_id=str()):
-            return (yield from _deliver_to_session(task, command, context))
-        case cmd.AwaitSubtask():
-            return (yield from _await_subtask(task, command, context))
-        case cmd.CompleteTask():
-            return (yield from _complete(task, command, context))
-        case cmd.AttachTsg(tsg_id=guide_id):
-            yield from must_have_guides((guide_id,))
-        case _:
-            pass
+    plan_change = CHANGES.get(type(command), _change_one)
+    return (yield from plan_change(task, command, context))
+
+
+def _change_one(task: Task, command: TaskCommand, context: Context) -> Lookups[Plan]:
+    """Decide a command that reads no other task."""
     context = yield from _with_files(task, command, context)
     events = decide(task, command, context)
     return (yield from _with_canceled_descendants(task, {task.id: events}))
+
+
+def _attach_guide(task: Task, command: cmd.AttachTsg, context: Context) -> Lookups[Plan]:
+    """Attach a guide that exists."""
+    yield from must_have_guides((command.tsg_id,))
+    return (yield from _change_one(task, command, context))
 
 
 def _update(task: Task, command: cmd.UpdateTask, context: Context) -> Lookups[Plan]:
     """Update a task; a new owner of a started task gets a successor instead."""
     must_not_be_ended(task)
     guards: frozenset[str] = frozenset()
-    if command.owner is not None and command.owner != task.owner:
-        command = replace(command, owner=(yield from find_agent(command.owner)))
+    if (owner := if_changed(task.owner, command.owner)) is not None:
+        command = replace(command, owner=(yield from find_agent(owner)))
     if command.depends_on is not None:
         depends_on, guards = yield from resolve_dependencies(command.depends_on, task)
         command = replace(command, depends_on=depends_on)
-    if _must_cap_limits(task, command, context):
-        command, parent_id = yield from _cap_limits(task, command)
-        guards |= {parent_id}
+    is_by_agent = agent_of(context.actor) is not None  # a person may raise the limits of a subtask
+    if is_by_agent and command.limits is not None and task.parent_id is not None:
+        parent = yield from find_task(task.parent_id, "parent_id")
+        command = replace(command, limits=cap_limits(command.limits, parent.limits))
+        guards |= {parent.id}
     if task.started_at is not None and command.owner not in (None, task.owner):
         return (yield from hand_off(task, command, context))
     context = yield from _with_files(task, command, context)
@@ -188,22 +169,6 @@ def _update(task: Task, command: cmd.UpdateTask, context: Context) -> Lookups[Pl
     return (yield from _with_canceled_descendants(task, changes, guards))
 
 
-def _must_cap_limits(task: Task, command: cmd.UpdateTask, context: Context) -> bool:
-    """Return whether an agent changes the limits of a subtask; a person may raise them."""
-    if command.limits is None or task.parent_id is None:
-        return False
-    return agent_of(context.actor) is not None
-
-
-def _cap_limits(task: Task, command: cmd.UpdateTask) -> Lookups[tuple[cmd.UpdateTask, str]]:
-    """Cap new limits at those that the agent could set at creation; return the parent's id too."""
-    assert task.parent_id is not None
-    assert command.limits is not None
-    parent = yield from find_task(task.parent_id, "parent_id")
-    limits = cap_limits(command.limits, parent.limits)
-    return replace(command, limits=limits), parent.id
-
-
 def _await_task(task: Task, command: cmd.AwaitTask, context: Context) -> Lookups[Plan]:
     """Record that a caller waits for a task and for its prerequisites."""
     awaited = yield from await_prerequisites(task.depends_on, context)
@@ -211,8 +176,10 @@ def _await_task(task: Task, command: cmd.AwaitTask, context: Context) -> Lookups
     return make_plan(task.id, awaited | {task.id: decide(task, command, context)})
 
 
-def _deliver_to_session(task: Task, command: cmd.DeliverUpdates, context: Context) -> Lookups[Plan]:
-    """Deliver updates to a session; a task that may not start yet is not assigned."""
+def _deliver(task: Task, command: cmd.DeliverUpdates, context: Context) -> Lookups[Plan]:
+    """Deliver updates; a task that may not start yet is not assigned to a session."""
+    if command.session_id is None:
+        return (yield from _change_one(task, command, context))
     events = decide(task, command, context)
     is_new = task.state is State.PENDING and task.started_at is None
     if is_new and (yield from _must_wait(task, context)):
@@ -253,23 +220,30 @@ def _with_canceled_descendants(
     task: Task, changes: Changes, guards: frozenset[str] = frozenset()
 ) -> Lookups[Plan]:
     """Return the plan; if it cancels the task, it cancels all live descendants as well."""
-    if any(isinstance(event, ev.TaskCanceled) for event in changes[task.id]):
+    if ev.includes(changes[task.id], ev.TaskCanceled):
         everything = yield from descendants(task)
-        live = [child for child in everything if not child.state.terminal]
-        changes |= {child.id: [ev.TaskCanceled(reason="parent")] for child in live}
+        changes |= {
+            child.id: [ev.TaskCanceled(reason="parent")]
+            for child in everything
+            if not child.state.terminal
+        }
     return make_plan(task.id, changes, guards)
 
 
-def _start(task: Task, command: cmd.StartRun | cmd.RunTask, context: Context) -> Lookups[Plan]:
-    """Start a run now, or queue one with run_task, which drops a scheduled start."""
+def _start(task: Task, command: cmd.StartRun, context: Context) -> Lookups[Plan]:
+    """Start a run."""
     events = decide(task, command, context)
-    is_run_task = isinstance(command, cmd.RunTask)
-    yield from must_be_ready(task, context, now=is_run_task)
+    yield from must_be_ready(task, context, now=False)
+    return make_plan(task.id, {task.id: events}, frozenset({task.id}))
+
+
+def _run_now(task: Task, command: cmd.RunTask, context: Context) -> Lookups[Plan]:
+    """Queue a run now, which drops a scheduled start."""
+    events = decide(task, command, context)
+    yield from must_be_ready(task, context, now=True)
     guards = frozenset({task.id})
-    if not is_run_task:
-        return make_plan(task.id, {task.id: events}, guards)
-    if task.schedule is not None and task.schedule.not_before is not None:
-        unscheduled = replace(task.schedule, not_before=None)
+    if task.not_before is not None:
+        unscheduled = Schedule(cron=cron_of(task))
         events = [*events, ev.ScheduleChanged(schedule=unscheduled)]
     decided = make_plan(task.id, {task.id: events}, guards)
     if task.state is State.PENDING:
@@ -310,17 +284,10 @@ def _settle_all(command: cmd.SettleSubtasks, context: Context) -> Lookups[Plan]:
     news = tuple(child.id for child in parent.children if child.holds and child.id in ended)
     ends: Mapping[str, End] = yield TaskEnds(ids=news)
     events = _settle_events(parent, ends, context)
-    if _waits_for_more(parent, ends):
+    if any(item.ref not in ends for item in parent.waits_on):
         after = fold(parent, events, context)
         events += yield from _change_clock(after)
     return make_plan(parent.id, {parent.id: events})
-
-
-def _waits_for_more(parent: Task, ends: Mapping[str, End]) -> bool:
-    """Return whether a task waits for something other than the subtasks that have ended."""
-    if parent.wait is None:
-        return False
-    return any(item.ref not in ends for item in parent.wait.on)
 
 
 def _settle_events(parent: Task, ends: Mapping[str, End], context: Context) -> Events:
@@ -345,9 +312,9 @@ def _change_clock(task: Task) -> Lookups[Events]:
 
 def _is_held(task: Task) -> Lookups[bool]:
     """Return whether a task waits for subtasks only, all of which wait for a person."""
-    if task.wait is None or not all(item.kind == "subtask" for item in task.wait.on):
+    if {item.kind for item in task.waits_on} != {"subtask"}:
         return False
-    for item in task.wait.on:
+    for item in task.waits_on:
         child = yield from find_task(item.ref)
         if not waits_for_person(child):
             return False
@@ -364,8 +331,7 @@ def _end_time(command: cmd.EndTime, context: Context) -> Lookups[Plan]:
     if end is None or end > context.now:
         return Plan(task_id=task.id, events={})
     if command.report and task.overdue is None:
-        assert task.wait is not None, "only a waiting task has a deadline"
-        woken = ev.TaskWoken(ref=task.wait.on[0].ref, cause="timeout")
+        woken = ev.TaskWoken(ref=task.waits_on[0].ref, cause="timeout")
         return make_plan(task.id, {task.id: [woken]})
     abort = cmd.AbortTask(
         task_id=task.id,
@@ -391,25 +357,29 @@ def _respond(command: cmd.Respond, context: Context) -> Lookups[Plan]:
     """Answer an open question of a task."""
     interaction_id = command.interaction_id
     task = yield from _asking_task(interaction_id)
-    answer: Mapping[str, Any] | None = None
-    if task is not None:
-        answer = yield Answer(interaction_id=interaction_id)
-    if task is None or answer is None:
-        raise NotFound(
-            f"There is no interaction {interaction_id}.",
-            hint="list_interactions shows the open ones.",
-        )
+    answer: Mapping[str, Any] | None = yield Answer(interaction_id=interaction_id)
+    if answer is None:
+        raise _no_interaction(interaction_id)
     _must_be_open(interaction_id, answer, task)
     return (yield from _change(task, command, context))
 
 
-def _asking_task(interaction_id: str) -> Lookups[Task | None]:
+def _asking_task(interaction_id: str) -> Lookups[Task]:
     """Return the task that asked a question, as the id of the question names it."""
     task_id = interaction_id.partition("-q")[0]
-    if re.fullmatch(TASK_ID, task_id) is None:
-        return None
-    found: Mapping[str, Task | None] = yield Load(refs=(task_id,))
-    return found[task_id]
+    found: list[Task] = []
+    if re.fullmatch(TASK_ID, task_id):
+        found = yield from load_tasks([task_id])
+    if not found:
+        raise _no_interaction(interaction_id)
+    return found[0]
+
+
+def _no_interaction(interaction_id: str) -> NotFound:
+    return NotFound(
+        f"There is no interaction {interaction_id}.",
+        hint="list_interactions shows the open ones.",
+    )
 
 
 def _must_be_open(interaction_id: str, answer: Mapping[str, Any], task: Task) -> None:
@@ -423,3 +393,34 @@ def _must_be_open(interaction_id: str, answer: Mapping[str, Any], task: Task) ->
         end = "was closed without an answer, because its task received news"
         hint = f"Use send_message to tell the agent of task {task.id} more."
     raise Conflict(f"Interaction {interaction_id} {end}.", hint=hint, details=dict(answer))
+
+
+PLANS: Mapping[type[Any], Callable[[Any, Context], Lookups[Plan]]] = {
+    cmd.CreateGuide: create_guide,
+    cmd.CreateTask: create,
+    cmd.CreateDelegated: create,
+    cmd.CreateCached: create,
+    cmd.CreateSubtask: create,
+    cmd.CreateCachedSubtask: create,
+    cmd.RerunTask: rerun,
+    cmd.Respond: _respond,
+    cmd.Delegate: delegate,
+    cmd.SettleSubtasks: _settle_all,
+    cmd.EndTime: _end_time,
+    cmd.ReleaseDependents: release_dependents,
+    cmd.CancelTask: _cancel,
+    cmd.UpdateTask: _update_or_cancel,
+}
+"""How commands are planned that do not only change the task that they name, by type."""
+
+CHANGES: Mapping[type[Any], Callable[[Task, Any, Context], Lookups[Plan]]] = {
+    cmd.UpdateTask: _update,
+    cmd.AwaitTask: _await_task,
+    cmd.StartRun: _start,
+    cmd.RunTask: _run_now,
+    cmd.DeliverUpdates: _deliver,
+    cmd.AwaitSubtask: _await_subtask,
+    cmd.CompleteTask: _complete,
+    cmd.AttachTsg: _attach_guide,
+}
+"""How commands on one task are planned that read or change other tasks, by type."""

@@ -4,7 +4,6 @@ from datetime import datetime
 
 from remit.domain.decisions.context import Context
 from remit.domain.decisions.creation import NewIds, successor_event
-from remit.domain.decisions.evolve import fold
 from remit.domain.planning.lookups import (
     LiveOfSeries,
     Lookups,
@@ -12,6 +11,7 @@ from remit.domain.planning.lookups import (
     NextSlot,
     Plan,
     TaskAtStart,
+    fold_plan,
     load_tasks,
 )
 from remit.domain.records.record import replace
@@ -48,15 +48,11 @@ def live_of_series(task: Task) -> Lookups[Task | None]:
 def continue_series(decided: Plan, context: Context) -> Lookups[Plan]:
     """Add the next task of each series whose current task the plan ends."""
     ended = [stream for stream, events in decided.events.items() if any(map(_continues, events))]
-    if not ended:
-        return decided
-    tasks = list(filter(_is_activated_series, (yield from load_tasks(ended))))
-    if not tasks:
-        return decided
+    tasks = filter(_is_activated_series, (yield from load_tasks(ended)))
     events, actors = dict(decided.events), dict(decided.actors)
     for task in tasks:
-        happened = [event for event in decided.events[task.id] if isinstance(event, ev.Event)]
-        made = yield from _create_next(fold(task, happened, context), context.now)
+        after = fold_plan(task, decided, context)
+        made = yield from _create_next(after, context.now)
         events[made.id] = (made,)
         actors[made.id] = SCHEDULER
     return replace(decided, events=events, actors=actors)

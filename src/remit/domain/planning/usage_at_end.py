@@ -26,8 +26,6 @@ def with_usage(decided: Plan, command: cmd.Command, context: Context) -> Lookups
     """
     reported = context.run_task_id if isinstance(command, REPORTED) else None
     ended = [stream for stream in streams_with(decided, ENDS) if stream != reported]
-    if not ended:
-        return decided
     found = yield from load_tasks(ended)
     tasks = {task.id: task for task in found if _may_lack_usage(task)}
     if not tasks:
@@ -50,7 +48,7 @@ def _settle(task: Task, stored: StoredUsage) -> list[ev.BudgetSettled]:
     usage = stored.usage.beyond(task.usage)
     uses = Counter({item.tool: item.count for item in stored.tools})
     tools = as_counts(uncounted(uses, task.tool_summary))
-    if usage == Usage() and not tools:
+    if (usage, tools) == (Usage(), ()):
         return []
     run_id = f"{task.id}-r{task.counts.runs:06d}"
     if task.run is not None:

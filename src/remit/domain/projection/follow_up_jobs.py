@@ -46,9 +46,12 @@ class Job(NamedTuple):
 
 def can_run(task: Task | None) -> bool:
     """Return whether a worker may run a task, apart from its dependencies."""
-    if task is None or task.state is not State.PENDING:
-        return False
-    return task.owner is not None and task.session_id is None
+    return (
+        task is not None
+        and task.state is State.PENDING
+        and task.owner is not None
+        and task.session_id is None
+    )
 
 
 def run_job(task: Task, at: datetime | None = None) -> Job:
@@ -73,11 +76,12 @@ def changes_run_job(before: Task | None, after: Task, events: Iterable[Any]) -> 
     can_run_now = can_run(after)
     if before is None or not can_run_now:
         return can_run(before) != can_run_now
-    if before.run is not None or not can_run(before):
-        return True
-    if _job_terms(before) != _job_terms(after):
-        return True
-    return any(isinstance(event, ev.TimerFired | ev.TaskWoken) for event in events)
+    return (
+        before.run is not None
+        or not can_run(before)
+        or _job_terms(before) != _job_terms(after)
+        or ev.includes(events, (ev.TimerFired, ev.TaskWoken))
+    )
 
 
 def _job_terms(task: Task) -> tuple[object, ...]:
@@ -87,10 +91,8 @@ def _job_terms(task: Task) -> tuple[object, ...]:
 
 def scheduled_start(task: Task, now: datetime) -> datetime | None:
     """Return the scheduled start of a task if it is in the future, else None."""
-    if task.schedule is None or task.schedule.not_before is None:
-        return None
-    start = task.schedule.not_before
-    return start if start > now else None
+    start = task.not_before
+    return None if start is None or start <= now else start
 
 
 def backoff(task: Task, events: Sequence[Any], now: datetime) -> datetime | None:
@@ -122,11 +124,10 @@ def new_wait_cron(before: Task | None, after: Task) -> str | None:
 
 def dropped_timers(before: Task | None, after: Task) -> tuple[str, ...]:
     """Return the keys of timers that a task no longer waits for."""
-    if before is None or before.wait is None or before.wait is after.wait:
+    if before is None:
         return ()
-    timers = [item for item in before.wait.on if item.kind == "timer"]
-    kept = after.wait.on if after.wait else ()
-    return tuple(TIMER + timer.ref for timer in timers if timer not in kept)
+    timers = [item for item in before.waits_on if item.kind == "timer"]
+    return tuple(TIMER + timer.ref for timer in timers if timer not in after.waits_on)
 
 
 def time_left(task: Task, seconds: float, now: datetime | None = None) -> float:
@@ -171,9 +172,10 @@ def signal_jobs(before: Task | None, after: Task, events: Iterable[Any]) -> tupl
     and news for its parent and dependents when it ends or starts to wait for a person.
     """
     root = int(after.root_id)
-    timers = [event for event in events if isinstance(event, ev.TimerSet)]
     jobs = [
-        Job(key=TIMER + timer.timer_id, at=instant(timer.due_at), root=root) for timer in timers
+        Job(key=TIMER + event.timer_id, at=instant(event.due_at), root=root)
+        for event in events
+        if isinstance(event, ev.TimerSet)
     ]
     is_ended_now = _ends(before, after)
     if is_ended_now:
@@ -206,9 +208,7 @@ def _starts_clock(before: Task | None, after: Task) -> bool:
 
     Its subtasks must then be checked for waits for a person.
     """
-    if after.state is not State.WAITING or after.clock_since is None:
-        return False
-    if before is None:
+    if before is None or after.state is not State.WAITING or after.clock_since is None:
         return False
     if before.run is None:
         return before.clock_since is None

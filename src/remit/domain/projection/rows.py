@@ -1,12 +1,12 @@
 """The query rows derived from events; a store writes them in the same transaction."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
 
 from remit.domain.projection.tables import TABLES
 from remit.domain.records.serialize import dumps, instant, instant_or_none, plain
 from remit.domain.task import events as ev
-from remit.domain.task.task import Dependency, Interaction, Run, State, Task, Update
+from remit.domain.task.task import Interaction, Run, State, Task, Update
 
 Value = str | int | bytes | None
 Key = tuple[Value, ...]
@@ -56,7 +56,6 @@ def guide_row(entry: ev.Entry) -> Change:
 
 def task_row(task: Task, head: bytes) -> Change:
     """Return the row of a task: columns for lists, and the whole task as a document."""
-    not_before = task.schedule.not_before if task.schedule else None
     return _put(
         "task",
         int(task.id),
@@ -70,7 +69,7 @@ def task_row(task: Task, head: bytes) -> Change:
         task.parent_session_id,
         task.priority,
         dumps(plain(task.wait)) if task.wait else None,
-        instant_or_none(not_before),
+        instant_or_none(task.not_before),
         _number_or_none(task.rerun_of),
         instant_or_none(task.started_at),
         instant(task.updated_at),
@@ -98,32 +97,28 @@ def _result_rows(task: Task) -> list[Change]:
 
 
 def _label_rows(before: Task | None, after: Task) -> list[Change]:
-    old = before.labels if before else ()
-    if old == after.labels:
-        return []
-    return _differences("task_label", _labels(after, old), _labels(after, after.labels))
+    return _differences("task_label", _labels(before), _labels(after))
 
 
-def _labels(task: Task, labels: tuple[str, ...]) -> list[tuple[Value, ...]]:
-    return [(int(task.id), label) for label in labels]
+def _labels(task: Task | None) -> list[tuple[Value, ...]]:
+    return [] if task is None else [(int(task.id), label) for label in task.labels]
 
 
 def _dependency_rows(before: Task | None, after: Task) -> list[Change]:
-    old = before.depends_on if before else ()
-    if old == after.depends_on:
+    return _differences("task_dependency", _dependencies(before), _dependencies(after))
+
+
+def _dependencies(task: Task | None) -> list[tuple[Value, ...]]:
+    if task is None:
         return []
-    return _differences(
-        "task_dependency", _dependencies(after, old), _dependencies(after, after.depends_on)
-    )
-
-
-def _dependencies(task: Task, items: tuple[Dependency, ...]) -> list[tuple[Value, ...]]:
-    return [(int(task.id), int(item.task_id), item.on) for item in items]
+    return [(int(task.id), int(item.task_id), item.on) for item in task.depends_on]
 
 
 def _differences(
     table: str, old: Sequence[tuple[Value, ...]], new: Sequence[tuple[Value, ...]]
 ) -> list[Change]:
+    if old == new:
+        return []
     key = TABLES[table].key
     kept = {values[:key] for values in new}
     gone = [Change(table, values[:key], None) for values in old if values[:key] not in kept]
@@ -137,39 +132,45 @@ def _part_rows(before: Task | None, entry: ev.Entry, after: Task) -> list[Change
     """
     if before is None:
         return []
-    changes = _event_rows(before, entry, after)
+    changes = _EVENT_ROWS.get(type(entry.event), _no_rows)(before, entry, after)
     if before.run is not None and after.run is None:
         changes.append(_run_row(after, before.run, entry))
-    if not (before.queued or before.questions or after.queued or after.questions):
-        return changes
     if after.state.terminal:
         return changes + _closed_rows(before, after)
     return changes + _opened_rows(before, after)
 
 
-def _event_rows(before: Task, entry: ev.Entry, after: Task) -> list[Change]:
-    """Return the rows that the event itself names."""
-    match entry.event:
-        case ev.UpdateDelivered():
-            return _delivery_rows(before, entry.event, after)
-        case ev.UserInteractionResponded(interaction_id=interaction_id, answer=answer):
-            answered = (answer, entry.actor, instant(entry.at))
-            found = [item for item in before.questions if item.id == interaction_id]
-            return [_interaction_row(after, item, "answered", *answered) for item in found]
-        case ev.TaskWoken(ref=ref):
-            closed = [item for item in before.questions if item.id == ref]
-            return [_interaction_row(after, item, "closed") for item in closed]
-        case ev.UserNotified():
-            return [_notification_row(after, entry.event, entry)]
-        case ev.RunStarted():
-            assert after.run is not None
-            return [_run_row(after, after.run)]
-        case _:
-            return []
+def _no_rows(_: Task, __: ev.Entry, ___: Task) -> list[Change]:
+    return []
 
 
-def _delivery_rows(before: Task, event: ev.UpdateDelivered, after: Task) -> list[Change]:
+def _answer_rows(before: Task, entry: ev.Entry, after: Task) -> list[Change]:
+    """Return the question that was answered."""
+    event = cast("ev.UserInteractionResponded", entry.event)
+    return [
+        _interaction_row(after, item, "answered", event.answer, entry.actor, instant(entry.at))
+        for item in before.questions
+        if item.id == event.interaction_id
+    ]
+
+
+def _wake_rows(before: Task, entry: ev.Entry, after: Task) -> list[Change]:
+    """Return the question that was closed without an answer."""
+    event = cast("ev.TaskWoken", entry.event)
+    return [
+        _interaction_row(after, item, "closed") for item in before.questions if item.id == event.ref
+    ]
+
+
+def _started_rows(_: Task, __: ev.Entry, after: Task) -> list[Change]:
+    """Return the run that was started."""
+    assert after.run is not None
+    return [_run_row(after, after.run)]
+
+
+def _delivery_rows(before: Task, entry: ev.Entry, after: Task) -> list[Change]:
     """Return the delivered updates, and those that the delivery made obsolete."""
+    event = cast("ev.UpdateDelivered", entry.event)
     delivered = [item for item in before.queued if item.update_id in event.update_ids]
     known = (*delivered, *after.queued)
     obsolete = [item for item in before.queued if item not in known]
@@ -179,16 +180,29 @@ def _delivery_rows(before: Task, event: ev.UpdateDelivered, after: Task) -> list
     ]
 
 
-def _notification_row(task: Task, event: ev.UserNotified, entry: ev.Entry) -> Change:
-    return _put(
+def _notification_rows(before: Task, entry: ev.Entry, _: Task) -> list[Change]:
+    """Return the notification that was sent."""
+    event = cast("ev.UserNotified", entry.event)
+    notification = _put(
         "notification",
-        int(task.id),
+        int(before.id),
         _number(event.notification_id, "n"),
         event.notification_id,
         event.message,
         entry.actor,
         instant(entry.at),
     )
+    return [notification]
+
+
+_EVENT_ROWS: dict[type[Any], Callable[[Task, ev.Entry, Task], list[Change]]] = {
+    ev.UpdateDelivered: _delivery_rows,
+    ev.UserInteractionResponded: _answer_rows,
+    ev.TaskWoken: _wake_rows,
+    ev.UserNotified: _notification_rows,
+    ev.RunStarted: _started_rows,
+}
+"""The rows that an event itself names, by its type."""
 
 
 def _closed_rows(before: Task, after: Task) -> list[Change]:

@@ -39,15 +39,16 @@ def _json_object(values: Mapping[str, str]) -> str:
 
 def next_claim(task: Task) -> str:
     """Return how to claim completion after a rejected claim."""
-    call = f"call {claim_again(task)}"
-    is_running_agent = task.session_id is None
-    if task.completion == "explicit" or not is_running_agent:
-        return call
     # A final message with open steps only ends the run of a task that was not delegated.
     waits_for_tick = bool(task.open_steps) and not task.delegated
-    if waits_for_tick or outstanding(task):
-        return call
-    return f"{call}, or end with a final message"
+    must_call = (
+        task.completion == "explicit"
+        or task.session_id is not None
+        or waits_for_tick
+        or bool(outstanding(task))
+    )
+    call = f"call {claim_again(task)}"
+    return call if must_call else f"{call}, or end with a final message"
 
 
 def outstanding(task: Task) -> dict[str, str]:
@@ -59,8 +60,6 @@ def outstanding(task: Task) -> dict[str, str]:
     failing = failing_outputs(task)
     wanted = missing.union(failing)
     values = placeholders(output for output in task.outputs if output.name in wanted)
-    if not failing:
-        return values
     for name in failing:
         values.setdefault(name, "<the value>")
     return values | _replacements(task, failing)
@@ -91,12 +90,11 @@ def in_force(task: Task) -> list[Criterion]:
 
 def failing_outputs(task: Task) -> list[str]:
     """Return the outputs for which a check would fail now."""
-    failing: list[str] = []
-    for item in in_force(task):
-        name = checked_output(item.check)
-        if name and judge(item.check, task, {}).status == "fail":
-            failing.append(name)
-    return failing
+    return [
+        name
+        for item in in_force(task)
+        if (name := checked_output(item.check)) and judge(item.check, task, {}).status == "fail"
+    ]
 
 
 def needed_outputs(task: Task) -> set[str]:

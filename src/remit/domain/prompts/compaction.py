@@ -5,15 +5,17 @@ tool results and arguments are shortened first, then older messages are replaced
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 from remit.domain.llm.messages import Message, Part, TextPart, Thinking, ToolCall, ToolResult
 from remit.domain.prompts.headings import in_one_line, quoted, quoted_line
 from remit.domain.prompts.rejections import is_rejection
 from remit.domain.prompts.reports import all_of_task, with_short_quotes
 from remit.domain.prompts.update_messages import updates_in
+from remit.domain.records.serialize import with_leaves
 from remit.domain.task.task import UpdateType
 from remit.domain.text.truncation import beginning, written_out
 
@@ -78,6 +80,9 @@ class Mark(NamedTuple):
     """The number of characters of each shortened result and argument that are kept."""
 
 
+NO_CALLS: Mapping[str, ToolCall] = {}
+
+
 def mark_of(raw: Mapping[str, Any]) -> Mark:
     """Return a stored mark."""
     return Mark(raw["kind"], raw["through"], raw["characters"])
@@ -92,7 +97,7 @@ def characters_kept(marks: Sequence[Mark], number: int) -> int | None:
 
 
 def shortened(
-    message: Message, characters: int, calls: Mapping[str, ToolCall] | None = None
+    message: Message, characters: int, calls: Mapping[str, ToolCall] = NO_CALLS
 ) -> Message:
     """Cut long results and arguments of a message, with a note on how to read them again.
 
@@ -101,8 +106,7 @@ def shortened(
     if message.role == "user":
         parts = [_with_short_reports(part, characters) for part in message.parts]
     else:
-        known = calls or {}
-        parts = [_shortened_part(part, characters, known) for part in message.parts]
+        parts = [_shortened_part(part, characters, calls) for part in message.parts]
     return message._replace(parts=tuple(parts))
 
 
@@ -168,36 +172,44 @@ def _call_again(part: ToolResult, calls: Mapping[str, ToolCall]) -> str:
 
 
 def _shortened_value(value: Any, characters: int) -> Any:
-    if isinstance(value, str):
-        return _shortened_text(value, characters)
-    if isinstance(value, Mapping):
-        fields = cast("Mapping[str, Any]", value)
-        return {name: _shortened_value(item, characters) for name, item in fields.items()}
-    if isinstance(value, list):
-        items = cast("Sequence[Any]", value)
-        return [_shortened_value(item, characters) for item in items]
-    return value
+    """Return a JSON value in which every long text is cut."""
+    return with_leaves(value, partial(_shortened_text, characters))
 
 
-def _shortened_text(text: str, characters: int) -> str:
-    if len(text) <= characters:
-        return text
-    kept = beginning(text, characters)
-    return f"{kept} [… {len(text) - len(kept):,} characters removed]"
+def _shortened_text(characters: int, value: Any) -> Any:
+    if not isinstance(value, str) or len(value) <= characters:
+        return value
+    kept = beginning(value, characters)
+    return f"{kept} [… {len(value) - len(kept):,} characters removed]"
 
 
 def size_of(messages: Sequence[Message]) -> int:
     """Return how many characters a model reads in these messages."""
     parts = chain.from_iterable(message.parts for message in messages)
-    return sum(map(_part_size, parts))
+    return sum(_SIZES[type(part)](part) for part in parts)
 
 
-def _part_size(part: Part) -> int:
-    if isinstance(part, ToolCall):
-        return len(str(part.arguments))
-    if isinstance(part, ToolResult) and part.media is not None:
-        return len(part.text) + len(part.media.data)
+def _text_size(part: TextPart | Thinking) -> int:
     return len(part.text)
+
+
+def _call_size(call: ToolCall) -> int:
+    return len(str(call.arguments))
+
+
+def _result_size(result: ToolResult) -> int:
+    if result.media is None:
+        return len(result.text)
+    return len(result.text) + len(result.media.data)
+
+
+_SIZES: Mapping[type[Any], Callable[[Any], int]] = {
+    TextPart: _text_size,
+    Thinking: _text_size,
+    ToolCall: _call_size,
+    ToolResult: _result_size,
+}
+"""How many characters a model reads in a part, by its type."""
 
 
 def record_of(messages: Sequence[Message], characters: int) -> str:
@@ -213,20 +225,34 @@ def record_of(messages: Sequence[Message], characters: int) -> str:
 
 
 def _lines(message: Message) -> list[str]:
-    lines = [_line(message.role, part) for part in message.parts]
+    lines = [_LINES[type(part)](message.role, part) for part in message.parts]
     return list(filter(None, lines))
 
 
-def _line(role: str, part: Part) -> str:
-    match part:
-        case TextPart(text=text):
-            return f"{role}: {text}"
-        case ToolCall(name=name, arguments=arguments):
-            return f"call: {written_out(name, **_shortened_value(arguments, OLD_CHARACTERS))}"
-        case ToolResult(name=name, text=text):
-            return f"result of {name}: {beginning(text, LAST_CHARACTERS)}"
-        case Thinking():
-            return ""
+def _text_line(role: str, part: TextPart) -> str:
+    return f"{role}: {part.text}"
+
+
+def _call_line(_: str, call: ToolCall) -> str:
+    arguments = _shortened_value(call.arguments, OLD_CHARACTERS)
+    return f"call: {written_out(call.name, **arguments)}"
+
+
+def _result_line(_: str, result: ToolResult) -> str:
+    return f"result of {result.name}: {beginning(result.text, LAST_CHARACTERS)}"
+
+
+def _no_line(_: str, __: Thinking) -> str:
+    return ""
+
+
+_LINES: Mapping[type[Any], Callable[[str, Any], str]] = {
+    TextPart: _text_line,
+    ToolCall: _call_line,
+    ToolResult: _result_line,
+    Thinking: _no_line,
+}
+"""A part of a message as a line of the text to summarize, by its type."""
 
 
 def with_summary(

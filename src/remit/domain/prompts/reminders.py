@@ -1,7 +1,6 @@
 """Reminders after a final message that left work open."""
 
-from collections.abc import Sequence
-from typing import assert_never
+from collections.abc import Mapping, Sequence
 
 from remit.domain.prompts.claims import claim_again, claim_with, outstanding
 from remit.domain.prompts.headings import in_one_line
@@ -38,7 +37,7 @@ def _open_steps(task: Task, open_steps: Sequence[int], tool: PlanTool) -> list[s
     return [
         "Your last message would end this run, but these steps of your plan are still open:",
         *lines,
-        f"Do what is left to do.{_how_to_mark(open_steps[0], tool)}",
+        f"Do what is left to do.{_HOW_TO_MARK[tool].format(index=open_steps[0])}",
     ]
 
 
@@ -67,17 +66,15 @@ def _only_explicitly(task: Task) -> list[str]:
     ]
 
 
-def _how_to_mark(index: int, tool: PlanTool) -> str:
-    match tool:
-        case "update_step":
-            example = f'{{"index": {index}, "done": true}} (for step {index})'
-            return f" Mark each step that is done: call update_step with {example}."
-        case "TodoWrite":
-            done = '"status": "completed" for each step that is done'
-            return (
-                f" Mark the steps that are done: call TodoWrite with the whole list, with {done}."
-            )
-        case "":
-            return ""
-        case _:
-            assert_never(tool)
+_HOW_TO_MARK: Mapping[PlanTool, str] = {
+    "update_step": (
+        ' Mark each step that is done: call update_step with {{"index": {index}, "done": true}}'
+        " (for step {index})."
+    ),
+    "TodoWrite": (
+        ' Mark the steps that are done: call TodoWrite with the whole list, with "status":'
+        ' "completed" for each step that is done.'
+    ),
+    "": "",
+}
+"""How to mark a step as done, by the agent's planning tool."""

@@ -7,7 +7,7 @@ from remit.domain.delegation.result_envelope import refused_result, result_of, s
 from remit.domain.prompts.headings import SUBTASK_ENDED, in_one_line, quoted
 from remit.domain.records.serialize import dumps
 from remit.domain.task.task import Task, Update
-from remit.domain.text.truncation import beginning, written_out
+from remit.domain.text.truncation import beginning, beginning_marked, written_out
 
 REPORTED = 6_000
 """The number of characters of another task's result and outputs that a report contains."""
@@ -90,9 +90,7 @@ def report_within(report: str, task_id: str, room: int) -> str:
 
 
 def _short_title(title: re.Match[str]) -> str:
-    if len(title[1]) <= TITLED:
-        return title[0]
-    return f'"{beginning(title[1], TITLED)}…"'
+    return f'"{beginning_marked(title[1], TITLED, "…")}"'
 
 
 def with_short_quotes(report: str, characters: int, note: str) -> str:
@@ -115,19 +113,22 @@ def ended_report(task: Task, room: int = REPORTED) -> str:
     status = status_of(task)
     lines = [_head(task, status)]
     if task.completion_outputs:
-        outputs = dumps(task.completion_outputs)
-        shown = beginning(outputs, room)
-        lines += ["Outputs:", _beginning_quoted(shown, outputs, all_of_task(task.id))]
+        whole = all_of_task(task.id)
+        lines += _section("Outputs:", dumps(task.completion_outputs), room, whole)
     result = result_of(task)
-    if result:
-        shown = beginning(result, room)
-        rest = f"{written_out('task_output', task_id=task.id, offset=len(shown))} returns the rest."
-        heading = "Result:" if status == "completed" else "Reason:"
-        lines += [heading, _beginning_quoted(shown, result, rest)]
-    if refused := refused_result(task):
-        shown = beginning(refused, room)
-        lines += ["Result:", _beginning_quoted(shown, refused, all_of_task(task.id))]
+    offset = len(beginning(result, room))
+    rest = f"{written_out('task_output', task_id=task.id, offset=offset)} returns the rest."
+    heading = "Result:" if status == "completed" else "Reason:"
+    lines += _section(heading, result, room, rest)
+    lines += _section("Result:", refused_result(task), room, all_of_task(task.id))
     return "\n".join(lines)
+
+
+def _section(heading: str, text: str, room: int, how_to_read: str) -> list[str]:
+    """Return a heading and the beginning of a text of another agent; no lines for no text."""
+    if not text:
+        return []
+    return [heading, _beginning_quoted(beginning(text, room), text, how_to_read)]
 
 
 def _head(task: Task, status: str) -> str:

@@ -21,7 +21,7 @@ from remit.domain.prompts.terms import (
 from remit.domain.task.task import Criterion, Resource, Task
 from remit.domain.task.titles import current_title
 from remit.domain.text.optional_lines import labeled, listed
-from remit.domain.text.truncation import beginning
+from remit.domain.text.truncation import beginning, beginning_marked
 
 _FINISH_NOW = "This is your last turn with tools: finish now."
 _NEARLY_USED_UP = "This may be your last turn: finish now."
@@ -170,8 +170,7 @@ def _named_steps(open_steps: Sequence[int]) -> str:
 
 def _how_to_finish_an_answer(task: Task) -> str:
     """Explain how to end a task whose agent has answered and was reminded of open steps."""
-    has_open_steps = not all(step.done for step in task.steps)
-    if has_open_steps and not task.delegated:
+    if task.open_steps and not task.delegated:
         return (
             "do or mark the open steps, then end with one last message. Your answer above is kept."
         )
@@ -252,8 +251,8 @@ def _has_criteria(messages: Sequence[str], task: Task) -> bool:
 
 def _criterion_line(task: Task, item: Criterion, *, is_cut: bool) -> str:
     text = criterion_text(task, item)
-    if is_cut and len(text) > BEGINNING:
-        text = f"{beginning(text, BEGINNING)} […]"
+    if is_cut:
+        text = beginning_marked(text, BEGINNING, " […]")
     return f"- {_box(item.status == 'pass')} {item.id}: {text}"
 
 
@@ -277,4 +276,4 @@ def _output_lines(task: Task) -> list[str]:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= SHORT else f"{beginning(text, SHORT)} […]"
+    return beginning_marked(text, SHORT, " […]")

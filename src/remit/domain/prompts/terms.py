@@ -59,8 +59,6 @@ def listed_outputs(task: Task) -> list[str]:
 
 def output_outlines(task: Task) -> tuple[str, str]:
     """Return the needed outputs as one line, and the optional ones as another."""
-    if not task.outputs:
-        return "", ""
     needed = needed_outputs(task)
     required = outline(output for output in task.outputs if output.name in needed)
     optional = outline(output for output in task.outputs if output.name not in needed)
@@ -69,10 +67,10 @@ def output_outlines(task: Task) -> tuple[str, str]:
 
 def output_schemas(task: Task) -> list[str]:
     """Return a line for each output with a JSON Schema."""
-    with_schema = [output for output in task.outputs if output.schema is not None]
     return [
         f"The output {output.name} follows this JSON Schema: {dumps(output.schema)}"
-        for output in with_schema
+        for output in task.outputs
+        if output.schema is not None
     ]
 
 

@@ -50,10 +50,12 @@ def plan_of(todos: Sequence[Todo], before: Sequence[Step]) -> tuple[NewStep, ...
 def moved_link(before: Sequence[Step], titles: Sequence[str]) -> int | None:
     """Return the first step with a subtask that would lose its place or title; else None."""
     title_at = dict(enumerate(titles))
-    for index, step in enumerate(before):
-        if step.task_id is not None and title_at.get(index) != step.title:
-            return index
-    return None
+    moved = (
+        index
+        for index, step in enumerate(before)
+        if step.task_id is not None and title_at.get(index) != step.title
+    )
+    return next(moved, None)
 
 
 def _step(index: int, todo: Todo, before: Sequence[Step]) -> NewStep:
@@ -65,8 +67,8 @@ def _step(index: int, todo: Todo, before: Sequence[Step]) -> NewStep:
 
 def _known_details(index: int, title: str, before: Sequence[Step]) -> str | None:
     """Return the details of the step with a title, preferring the one at this position."""
-    found = [step for step in (*before[index : index + 1], *before) if step.title == title]
-    return found[0].details if found else None
+    steps = (*before[index : index + 1], *before)
+    return next((step.details for step in steps if step.title == title), None)
 
 
 def _title(content: str) -> str:

@@ -39,6 +39,10 @@ _REMOVED = {
 """The text of an update that removed all terms of a kind."""
 
 
+def _no_lines(_: Task) -> list[str]:
+    return []
+
+
 def is_said(update: Update) -> bool:
     """Return True for a message or a report, which the task block does not show."""
     return update.type in ("message", "subtask")
@@ -69,12 +73,11 @@ def tells_news(message: str) -> bool:
 
 def updates_in(message: str) -> list[tuple[UpdateType, str]]:
     """Return the updates in a message, each with its heading."""
-    found: list[tuple[UpdateType, str]] = []
-    for block in _UPDATE.split(message):
-        heading = block.partition("\n")[0]
-        if heading in _KINDS:
-            found.append((_KINDS[heading], block.rstrip("\n")))
-    return found
+    return [
+        (_KINDS[heading], block.rstrip("\n"))
+        for block in _UPDATE.split(message)
+        if (heading := block.partition("\n")[0]) in _KINDS
+    ]
 
 
 def kinds_in(message: str) -> set[UpdateType]:
@@ -105,8 +108,8 @@ def _text_of(task: Task, update: Update, *, is_newest: bool) -> str:
         # The stored text does not say which outputs are optional.
         return "Replaced by a later update of the outputs."
     current = ""
-    if is_newest and update.type in _LISTINGS:
-        current = "\n".join(_LISTINGS[update.type](task))
+    if is_newest:
+        current = "\n".join(_LISTINGS.get(update.type, _no_lines)(task))
     return current or update.content or _REMOVED.get(update.type, "")
 
 

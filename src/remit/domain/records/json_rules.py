@@ -34,6 +34,16 @@ _TOO_DEEP = (f"is nested deeper than {MAX_DEPTH} levels", f"at most {MAX_DEPTH} 
 _TOO_LARGE = (f"is larger than {MEGABYTE:,} bytes", f"at most {MEGABYTE:,} bytes")
 
 
+def is_number(value: Any) -> bool:
+    """Return True for a JSON number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole(value: Any) -> bool:
+    """Return True for a whole number, also if it is written as 1.0."""
+    return is_number(value) and value % 1 == 0
+
+
 def describe(value: Any) -> str:
     """Return a value for an error message."""
     text = repr(value)
@@ -109,7 +119,7 @@ def _value_fault(item: Any) -> Fault | None:
     """Return the problem of a single value, without the values in it."""
     if isinstance(item, str):
         return _text_fault(item)
-    if item is None or isinstance(item, bool | Mapping | list | tuple | datetime):
+    if isinstance(item, bool | Mapping | list | tuple | datetime | None):
         return None
     if isinstance(item, int):
         return _integer_fault(item)

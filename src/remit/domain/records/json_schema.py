@@ -19,6 +19,7 @@ from remit.domain.records.record import (
     Wire,
     fields,
     is_record,
+    required_part,
     summary,
     wire_name,
 )
@@ -32,6 +33,7 @@ _SCALARS: dict[Any, Schema] = {
     float: {"type": "number"},
     bool: {"type": "boolean"},
     datetime: {"type": "string", "format": "date-time"},
+    Any: {},
 }
 
 
@@ -141,12 +143,12 @@ def _with_required(schema: Schema, required: list[str]) -> Schema:
 def _aliases(kind: Any) -> dict[str, Alias]:
     """Return the fields of a record that are another name for a field."""
     hints = get_type_hints(kind, include_extras=True)
-    found: dict[str, Alias] = {}
-    for name, hint in hints.items():
-        for mark in _all_marks(hint):
-            if isinstance(mark, Alias):
-                found[name] = mark
-    return found
+    return {
+        name: mark
+        for name, hint in hints.items()
+        for mark in _all_marks(hint)
+        if isinstance(mark, Alias)
+    }
 
 
 def _all_marks(hint: Any) -> Iterator[Any]:
@@ -194,46 +196,55 @@ def _schema(hint: Any, *, shown: bool = False) -> Schema:
     """Return the schema of a type; `shown` is True for answers."""
     origin = get_origin(hint)
     if origin is not None:
-        return _generic_schema(hint, origin, shown=shown)
-    if hint is Any:
-        return {}
+        return _GENERICS[origin](hint, shown)
+    if hint in _SCALARS:
+        return dict(_SCALARS[hint])
     if is_record(hint):
         schema_of = output_schema if shown else record_schema
         return dict(schema_of(hint))
-    if issubclass(hint, StrEnum):
-        return {"type": "string", "enum": [member.value for member in hint]}
-    return dict(_SCALARS[hint])
+    assert issubclass(hint, StrEnum), f"{hint} is not a type of a field"
+    return {"type": "string", "enum": [member.value for member in hint]}
 
 
-def _generic_schema(hint: Any, origin: Any, *, shown: bool) -> Schema:
-    """Return the schema of a type with parameters, such as `tuple[str, ...]`."""
-    if origin is Annotated:
-        return _annotated_schema(hint, shown=shown)
-    if origin in (Union, types.UnionType):
-        (inner,) = (arg for arg in get_args(hint) if arg is not type(None))
-        if shown:
-            return nullable(_schema(inner, shown=True))
-        return _schema(inner)
-    if origin is Literal:
-        return {"type": "string", "enum": list(get_args(hint))}
-    if origin is tuple:
-        return {"type": "array", "items": _schema(get_args(hint)[0], shown=shown)}
-    assert issubclass(origin, Mapping), f"{hint} is not a type of a field"
+def _optional_schema(hint: Any, shown: bool) -> Schema:
+    """Return the schema of a type that may be left out, and is null in answers."""
+    found = _schema(required_part(hint), shown=shown)
+    return nullable(found) if shown else found
+
+
+def _literal_schema(hint: Any, _: bool) -> Schema:
+    return {"type": "string", "enum": list(get_args(hint))}
+
+
+def _tuple_schema(hint: Any, shown: bool) -> Schema:
+    return {"type": "array", "items": _schema(get_args(hint)[0], shown=shown)}
+
+
+def _mapping_schema(_: Any, __: bool) -> Schema:
     return {"type": "object"}
 
 
-def _annotated_schema(hint: Any, *, shown: bool) -> Schema:
+def _annotated_schema(hint: Any, shown: bool) -> Schema:
     """Return the schema of a type with its description and the limits of its marks."""
     inner, *marks = get_args(hint)
     found = _schema(inner, shown=shown)
     for mark in marks:
-        if isinstance(mark, str):
-            found = found | {"description": mark}
-        elif isinstance(mark, Coerce):
+        if isinstance(mark, Coerce):
             found = _with_short_form(found, mark, shown=shown)
-        elif not isinstance(mark, Wire | Alias):
+        else:
             found = found | _MARKS[type(mark)](mark)
     return found
+
+
+_GENERICS: dict[Any, Callable[[Any, bool], Schema]] = {
+    Annotated: _annotated_schema,
+    Union: _optional_schema,
+    types.UnionType: _optional_schema,
+    Literal: _literal_schema,
+    tuple: _tuple_schema,
+    Mapping: _mapping_schema,
+}
+"""The schema of a type with parameters, such as `tuple[str, ...]`, by its origin."""
 
 
 def _with_short_form(found: Schema, mark: Coerce, *, shown: bool) -> Schema:
@@ -244,9 +255,7 @@ def _with_short_form(found: Schema, mark: Coerce, *, shown: bool) -> Schema:
 
 
 def _text_limits(mark: Text) -> Schema:
-    if not mark.low:
-        return {"maxLength": mark.high}
-    return {"minLength": mark.low, "maxLength": mark.high}
+    return _limits(mark, "minLength", "maxLength")
 
 
 def _number_limits(mark: Range) -> Schema:
@@ -254,16 +263,32 @@ def _number_limits(mark: Range) -> Schema:
 
 
 def _count_limits(mark: Items) -> Schema:
+    return _limits(mark, "minItems", "maxItems")
+
+
+def _limits(mark: Text | Items, lowest: str, highest: str) -> Schema:
+    """Return both limits of a mark under these words; a lower limit of 0 is left out."""
     if not mark.low:
-        return {"maxItems": mark.high}
-    return {"minItems": mark.low, "maxItems": mark.high}
+        return {highest: mark.high}
+    return {lowest: mark.low, highest: mark.high}
 
 
 def _pattern_limit(mark: Matches) -> Schema:
     return {"pattern": f"^(?:{mark.pattern})$"}
 
 
+def _description(mark: str) -> Schema:
+    return {"description": mark}
+
+
+def _no_limit(_: Wire | Alias) -> Schema:
+    return {}
+
+
 _MARKS: dict[type[Any], Callable[[Any], Schema]] = {
+    str: _description,
+    Wire: _no_limit,
+    Alias: _no_limit,
     Text: _text_limits,
     Range: _number_limits,
     Items: _count_limits,

@@ -1,7 +1,7 @@
 """Frozen records, and the marks that restrict their fields."""
 
 from collections.abc import Callable, KeysView
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, dataclass_transform, get_args
 
 T = TypeVar("T")
 
@@ -178,6 +178,11 @@ class Alias(NamedTuple):
     of: str
     required: bool = False
     """True if one of both names is required, so that models are told to give the other one."""
+
+
+def required_part(hint: Any) -> Any:
+    """Return the first part of a type that is not None: the type that may be left out."""
+    return next(part for part in get_args(hint) if part is not type(None))
 
 
 def wire_name(name: str, hint: Any) -> str:

@@ -1,7 +1,7 @@
 """Records as plain JSON values, without defaults."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from json import encoder
@@ -27,7 +27,7 @@ def plain(value: Any) -> Any:
         return value
     if kind is datetime:
         return instant(value)
-    if kind is tuple or kind is list:
+    if kind in (tuple, list):
         return [plain(item) for item in value]
     if kind in RECORDS:
         return _plain_record(value)
@@ -35,6 +35,17 @@ def plain(value: Any) -> Any:
         return str(value)
     assert isinstance(value, Mapping), f"{kind.__name__} is not a record"
     return cast("Any", value)
+
+
+def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a JSON value with each part that is not an object or a list changed."""
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[str, Any]", value)
+        return {name: with_leaves(item, change) for name, item in fields.items()}
+    if isinstance(value, list):
+        items = cast("Any", value)
+        return [with_leaves(item, change) for item in items]
+    return change(value)
 
 
 def _plain_record(record: Any) -> dict[str, Any]:

@@ -31,8 +31,17 @@ from remit.domain.records.json_rules import (
     check_value,
     describe,
     describe_type,
+    is_number,
+    is_whole,
 )
-from remit.domain.records.record import MISSING, Coerce, fields, is_record, wire_name
+from remit.domain.records.record import (
+    MISSING,
+    Coerce,
+    fields,
+    is_record,
+    required_part,
+    wire_name,
+)
 from remit.errors import InvalidParam, Problem, UnknownEvent
 
 __all__ = ["check", "describe", "error_for_model", "parse", "restore"]
@@ -103,7 +112,7 @@ def _reader(hint: Any, strict: bool) -> Reader:
     """Return the function that reads a value of a type; `strict` applies the marks of fields."""
     origin = get_origin(hint)
     if origin is not None:
-        return _generic_reader(hint, origin, strict)
+        return _GENERICS[origin](hint, strict)
     if hint is Any:
         if strict:
             return _read_json
@@ -113,20 +122,6 @@ def _reader(hint: Any, strict: bool) -> Reader:
     if issubclass(hint, StrEnum):
         return _enum_reader(hint)
     return _SCALARS[hint]
-
-
-def _generic_reader(hint: Any, origin: Any, strict: bool) -> Reader:
-    """Return the reader of a type with parameters, such as `tuple[str, ...]`."""
-    if origin is Annotated:
-        return _annotated_reader(hint, strict)
-    if origin in (Union, types.UnionType):
-        return _optional_reader(hint, strict)
-    if origin is Literal:
-        return _choice_reader(get_args(hint))
-    if origin is tuple:
-        return _tuple_reader(_reader(get_args(hint)[0], strict))
-    assert issubclass(origin, Mapping), f"{hint} is not a type of a field"
-    return _read_mapping
 
 
 def _annotated_reader(hint: Any, strict: bool) -> Reader:
@@ -156,8 +151,7 @@ def _annotated_reader(hint: Any, strict: bool) -> Reader:
 
 def _optional_reader(hint: Any, strict: bool) -> Reader:
     """Return a reader that also accepts null."""
-    (inner,) = (arg for arg in get_args(hint) if arg is not type(None))
-    read = _reader(inner, strict)
+    read = _reader(required_part(hint), strict)
 
     def read_optional(raw: Any, path: str, problems: Problems) -> Any:
         if raw is None:
@@ -172,7 +166,7 @@ def _choice_reader(options: Sequence[Any]) -> Reader:
     expected = f"one of {', '.join(options)}"
 
     def read_choice(raw: Any, path: str, problems: Problems) -> Any:
-        if not isinstance(raw, str) or raw not in options:
+        if raw not in options:
             problems.append(Problem(path, f"is {describe(raw)}", expected))
         return raw
 
@@ -193,8 +187,14 @@ def _enum_reader(kind: type[StrEnum]) -> Reader:
     return read_enum
 
 
-def _tuple_reader(read: Reader) -> Reader:
-    """Return a reader of a list whose items another reader reads."""
+def _literal_reader(hint: Any, _: bool) -> Reader:
+    """Return a reader of one of the values of a literal."""
+    return _choice_reader(get_args(hint))
+
+
+def _tuple_reader(hint: Any, strict: bool) -> Reader:
+    """Return a reader of a list of any length."""
+    read = _reader(get_args(hint)[0], strict)
 
     def read_items(raw: Any, path: str, problems: Problems) -> Any:
         if not isinstance(raw, list | tuple):
@@ -206,6 +206,10 @@ def _tuple_reader(read: Reader) -> Reader:
         )
 
     return read_items
+
+
+def _mapping_reader(_: Any, __: bool) -> Reader:
+    return _read_mapping
 
 
 def _read_mapping(raw: Any, path: str, problems: Problems) -> Any:
@@ -260,19 +264,22 @@ def _check_names(
     problems: Problems,
 ) -> None:
     """Report unknown fields and missing required fields."""
-    for name in given:
-        if name not in known:
-            expected = _nearest(name[:60], known)
-            problems.append(Problem(prefix + name[:60], NOT_A_FIELD, expected))
-    for name in required:
-        if given.get(name) is None:
-            problems.append(Problem(prefix + name, "is missing", "a value"))
+    problems += [
+        Problem(prefix + name[:60], NOT_A_FIELD, _nearest(name[:60], known))
+        for name in given
+        if name not in known
+    ]
+    problems += [
+        Problem(prefix + name, "is missing", "a value")
+        for name in required
+        if given.get(name) is None
+    ]
 
 
 def _unconverted_type(hint: Any) -> type[Any] | None:
     """Return the type whose stored values need no conversion, if there is one."""
     while get_origin(hint) in (Annotated, Union, types.UnionType):
-        hint = next(arg for arg in get_args(hint) if arg is not type(None))
+        hint = required_part(hint)
     if hint in (str, int, float, bool):
         return cast("type[Any]", hint)
     return None
@@ -317,16 +324,15 @@ def _read_text(raw: Any, path: str, problems: Problems) -> Any:
 
 def _read_int(raw: Any, path: str, problems: Problems) -> Any:
     """Read a whole number, also if it is written as a float."""
-    if isinstance(raw, float) and raw.is_integer():
-        return int(raw)
-    if not isinstance(raw, int) or isinstance(raw, bool):
+    if not is_whole(raw):
         problems.append(Problem(path, f"is {describe(raw)}", "a whole number"))
-    return raw
+        return raw
+    return int(raw)
 
 
 def _read_float(raw: Any, path: str, problems: Problems) -> Any:
     """Read a number."""
-    if not isinstance(raw, int | float) or isinstance(raw, bool):
+    if not is_number(raw):
         problems.append(Problem(path, f"is {describe(raw)}", "a number"))
         return raw
     return float(raw)
@@ -358,3 +364,13 @@ _SCALARS: dict[Any, Reader] = {
     bool: _read_bool,
     datetime: _read_instant,
 }
+
+_GENERICS: dict[Any, Callable[[Any, bool], Reader]] = {
+    Annotated: _annotated_reader,
+    Union: _optional_reader,
+    types.UnionType: _optional_reader,
+    Literal: _literal_reader,
+    tuple: _tuple_reader,
+    Mapping: _mapping_reader,
+}
+"""The reader of a type with parameters, such as `tuple[str, ...]`, by its origin."""

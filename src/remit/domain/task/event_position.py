@@ -9,7 +9,7 @@ from remit.errors import InvalidParam, invalid
 BEGINNING = "0"
 """The position before the first event in every store."""
 
-_NUMBER = re.compile(r"[0-9]{1,18}")
+_POSITION = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})*")
 
 
 def parse_position(after: Any, parts: int) -> tuple[int, ...]:
@@ -29,10 +29,9 @@ def check_position(after: Any) -> None:
 
 
 def _split(after: Any) -> list[str]:
-    numbers = after.split(".") if isinstance(after, str) else []
-    if not numbers or not all(map(_NUMBER.fullmatch, numbers)):
+    if not isinstance(after, str) or not _POSITION.fullmatch(after):
         raise _refused(after)
-    return numbers
+    return after.split(".")
 
 
 def _refused(after: Any) -> InvalidParam:

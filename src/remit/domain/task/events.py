@@ -1,6 +1,6 @@
 """The events. They are stored forever, so they are never renamed or changed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -680,6 +680,11 @@ class Entry:
     at: datetime
     actor: str
     event: Event | GuideCreated | KeyClaimed
+
+
+def includes(events: Iterable[object], kinds: type[Any] | tuple[type[Any], ...]) -> bool:
+    """Return whether one of the events is of one of these types."""
+    return any(isinstance(event, kinds) for event in events)
 
 
 def signer(event: object, actor: str) -> str:

@@ -41,8 +41,7 @@ def must_be_person(actor: str, what: str) -> None:
 
 def must_own(actor: str, task: Task, what: str) -> None:
     """Refuse an agent that does not own the task."""
-    agent = agent_of(actor)
-    if agent is None or agent == task.owner:
+    if agent_of(actor) in (None, task.owner):
         return
     raise Forbidden(
         f"{actor} does not own task {task.id} and cannot {what}.",
@@ -126,14 +125,11 @@ def _own_tools(tools: Tools) -> list[str]:
 
 def _reasons_against(named: Sequence[str], known: Sequence[str], owner: str | None) -> str:
     """Return why an agent can use none of these tools, as one phrase."""
-    unknown = ", ".join(tool for tool in named if tool not in known)
-    forbidden = ", ".join(tool for tool in named if tool in known)
-    reasons: list[str] = []
-    if unknown:
-        reasons.append(f"this worker does not know {unknown}")
-    if forbidden:
-        reasons.append(f"{owner} may not use {forbidden}")
-    return ", and ".join(reasons)
+    reasons = {
+        "this worker does not know": [tool for tool in named if tool not in known],
+        f"{owner} may not use": [tool for tool in named if tool in known],
+    }
+    return ", and ".join(f"{why} {', '.join(tools)}" for why, tools in reasons.items() if tools)
 
 
 def write_requirements(task: Task, granted: frozenset[str]) -> str:
@@ -160,17 +156,21 @@ def _output_phrase(output: Output) -> str:
 
 def max_depth(limits: Limits) -> int:
     """Return the maximum depth of the tree, counted from the root."""
-    return MAX_DEPTH if limits.max_depth is None else limits.max_depth
+    return _limit(limits.max_depth, MAX_DEPTH)
 
 
 def max_children(limits: Limits) -> int:
     """Return the maximum number of subtasks."""
-    return MAX_CHILDREN if limits.max_children is None else limits.max_children
+    return _limit(limits.max_children, MAX_CHILDREN)
 
 
 def max_attempts(limits: Limits) -> int:
     """Return the maximum number of failed runs in a row."""
-    return MAX_ATTEMPTS if limits.max_attempts is None else limits.max_attempts
+    return _limit(limits.max_attempts, MAX_ATTEMPTS)
+
+
+def _limit(given: int | None, default: int) -> int:
+    return default if given is None else given
 
 
 def waits_for_person(task: Task) -> bool:
@@ -182,15 +182,10 @@ def waits_for_person(task: Task) -> bool:
     if task.run is not None:
         return False
     if task.state is State.WAITING:
-        return task.held or _has_asked_person(task)
+        return task.held or task.waits_for("user")
     if task.state is State.PAUSED:
         return not task.paused_by_agent
     return task.state is State.DRAFT and agent_of(task.created_by) is None
-
-
-def _has_asked_person(task: Task) -> bool:
-    """Return whether a task waits for the answer of a person."""
-    return task.wait is not None and task.wait.includes("user")
 
 
 def outline(outputs: Iterable[Output]) -> str:

@@ -97,10 +97,11 @@ class State(StrEnum):
     @property
     def status(self) -> str:
         """Return the coarse status that boards show."""
-        return self.value if self is State.DRAFT or self.terminal else "active"
+        return "active" if self in ACTIVE else self.value
 
 
 TERMINAL = frozenset({State.DONE, State.FAILED, State.CANCELED})
+ACTIVE = frozenset(State) - TERMINAL - {State.DRAFT}
 
 FailCause = Literal[
     "model_authentication",
@@ -284,10 +285,6 @@ class Wait:
     def holds(self) -> bool:
         """Return whether the wait needs an answer, so that no other event can end it."""
         return any(item.call_id is not None or item.kind == "user" for item in self.on)
-
-    def includes(self, kind: WaitKind) -> bool:
-        """Return whether one of its items is of this kind."""
-        return any(item.kind == kind for item in self.on)
 
 
 @record
@@ -490,9 +487,8 @@ class Task:
     @property
     def answer(self) -> str | None:
         """Return the final message that the agent was asked to complete, a part of the result."""
-        if not self.reminded or self.outdated_answer:
-            return None
-        return self.final_message
+        is_answer = self.reminded and not self.outdated_answer
+        return self.final_message if is_answer else None
 
     @property
     def delegated(self) -> bool:
@@ -502,9 +498,28 @@ class Task:
         return self.awaited or self.parent_id is not None
 
     @property
+    def waits_on(self) -> tuple[WaitFor, ...]:
+        """Return the items that the task waits for."""
+        return () if self.wait is None else self.wait.on
+
+    def waits_for(self, kind: WaitKind) -> bool:
+        """Return whether the task waits for an item of this kind."""
+        return any(item.kind == kind for item in self.waits_on)
+
+    @property
     def waits_for_tick(self) -> bool:
         """Return whether the task waits for its next tick."""
-        return self.wait is not None and self.wait.includes("tick")
+        return self.waits_for("tick")
+
+    @property
+    def not_before(self) -> datetime | None:
+        """Return the scheduled start of the task; None if it has none."""
+        return None if self.schedule is None else self.schedule.not_before
+
+    @property
+    def is_unstarted(self) -> bool:
+        """Return whether the task has neither started nor ended."""
+        return self.started_at is None and not self.state.terminal
 
     @property
     def in_flight(self) -> bool:

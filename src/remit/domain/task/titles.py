@@ -1,6 +1,7 @@
 """Titles of tasks, given or derived from the instructions."""
 
 from remit.domain.task.task import Task
+from remit.domain.text.truncation import shortened
 
 TITLE_CHARACTERS = 80
 """The maximum length of a derived title."""
@@ -8,8 +9,7 @@ TITLE_CHARACTERS = 80
 
 def title_of(text: str) -> str:
     """Derive a title from a text: its beginning, in one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= TITLE_CHARACTERS else f"{line[: TITLE_CHARACTERS - 1]}…"
+    return shortened(" ".join(text.split()), TITLE_CHARACTERS)
 
 
 def current_title(task: Task) -> str:

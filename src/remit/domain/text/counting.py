@@ -23,7 +23,7 @@ def dollars(amount: float) -> str:
     """Return US dollars: `$12.35`, `$0.50`, `$0.0018`; a small amount keeps two significant
     digits.
     """
-    if amount >= 1 or amount <= 0:
+    if not 0 < amount < 1:
         return f"${amount:,.2f}"
     places = max(_PLACES, _SIGNIFICANT - 1 - floor(log10(amount)))
     whole, _, fraction = f"{amount:.{places}f}".rstrip("0").partition(".")

@@ -128,19 +128,17 @@ def _is_value(found: re.Match[str]) -> bool:
     value = (found["inner"] or found["value"]).strip("\"'\\ .:=()`")
     if not re.search(r"\w{3}", value) or _STATE.fullmatch(value):
         return False
-    if found["name"].lower() not in ("token", "api key"):
-        return True
-    is_prose = not found["sign"].startswith(("'", '"', "\\")) and "=" not in found["sign"]
-    return not is_prose or not _PLAIN.fullmatch(value)
+    has_sign = found["sign"].startswith(("'", '"', "\\")) or "=" in found["sign"]
+    is_precise = found["name"].lower() not in ("token", "api key")
+    return is_precise or has_sign or not _PLAIN.fullmatch(value)
 
 
 def _is_random(found: re.Match[str]) -> bool:
     """Return True if a long run of characters is neither a name nor a labeled hash."""
     run = found[0]
-    if re.fullmatch("[0-9a-fA-F]+", run) and _HASH.search(_before(found)):
-        return False
     rest = _UUID.sub("", run)
-    return bool(rest) and not _is_name(rest)
+    is_hash = re.fullmatch("[0-9a-fA-F]+", run) and _HASH.search(_before(found))
+    return bool(rest) and not is_hash and not _is_name(rest)
 
 
 def _is_base64(found: re.Match[str]) -> bool:
