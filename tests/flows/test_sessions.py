@@ -209,7 +209,7 @@ async def test_two_concurrent_requests_get_everything_once(durable_url: str) -> 
 
         def change(number: int) -> str:
             return (
-                f'[Task Update: Instructions Modified]\nTask {number + 1} "Change {number}"\nChange'
+                f'[Task Update: Instructions Modified]\nTask {number + 1} "Task {number}"\nChange'
                 f" {number}"
             )
 

@@ -47,13 +47,18 @@ def _without_echoes(task: Task, command: cmd.UpdateTask) -> cmd.UpdateTask:
 
     A read returns one text for all that were not given; sent back, it is still not given.
     """
-    title = if_changed(task.title, command.title)
+    title = command.title if _gives_title(task, command) else None
     description, instructions = command.description, command.instructions
     if not _has_own_description(task):
         description = if_changed(task.description, description)
     if task.description_only or stands_for_instructions(task):
         instructions = if_changed(task.instructions, instructions)
     return replace(command, title=title, description=description, instructions=instructions)
+
+
+def _gives_title(task: Task, command: cmd.UpdateTask) -> bool:
+    """Return whether the update gives a title; an unchanged one with the description is an echo."""
+    return command.title != task.title or command.description != task.description
 
 
 def canceled(task: Task, message: str | None, context: Context) -> ev.TaskCanceled:
@@ -91,7 +96,7 @@ def _revise(task: Task, command: cmd.UpdateTask) -> Events:
     if labels is not None:
         labels = tuple(dict.fromkeys(labels))
     revised = ev.TaskRevised(
-        title=if_changed(task.title, command.title),
+        title=_new_or_shown_again(task, command.title),
         description=if_changed(task.description, command.description),
         priority=if_changed(task.priority, command.priority),
         labels=if_changed(task.labels, labels),
@@ -103,6 +108,11 @@ def _revise(task: Task, command: cmd.UpdateTask) -> Events:
     return [] if revised == ev.TaskRevised() else [revised]
 
 
+def _new_or_shown_again(task: Task, title: str | None) -> str | None:
+    """Return a given title if it changes, or if the old one was outdated and is given again."""
+    return title if task.title_outdated else if_changed(task.title, title)
+
+
 def _repeats_instructions(task: Task, command: cmd.UpdateTask) -> bool:
     """Return whether the new description equals the instructions, which do not change."""
     is_unchanged = _new_instructions(task, command) in (None, task.instructions)
@@ -112,7 +122,7 @@ def _repeats_instructions(task: Task, command: cmd.UpdateTask) -> bool:
 
 def _titles_like_instructions(task: Task, command: cmd.UpdateTask) -> bool:
     """Return whether the title becomes equal to instructions that were given."""
-    if command.title is None or task.has_instructions:
+    if command.title in (None, task.title) or task.has_instructions:
         return False
     is_unchanged = _new_instructions(task, command) in (None, task.instructions)
     return is_unchanged and command.title == task.instructions
@@ -190,7 +200,7 @@ def _update_instructions(task: Task, command: cmd.UpdateTask) -> Events:
     if instructions is None or instructions == task.instructions:
         return []
     is_description = _serves_as_instructions(task, command)
-    title = None if is_description else _new_title(task, command, instructions)
+    title = None if is_description else _title_after(task, command, instructions)
     has_text = command.instructions is not None or is_description
     shown_title = title or command.title or task.title
     is_like_title = stands_for_instructions(task) or shown_title == instructions
@@ -214,13 +224,18 @@ def _serves_as_instructions(task: Task, command: cmd.UpdateTask) -> bool:
     return task.description_only or stands_for_instructions(task)
 
 
-def _new_title(task: Task, command: cmd.UpdateTask, instructions: str) -> str | None:
-    """Return a title derived from the new instructions if the old title was derived as well."""
-    if command.title is not None or not task.delegated:
-        return None
-    if task.title != title_of(task.instructions):
-        return None
-    return title_of(instructions)
+def _title_after(task: Task, command: cmd.UpdateTask, instructions: str) -> str | None:
+    """Return the title if it is still valid with the new instructions, or derived from them.
+
+    An agent that has started has read a title without instructions as its instructions, which the
+    new ones replace.
+    """
+    if command.title is not None:
+        return command.title
+    if stands_for_instructions(task):
+        return None if task.started_at else task.title
+    is_derived = task.delegated and task.title == title_of(task.instructions)
+    return title_of(instructions) if is_derived else None
 
 
 def _new_description(task: Task, command: cmd.UpdateTask, instructions: str) -> str | None:

@@ -14,7 +14,6 @@ from remit.domain.prompts.reports import results_of
 from remit.domain.prompts.terms import handed_over, listed_criteria, listed_outputs
 from remit.domain.prompts.update_messages import heading_of, is_said, texts_of
 from remit.domain.task.task import Task, Update, UpdateType
-from remit.domain.task.titles import current_title
 from remit.domain.text.optional_lines import labeled, listed
 
 _TERMS: frozenset[UpdateType] = frozenset({"instructions", "acceptance", "outputs"})
@@ -61,7 +60,7 @@ def session_news(task: Task, updates: Sequence[Update]) -> str:
 
 
 def _block(task: Task, kind: UpdateType, text: str) -> str:
-    name = f'Task {task.id} "{in_one_line(current_title(task))}"'
+    name = f'Task {task.id} "{in_one_line(task.title)}"'
     return f"{heading_of(kind, text)}\n{name}\n{without_headings(text)}"
 
 
