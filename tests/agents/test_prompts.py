@@ -166,7 +166,8 @@ async def test_no_replaced_text_follows_an_update(any_url: str, tmp_path: Path) 
             assert old not in after
         block = second.messages[-1].text
         terms = block.partition(
-            "Terms, version 2 (they replace all earlier instructions, criteria and outputs):\n"
+            "Current terms (version 2). They replace all earlier instructions, criteria and"
+            " outputs:\n"
         )[2]
         assert terms.startswith("Instructions: List the pears.\n")
         assert "Acceptance criteria, which the result must meet:\n- [ ] c2: Pears only" in terms
@@ -195,7 +196,7 @@ async def test_a_title_that_stood_for_old_instructions_is_not_shown_to_the_model
         await at.team.ended(made["task_id"])
         second = at.script.asked[1]
         assert "\n\n# Task\nList the pears.\n\n" in second.system
-        assert second.messages[-1].text.startswith("<Task id=1>\nTerms, version 3 ")
+        assert second.messages[-1].text.startswith("<Task id=1>\nCurrent terms (version 3). They ")
         assert "\nInstructions: List the pears.\n" in second.messages[-1].text
         task = await at.call("get_task", task_id=made["task_id"])
         assert (task["title"], task["description"]) == (

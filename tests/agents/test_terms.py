@@ -268,6 +268,24 @@ async def test_an_output_with_a_check_cannot_be_left_out(any_url: str, tmp_path:
         assert "leave out" not in refused
 
 
+async def test_the_block_names_earlier_terms_only_if_the_agent_has_read_some(
+    any_url: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    script = looking(gate)
+    async with stage(any_url, tmp_path, script, workers=0) as at:
+        task_id = await at.create(acceptance=["Short"])
+        await at.call("update_task", task_id=task_id, instructions="Do it well.")
+        await at.hire()
+        await reached(gate)
+        assert "\nCurrent terms (version 2):\nInstructions: Do it well.\n" in block(at)
+        await at.call("update_task", task_id=task_id, acceptance=["Long"])
+        gate.open.set()
+        await at.team.ended(task_id)
+        replaced = "They replace all earlier instructions, criteria and outputs:"
+        assert f"\nCurrent terms (version 3). {replaced}\n" in block(at)
+
+
 async def test_an_output_with_a_check_is_shown_as_required(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, finishing) as at:
         await at.run(acceptance=[CHECKED], outputs=[LOG])

@@ -39,7 +39,8 @@ class Prompts:
         run_id, now = self._run.handle.run_id, self._run.services.now()
         row = conversation.next_row(user(*parts), run_id, now)
         if not conversation.history:
-            row = row._replace(more={"environment": self.environment})
+            first = {"environment": self.environment, "terms_version": self._task.terms_version}
+            row = row._replace(more=first)
         self._writer.add_message(row)
         if updates:
             await self._writer.write(self._delivery(updates, conversation.turns + 1))

@@ -82,6 +82,7 @@ class RequestBuilder:
             left,
             titles=titles,
             messages=prompts,
+            replaces_terms=task.terms_version > self._run.conversation.first_terms_version,
             must_end=allowance.ends_after(last_turn),
             is_last=is_last,
         )

@@ -47,6 +47,7 @@ def task_block(
     *,
     titles: Mapping[str, str] = NO_TITLES,
     messages: Sequence[str] = (),
+    replaces_terms: bool = False,
     must_end: bool = False,
     is_last: bool = False,
 ) -> str:
@@ -54,11 +55,12 @@ def task_block(
 
     It ends every request, so that everything before it can be cached. `messages` are the user
     messages of the request: criteria that one of them contains in full are cut here. With
-    `must_end`, there may be no turn after the next one.
+    `replaces_terms`, the agent has read earlier terms. With `must_end`, there may be no turn after
+    the next one.
     """
     lines = [f"<Task id={task.id}>", *_title_line(task)]
     if not is_last:
-        lines += _brief(task, guides, messages)
+        lines += _brief(task, guides, messages, replaces_terms=replaces_terms)
     steps = [_step_line(task, index, subtasks) for index in range(len(task.steps))]
     lines += listed("Steps", steps)
     loose = [_subtask_line(child_id, subtasks, titles) for child_id in _without_step(task)]
@@ -108,12 +110,14 @@ def _without_step(task: Task) -> list[str]:
     return [child.id for child in task.children if child.id not in linked]
 
 
-def _brief(task: Task, guides: Mapping[str, str], messages: Sequence[str]) -> list[str]:
+def _brief(
+    task: Task, guides: Mapping[str, str], messages: Sequence[str], *, replaces_terms: bool
+) -> list[str]:
     """Return the subject and the limits of the task; a last report does not repeat them."""
     lines: list[str] = []
     if is_described(task):
         lines.append(f"Description: {_shortened(task.description)}")
-    lines += _terms(task, messages)
+    lines += _terms(task, messages, replaces_terms=replaces_terms)
     lines += listed("Resources", [*map(_resource_line, task.resources)])
     titles = [in_one_line(f"- {guide}: {title}") for guide, title in guides.items()]
     return [*lines, *listed("Troubleshooting guides (read one with get_guide)", titles)]
@@ -181,24 +185,22 @@ def _how_to_finish_an_answer(task: Task) -> str:
     )
 
 
-def _terms(task: Task, messages: Sequence[str]) -> list[str]:
+def _terms(task: Task, messages: Sequence[str], *, replaces_terms: bool) -> list[str]:
     """Return the current instructions, criteria and outputs."""
-    lines = _terms_heading(task)
+    lines = _terms_heading(task, replaces_terms=replaces_terms)
     if _shows_instructions(task):
         lines.append(f"Instructions: {_current_instructions(task)}")
     return [*lines, *_criteria_lines(task, messages), *_output_lines(task)]
 
 
-def _terms_heading(task: Task) -> list[str]:
+def _terms_heading(task: Task, *, replaces_terms: bool) -> list[str]:
     """Return a line with the version of the terms, if they changed or are more than a text."""
-    if task.terms_version > 1:
-        return [
-            f"Terms, version {task.terms_version} (they replace all earlier instructions, criteria"
-            " and outputs):"
-        ]
-    if task.acceptance or task.outputs:
-        return ["Terms, version 1:"]
-    return []
+    if task.terms_version == 1 and not task.acceptance and not task.outputs:
+        return []
+    heading = f"Current terms (version {task.terms_version})"
+    if replaces_terms:
+        heading += ". They replace all earlier instructions, criteria and outputs"
+    return [f"{heading}:"]
 
 
 def _shows_instructions(task: Task) -> bool:
