@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from remit.domain.llm.messages import Request, Response
 from remit.domain.task.task import State
 from tests.agents.stage import calls, results, says, stage, texts
@@ -106,12 +108,19 @@ async def test_a_dependent_of_every_agent_reads_a_long_result_to_its_end(
         needed = await at.create()
         task = await at.run(instructions="Combine.", depends_on=[needed], owner="general")
         assert (task.state, task.summary) == (State.DONE, "Read."), task.failure_reason
-        assert "task_output" not in {tool.name for tool in at.script.asked[-1].tools}
+        assert "task_output" in {tool.name for tool in at.script.asked[-1].tools}
     assert "".join(parts) == whole
 
 
-async def test_a_task_that_is_too_long_to_read_names_the_call_that_reads_its_result(
-    any_url: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("depends_on", "end"),
+    [
+        (["1"], 'task_output(task_id="1") returns the result in parts.]'),
+        ([], " characters. get_task does not return more of it.]"),
+    ],
+)
+async def test_a_task_that_is_too_long_to_read_names_a_call_that_the_agent_is_offered(
+    any_url: str, tmp_path: Path, depends_on: list[str], end: str
 ) -> None:
     def rule(request: Request) -> Response:
         if not request.messages[0].text.startswith("Read"):
@@ -122,9 +131,9 @@ async def test_a_task_that_is_too_long_to_read_names_the_call_that_reads_its_res
 
     async with stage(any_url, tmp_path, rule) as at:
         await at.run()
-        await at.run(instructions="Read it.")
+        await at.run(instructions="Read it.", depends_on=depends_on)
         (found,) = results(at.script.asked[-1])
-        assert found.endswith('task_output(task_id="1") returns the result in parts.]')
+        assert found.endswith(end)
 
 
 async def test_the_reports_of_many_prerequisites_share_a_limit(

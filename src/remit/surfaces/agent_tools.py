@@ -28,6 +28,7 @@ from remit.domain.prompts.offered_tools import (
     LONGEST_TOOL,
     MOST_AGENTS,
     describe_agents,
+    reads_reports,
     subtask_tool,
 )
 from remit.domain.prompts.todo_plan import plan_of, without_unknown_fields
@@ -169,7 +170,17 @@ class CatalogTools:
             return await self._create_task(arguments, handle, caller)
         answer = await call(self._core, name, arguments, caller)
         told = dumps(short_answer(OPERATIONS[name], arguments, answer))
-        return cut(told, _instead(name, arguments))
+        return cut(told, self._instead(name, arguments, handle.task))
+
+    def _instead(self, name: str, arguments: Mapping[str, Any], task: Task) -> str:
+        """Return what to call if an answer is too long: task_output if the agent is shown it."""
+        if name != "get_task":
+            return "Ask for less."
+        delegates = "Task" in self._core.agents.grant(task.owner or "", task.tools)
+        if not delegates and not reads_reports(task):
+            return "get_task does not return more of it."
+        call = written_out("task_output", task_id=arguments.get("task_id"))
+        return f"{call} returns the result in parts."
 
     async def _create_task(self, arguments: Mapping[str, Any], handle: Any, caller: Caller) -> str:
         """Create a task that is not a subtask; report the tools that it did not get."""
@@ -177,7 +188,7 @@ class CatalogTools:
         answer = await call(self._core, "create_task", given, caller)
         short = short_answer(OPERATIONS["create_task"], given, answer)
         told = dumps({**short, **await self._not_granted(short, arguments)})
-        return cut(told, _instead("create_task", arguments))
+        return cut(told, "Ask for less.")
 
     def refusal(self, name: str, refused: RemitError, handle: Any) -> str:
         """Return why a call was refused; names only fields that the model was shown."""
@@ -284,14 +295,6 @@ def short_answer(
     if operation.name in OWN_BY_DEFAULT:
         told.pop("task", None)
     return told or {"success": True}
-
-
-def _instead(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return what to call if an answer is too long: task_output for a task."""
-    if name != "get_task":
-        return "Ask for less."
-    call = written_out("task_output", task_id=arguments.get("task_id"))
-    return f"{call} returns the result in parts."
 
 
 def cut(text: str, instead: str, limit: int = 200_000) -> str:

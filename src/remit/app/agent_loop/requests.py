@@ -35,9 +35,9 @@ class RequestBuilder:
         `answer_seconds` is how long the model took for its last answer.
         """
         run = self._run
-        if run.task.guides:  # a guide may have been attached during the run
+        if run.task.guides or run.task.children:  # they may be new in this run
             with suppress(Forbidden):
-                await self._tools.show_guides()
+                await self._tools.show_for(run.task)
         is_last = bool(last_turn_text)
         read = messages(run.conversation)
         block = await self._task_block(read, answer_seconds, is_last=is_last)

@@ -60,6 +60,8 @@ None stands for the answers of people.
 """
 READING = ("Read", "LS", "Glob", "Grep", "task_output", "get_", "list_")
 """Name prefixes of read-only tools, which can be called again."""
+DELEGATING = ("task", "Task", "create_subtask")
+"""Name prefixes of tools whose results are those of subtasks."""
 _TASK_IDS = re.compile(r'"task_?[Ii]d": ?"(\d+)"')
 _REPORT = re.compile(
     r'^Task (?P<id>\d+) "[^\n]*(?:\n(?:Outputs|Result|Reason):(?:\n>[^\n]*)+(?:\n\(Cut'
@@ -151,7 +153,8 @@ def _how_to_read(part: ToolResult, calls: Mapping[str, ToolCall]) -> str:
     """Explain how to read a shortened result again without repeating the effects of the call."""
     if part.name.startswith(READING):
         return f"{_call_again(part, calls)} returns them again."
-    if ids := dict.fromkeys(_TASK_IDS.findall(part.text)):
+    is_delegation = part.name.startswith(DELEGATING)
+    if is_delegation and (ids := dict.fromkeys(_TASK_IDS.findall(part.text))):
         outputs = (written_out("task_output", task_id=task_id) for task_id in ids)
         return f"To read them: {', '.join(outputs)}."
     return f"The call was carried out. Call {part.name} again only if that does no harm."
