@@ -87,7 +87,7 @@ async def test_an_update_of_criteria_shows_their_checks(any_url: str, tmp_path: 
         await at.call("update_task", task_id=task_id, acceptance=[criterion])
         gate.open.set()
         await at.team.ended(task_id)
-        told = "- [ ] made\n  whole (check: the file a.txt exists)"
+        told = "- [ ] c1: made\n  whole (check: the file a.txt exists)"
         expected = f"[Task Update: Acceptance Modified]\n{told}"
         assert at.script.asked[1].messages[-2].text == expected
 
@@ -238,7 +238,7 @@ async def test_a_waived_check_asks_for_no_output(any_url: str, tmp_path: Path) -
         assert (await at.team.ended(task_id)).state is State.DONE
         assert "To finish: end with one message" in block(at)
         assert "Acceptance criteria" not in block(at)
-        assert f"\nWaived ({NO_LONGER}): c1\n" in block(at)
+        assert f'\nWaived ({NO_LONGER}): c1 ("The log is there")\n' in block(at)
 
 
 async def test_a_new_check_asks_anew_for_an_output(any_url: str, tmp_path: Path) -> None:
@@ -312,7 +312,8 @@ async def test_a_rejection_that_was_waived_since_is_not_the_last_word(
         gate.open.set()
         assert (await at.team.ended(task_id)).state is State.DONE
         listed = block(at).partition("Acceptance criteria, which the result must meet:\n")[2]
-        assert listed.startswith(f"- [ ] c2: It reads well\nWaived ({NO_LONGER}): c1\n")
+        waived = f'Waived ({NO_LONGER}): c1 ("There is a file")'
+        assert listed.startswith(f"- [ ] c2: It reads well\n{waived}\n")
 
 
 async def test_a_long_value_of_a_check_is_shown_as_json(any_url: str, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ async def test_a_session_gets_its_assignment_then_each_update_once_and_completes
         assert later["update_ids"] == [f"{task}-u{number}" for number in (1, 2, 3, 4)]
         assert later["context"] == (
             f"[Task Update: Instructions Modified]\n{NAMED}\nOne page.\n\n"
-            f"[Task Update: Acceptance Modified]\n{NAMED}\n- [ ] It is short.\n\n"
+            f"[Task Update: Acceptance Modified]\n{NAMED}\n- [ ] c1: It is short.\n\n"
             f"[Task Update: Outputs Modified]\n{NAMED}\nRequired Outputs: report\n\n"
             f"[Task Update: Message]\n{NAMED}\nHurry.\n\n"
             f'Task {task}. Finish with complete_task(task_id="{task}", outputs={{"report": "<the'
@@ -290,7 +290,8 @@ async def test_a_session_sees_checks_and_optional_outputs_up_front(any_url: str)
         await at.do("update_task", task_id=task, acceptance=["It is short."])
         await at.do("update_task", task_id=task, **terms)
         changed = await at.told()
-        assert f'[Task Update: Acceptance Modified]\nTask 1 "Write it"\n{CHECKED}\n\n' in changed
+        numbered = CHECKED.replace("[ ] ", "[ ] c3: ")
+        assert f'[Task Update: Acceptance Modified]\nTask 1 "Write it"\n{numbered}\n\n' in changed
         outputs = "Required Outputs: report\nOptional Outputs: log (file)"
         heading = '[Task Update: Outputs Modified]\nTask 1 "Write it"'
         finish = 'Task 1. Finish with \
@@ -366,13 +367,18 @@ async def test_a_session_reads_once_that_a_criterion_was_waived(
         assert (await at.told()).startswith("[Not accepted yet]")
         for _ in range(2):
             await at.do("waive_criterion", task_id=task, criterion_id="c1", reason="Fine.")
-        left = "- [ ] Short" if others else "(all of them are waived)"
+        left = "- [ ] c2: Short" if others else "(all of them are waived)"
         finish = 'Task 1. Finish with complete_task(task_id="1").'
         assert await at.told() == f'{ACCEPTANCE}\nTask 1 "Write it"\n{left}\n\n{finish}'
         assert await at.told() == ""
         updates = (await at.do("list_updates", task_id=task))["updates"]
         last = updates[-1]
-        assert (last["type"], last["content"], last["status"]) == ("acceptance", left, "delivered")
+        stored = left.replace("c2: ", "")
+        assert (last["type"], last["content"], last["status"]) == (
+            "acceptance",
+            stored,
+            "delivered",
+        )
         await at.do("complete_task", task_id=task)
         assert (await at.do("get_task", task_id=task))["state"] == "done"
 

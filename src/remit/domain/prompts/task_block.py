@@ -12,6 +12,7 @@ from remit.domain.prompts.environment import Allowance
 from remit.domain.prompts.headings import HEADINGS, in_one_line
 from remit.domain.prompts.terms import (
     SHORT,
+    criterion_line,
     criterion_text,
     handed_over,
     has_long_criteria,
@@ -256,13 +257,20 @@ def _criterion_line(task: Task, item: Criterion, *, is_cut: bool) -> str:
     text = criterion_text(task, item)
     if is_cut and len(text) > BEGINNING:
         text = f"{beginning(text, BEGINNING)} […]"
-    return f"- {_box(item.status == 'pass')} {item.id}: {text}"
+    return criterion_line(item, text)
 
 
 def _waived(task: Task) -> list[str]:
     """Return a line with the criteria that were waived, if there are any."""
-    ids = ", ".join(item.id for item in task.acceptance if item.status == "waived")
-    return labeled("Waived (no longer required, even if an earlier message asks for it)", ids)
+    waived = [item for item in task.acceptance if item.status == "waived"]
+    named = ", ".join(f"{item.id} ({_short_quote(item.text)})" for item in waived)
+    return labeled("Waived (no longer required, even if an earlier message asks for it)", named)
+
+
+def _short_quote(text: str) -> str:
+    """Quote the beginning of a text in one line."""
+    line = in_one_line(text)
+    return f'"{line}"' if len(line) <= TITLED else f'"{beginning(line, TITLED)}…"'
 
 
 def _output_lines(task: Task) -> list[str]:

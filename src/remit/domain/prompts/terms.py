@@ -19,11 +19,25 @@ ALL_WAIVED = "(all of them are waived)"
 
 
 def listed_criteria(task: Task) -> list[str]:
-    """Return a line for each criterion that was not waived, with its check."""
+    """Return a line for each criterion that was not waived, with its check, as sessions read it."""
     if not task.acceptance:
         return []
     lines = [f"- [ ] {criterion_text(task, criterion)}" for criterion in in_force(task)]
     return lines or [ALL_WAIVED]
+
+
+def numbered_criteria(task: Task) -> list[str]:
+    """Return a line for each criterion that was not waived, with its id and its check."""
+    if not task.acceptance:
+        return []
+    lines = [criterion_line(item, criterion_text(task, item)) for item in in_force(task)]
+    return lines or [ALL_WAIVED]
+
+
+def criterion_line(item: Criterion, text: str) -> str:
+    """Return the line of a criterion in a list, with its id."""
+    box = "[x]" if item.status == "pass" else "[ ]"
+    return f"- {box} {item.id}: {text}"
 
 
 def criteria_in_full(task: Task) -> list[str]:

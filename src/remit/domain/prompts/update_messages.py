@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from remit.domain.prompts.headings import HEADINGS, in_one_line, quoted, without_headings
 from remit.domain.prompts.rejections import rejection_text
 from remit.domain.prompts.reminders import EXPLICIT
-from remit.domain.prompts.terms import listed_criteria, listed_outputs
+from remit.domain.prompts.terms import listed_outputs, numbered_criteria
 from remit.domain.records.serialize import dumps
 from remit.domain.task.task import Task, Update, UpdateType
 
@@ -28,7 +28,7 @@ _UPDATE = re.compile(rf"(?:\A|(?<=\n\n))(?=(?:{'|'.join(map(re.escape, _KINDS))}
 """The start of an update in a message."""
 
 _LISTINGS: Mapping[UpdateType, Callable[[Task], list[str]]] = {
-    "acceptance": listed_criteria,
+    "acceptance": numbered_criteria,
     "outputs": listed_outputs,
 }
 """What the newest update of a kind shows: the current terms, if there are any."""
