@@ -402,7 +402,7 @@ async def test_a_rejection_outlives_a_summary(any_url: str, big_files: Path) -> 
         await at.create(instructions="Go.", outputs=["report"], acceptance=[criterion])
         await at.team.ended("1")
         asked = [item for item in at.script.asked if "[Summary of your" in texts(item)]
-        assert "[Not accepted yet]\nThe last result was checked." in texts(asked[0])
+        assert "[Not accepted yet]\nThe result that you handed over " in texts(asked[0])
 
 
 async def test_a_summary_keeps_only_updates_that_hold(any_url: str, big_files: Path) -> None:

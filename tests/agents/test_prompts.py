@@ -264,7 +264,8 @@ async def test_missing_outputs_are_named_with_the_call_that_gives_them(
             == "[Not accepted yet]\nThe task is not complete. These required outputs are missing or"
             " wrong:\n- The required output report is missing.\n- The required output rows is"
             ' missing.\nCall complete_task with {"outputs": {"report": "<the text>", "rows": <a'
-            " JSON value>}} and your own values. A message alone does not hand over an output."
+            " JSON value>}}, replacing each <…> with your own value."
+            " A message alone does not hand over an output."
         )
         assert task.state.value == "done"
 

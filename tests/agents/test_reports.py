@@ -263,8 +263,8 @@ async def test_a_completion_with_missing_outputs_is_refused_with_the_call_that_w
         assert results(at.script.asked[1]) == [
             "[Not accepted yet]\nThe task is not complete. These required outputs are missing or"
             ' wrong:\n- The required output report is missing.\nCall complete_task with {"outputs":'
-            ' {"report": "<the text>"}} and your own values. A message alone does not hand over an'
-            " output."
+            ' {"report": "<the text>"}}, replacing each <…> with your own value.'
+            " A message alone does not hand over an output."
         ]
         assert task.state.value == "done"
 
@@ -282,7 +282,7 @@ async def test_the_call_that_a_refusal_names_closes_the_gap(any_url: str, tmp_pa
         (told,) = results(at.script.asked[1])
         assert "- The required output rows is missing.\n" in told
         wanted = '{"outputs": {"report": "<the text>", "rows": <a JSON value>}}'
-        assert f"Call complete_task with {wanted} and your own values." in told
+        assert f"Call complete_task with {wanted}, replacing each <…> with your own value." in told
         assert task.state.value == "done"
 
 

@@ -107,7 +107,7 @@ async def test_the_block_asks_for_what_a_rejection_asks_for(any_url: str, tmp_pa
             {"report": "8420", "data": {"n": 3}},
         )
         rejection = at.script.asked[1].messages[-2].text
-        call = 'call complete_task with {"outputs": {"data": <the new value>}}.'
+        call = 'call complete_task with {"outputs": {"data": <the new JSON value>}}.'
         assert rejection.endswith(f"Then {call}")
         assert f"\nTo finish: {call}\n" in block(at)
         assert "\nHanded over already (send one again only to replace it): report\n" in block(at)
@@ -252,7 +252,7 @@ async def test_a_new_check_asks_anew_for_an_output(any_url: str, tmp_path: Path)
         await at.hire()
         task = await at.team.ended(task_id)
         assert (task.state, task.completion_outputs) == (State.DONE, {"report": "r", "log": "good"})
-        call = 'complete_task with {"outputs": {"log": <the new value>}}'
+        call = 'complete_task with {"outputs": {"log": "<the new text>"}}'
         assert f"To finish: call {call}." in block(at, 0)
 
 

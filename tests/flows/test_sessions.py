@@ -315,9 +315,11 @@ async def test_a_rejected_session_reads_the_task_and_the_whole_call(any_url: str
         await at.do("complete_task", task_id=tasks[1], outputs={"report": "none", "data": "x"})
         await at.core.service.execute(CheckCriteria(task_id=tasks[1]), "system:engine")
         told = await at.told()
-        assert told.startswith('[Not accepted yet]\nTask 2 "Two"\nThe last result was checked.')
+        assert told.startswith(
+            '[Not accepted yet]\nTask 2 "Two"\nThe result that was handed over does not'
+        )
         assert told.endswith(
-            'Then call complete_task(task_id="2", outputs={"report": <the new value>}).'
+            'Then call complete_task(task_id="2", outputs={"report": "<the new text>"}).'
         )
         await at.do("complete_task", task_id="2", outputs={"report": "port 8420"})
         await at.core.service.execute(CheckCriteria(task_id="2"), "system:engine")
@@ -421,7 +423,7 @@ async def test_two_rejections_are_delivered_as_one(any_url: str) -> None:
         await at.do("complete_task", task_id=task, outputs={"report": "again none"})
         await at.core.service.execute(CheckCriteria(task_id=task), "system:engine")
         told = await at.told()
-        assert told.count("These acceptance criteria are not met") == 1
+        assert told.count("does not meet these criteria") == 1
         assert told.startswith(
             '[Not accepted yet]\nTask 1 "Write it"\nReplaced by a later rejection.'
         )
@@ -530,11 +532,11 @@ REJECTED: dict[str, Any] = {
     "outputs": ["r", "q"],
     "acceptance": [{"text": "q hi", "check": {"output": "q", "contains": "hi"}}],
 }
-FINISH_R = 'complete_task(task_id="1", outputs={"q": <the new value>})'
+FINISH_R = 'complete_task(task_id="1", outputs={"q": "<the new text>"})'
 NOT_ACCEPTED = f"""\
 [Not accepted yet]
 Task 1 "R"
-The last result was checked. These acceptance criteria are not met:
+The result that was handed over does not meet these criteria:
 - c1: q hi
   Check: the output q contains "hi".
   Found: output q: does not contain "hi".
@@ -545,7 +547,7 @@ Instructions: Do R
 Acceptance Criteria:
 - [ ] q hi (check: the output q contains "hi")
 Required Outputs: r, q
-Handed over already (send one again only to replace it): r
+Handed over already (send one again only to replace it): r: "1"
 Task 1. Finish with {FINISH_R}.
 
 {NOT_ACCEPTED}"""
@@ -609,7 +611,8 @@ async def test_only_the_last_rejection_before_the_first_request_is_delivered(any
         await at.create(**REJECTED)
         await reject(at)
         await reject(at)
-        assert await at.told() == ASSIGNED_R
+        last = "If the next result is not accepted either, the task fails."
+        assert await at.told() == f"{ASSIGNED_R}\n{last}"
         assert await updates(at) == [("rejection", "undelivered"), ("rejection", "delivered")]
 
 

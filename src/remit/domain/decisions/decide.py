@@ -14,7 +14,13 @@ from remit.domain.decisions.completion import (
     report_gaps,
     unclaimed_answer,
 )
-from remit.domain.decisions.context import Context, Decision, Events, decided_by
+from remit.domain.decisions.context import (
+    Context,
+    Decision,
+    Events,
+    decided_by,
+    other_claimer,
+)
 from remit.domain.decisions.creation import build_resource
 from remit.domain.decisions.evolve import fold
 from remit.domain.decisions.runs import RunCommand, abort, check_fence, decide_run, wake
@@ -214,13 +220,12 @@ def _complete(task: Task, command: cmd.CompleteTask, context: Context) -> Events
         return report_gaps(task, found, told=True)
     claimed = claim(
         task,
-        context.actor,
-        context.now,
+        context,
         run_id=context.run_id,
         authorized=context.acting_task_id is not None,
+        by=other_claimer(task, context),
         outputs=command.outputs,
         summary=_summary(task, command, context),
-        files=context.files,
     )
     is_unread = any(update.type != "subtask" for update in task.queued)
     _refuse_if(

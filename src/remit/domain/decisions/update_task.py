@@ -3,7 +3,7 @@
 from typing import TypeVar, assert_never
 
 from remit.domain.decisions.completion import claim, withdraw_claim
-from remit.domain.decisions.context import Context, Events
+from remit.domain.decisions.context import Context, Events, other_claimer
 from remit.domain.decisions.creation import build_criteria
 from remit.domain.decisions.evolve import fold
 from remit.domain.decisions.runs import wake
@@ -82,11 +82,10 @@ def _claim_as_is(task: Task, context: Context) -> Events:
     """Claim completion with the outputs and the summary that the task already has."""
     return claim(
         task,
-        context.actor,
-        context.now,
+        context,
         run_id=context.run_id,
         authorized=context.acting_task_id is not None,
-        files=context.files,
+        by=other_claimer(task, context),
     )
 
 

@@ -30,7 +30,7 @@ def assignment(task: Task, guides: Iterable[str], prerequisites: Sequence[Task])
         f"Instructions: {first_message(task)}",
         *listed("Acceptance Criteria", listed_criteria(task)),
         *listed_outputs(task),
-        *handed_over(task),
+        *handed_over(task, has_values=True),
         *labeled("Troubleshooting", in_one_line(", ".join(guides))),
         f"Task {task.id}. Finish with {claim_again(task)}.",
     ]

@@ -14,6 +14,7 @@ from remit.domain.prompts.terms import (
     SHORT,
     criterion_line,
     criterion_text,
+    handed_by_others,
     handed_over,
     has_long_criteria,
     output_outlines,
@@ -283,6 +284,7 @@ def _output_lines(task: Task) -> list[str]:
         *labeled(label, optional),
         *output_schemas(task),
         *handed_over(task),
+        *handed_by_others(task),
     ]
 
 

@@ -7,12 +7,16 @@ from remit.domain.records.serialize import dumps
 from remit.domain.task.policy import outline
 from remit.domain.task.task import Criterion, Task
 from remit.domain.text.optional_lines import indented, labeled
+from remit.domain.text.truncation import beginning
 
 SHORT = 1_500
 """The number of characters of instructions or of a description that the task block repeats.
 
 Longer ones are referred to, or cut.
 """
+
+VALUE = 200
+"""The number of characters of an output that is shown to an agent that did not hand it over."""
 
 ALL_WAIVED = "(all of them are waived)"
 """The list of criteria if all of them were waived."""
@@ -90,11 +94,35 @@ def output_schemas(task: Task) -> list[str]:
     ]
 
 
-def handed_over(task: Task) -> list[str]:
-    """Return a line with the outputs that need not be handed over again, if there are any."""
+def handed_over(task: Task, *, has_values: bool = False) -> list[str]:
+    """Return a line with the outputs that need not be handed over again, if there are any.
+
+    With `has_values`, it contains the values, which a new session has not seen.
+    """
     kept = set(task.provided).difference(outstanding(task))
+    kept -= set(task.handed_by or {})
     names = [output.name for output in task.outputs if output.name in kept]
+    if has_values:
+        names = [f"{name}: {_beginning_of(task.provided[name])}" for name in names]
     return labeled(
         "Handed over already (send one again only to replace it)",
         ", ".join(names),
     )
+
+
+def handed_by_others(task: Task) -> list[str]:
+    """Return a line with each output that the agent did not hand over itself, and its value."""
+    values = [
+        f"{name}: {_beginning_of(task.provided.get(name))} ({by})"
+        for name, by in (task.handed_by or {}).items()
+    ]
+    return labeled(
+        "Handed over by others (part of the result unless you replace it)", ", ".join(values)
+    )
+
+
+def _beginning_of(value: object) -> str:
+    """Return the beginning of a value as JSON."""
+    whole = dumps(value)
+    shown = beginning(whole, VALUE)
+    return whole if len(shown) == len(whole) else f"{shown} […]"

@@ -8,6 +8,7 @@ from remit.domain.records.record import record
 from remit.domain.task.task import (
     CancelReason,
     ChildWait,
+    ClaimedFrom,
     Completion,
     Criterion,
     CriterionStatus,
@@ -467,6 +468,10 @@ class CompletionClaimed:
     summary: str | None = None
     final_message: str | None = None
     tool_summary: tuple[ToolCount, ...] = ()
+    by: str | None = None
+    """The person or agent that claims instead of the task's own agent or session."""
+    claimed_from: ClaimedFrom | None = None
+    """The state of a draft or a paused task, which returns to it if the claim is rejected."""
 
 
 @record
@@ -609,7 +614,7 @@ Event = (
 )
 """The events of a task's stream."""
 
-LANGUAGE = 5
+LANGUAGE = 6
 """The event language of this version; incremented with each change of an event
 (`tests/golden/language.json`).
 """
@@ -629,6 +634,7 @@ SINCE: dict[type[Any], int] = {
     SubtaskSettled: 2,
     UserInteractionRequested: 2,
     TaskPaused: 2,
+    CompletionClaimed: 6,
 }
 """The events that were added or changed after language 1, each with its current language."""
 
@@ -662,6 +668,7 @@ ADDED: dict[type[Any], dict[str, int]] = {
     AcceptanceRejected: {"message": 2, "final_message": 4, "outdated": 4},
     SubtaskSettled: {"update_id": 2, "report": 2},
     TaskPaused: {"by_agent": 2},
+    CompletionClaimed: {"by": 6, "claimed_from": 6},
 }
 """The fields that were added to existing events, each with its language.
 

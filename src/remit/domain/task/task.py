@@ -126,6 +126,8 @@ DependencyRule = Literal["done", "settled"]
 UpdateType = Literal[
     "instructions", "acceptance", "outputs", "message", "steps", "rejection", "subtask"
 ]
+ClaimedFrom = Literal["draft", "paused"]
+"""The states to which a task returns after a rejected claim, so that it does not run by itself."""
 WakeCause = Literal["tick", "run", "update", "message", "timeout"]
 
 
@@ -369,6 +371,12 @@ class Task:
     verification: Verification = "none"
     outputs: tuple[Output, ...] = ()
     completion_outputs: Mapping[str, Json] | None = None
+    handed_by: Mapping[str, str] | None = None
+    """Who handed over each output that the task's own agent or session did not hand over."""
+    claimed_by: str | None = None
+    """Who claimed completion last, if it was not the task's own agent or session."""
+    claimed_from: ClaimedFrom | None = None
+    """The state to which it returns if the claim that is being checked is rejected."""
     guides: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
     resources: tuple[Resource, ...] = ()
