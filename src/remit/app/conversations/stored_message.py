@@ -18,6 +18,7 @@ KEPT = (
     "cached",
     "cost",
     "environment",
+    "instructions",
     "terms_version",
     "mark",
     "stop",

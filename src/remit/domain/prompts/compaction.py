@@ -237,14 +237,21 @@ def with_summary(
     summary: str,
     replaced: Sequence[Message],
     kept: Sequence[Message],
+    *,
+    is_current: bool,
 ) -> Message:
     """Append a summary of the messages that are left out to the first message.
+
+    With `is_current`, the first message has the current instructions, so no update repeats them.
 
     Answers of people and updates that still apply follow it verbatim. `kept` are the messages that
     follow, whose updates may replace earlier ones. A rejection in the first message is left out if
     a later update replaces it.
     """
-    texts = [f"{SUMMARY_HEADING}\n{quoted(summary)}", *_lasting(replaced, kept)]
+    lasting = _lasting(replaced, kept)
+    if is_current:
+        lasting = [item for item in lasting if item.kind != "instructions"]
+    texts = [f"{SUMMARY_HEADING}\n{quoted(summary)}", *(item.text for item in lasting)]
     later = {item.kind for item in _updates_and_answers([*replaced, *kept])}
     is_replaced = not later.isdisjoint(LASTING["rejection"])
     begun = _without_rejection(first.parts) if is_replaced else first.parts
@@ -265,13 +272,13 @@ class _LastingText(NamedTuple):
     text: str
 
 
-def _lasting(replaced: Sequence[Message], kept: Sequence[Message]) -> list[str]:
+def _lasting(replaced: Sequence[Message], kept: Sequence[Message]) -> list[_LastingText]:
     texts = _updates_and_answers(replaced)
     later = {item.kind for item in _updates_and_answers(kept)}
-    found: list[str] = []
+    found: list[_LastingText] = []
     for item in reversed(texts):
         if item.kind in LASTING and later.isdisjoint(LASTING[item.kind]):
-            found.append(item.text)
+            found.append(item)
         later.add(item.kind)
     return found[::-1]
 

@@ -9,7 +9,7 @@ from remit.domain.prompts.claims import (
     outstanding,
 )
 from remit.domain.prompts.environment import Allowance
-from remit.domain.prompts.headings import HEADINGS, in_one_line
+from remit.domain.prompts.headings import HEADINGS, in_one_line, without_headings
 from remit.domain.prompts.terms import (
     SHORT,
     criterion_line,
@@ -191,7 +191,7 @@ def _terms(task: Task, messages: Sequence[str], *, replaces_terms: bool) -> list
     """Return the current instructions, criteria and outputs."""
     lines = _terms_heading(task, replaces_terms=replaces_terms)
     if _shows_instructions(task):
-        lines.append(f"Instructions: {_current_instructions(task)}")
+        lines.append(f"Instructions: {_current_instructions(task, messages)}")
     return [*lines, *_criteria_lines(task, messages), *_output_lines(task)]
 
 
@@ -210,16 +210,19 @@ def _shows_instructions(task: Task) -> bool:
     return task.instructions != task.title or task.instructions_version > 1
 
 
-def _current_instructions(task: Task) -> str:
+def _current_instructions(task: Task, messages: Sequence[str]) -> str:
     """Return the current instructions, or where to find them if they are long."""
     if len(task.instructions) <= SHORT:
         return task.instructions
-    if task.instructions_version == 1:
+    told = f"{HEADINGS['instructions']}\n{without_headings(task.instructions)}"
+    if any(told in message for message in messages[1:]):
+        return (
+            f"see the newest message headed {HEADINGS['instructions']}. They replace all earlier"
+            " ones."
+        )
+    if messages and messages[0].startswith(task.instructions):
         return "see your first message."
-    return (
-        f"see the newest message headed {HEADINGS['instructions']}, or your first message if there"
-        " is none. They replace all earlier ones."
-    )
+    return task.instructions
 
 
 def _criteria_lines(task: Task, messages: Sequence[str]) -> list[str]:

@@ -15,6 +15,9 @@ SHORT = 1_500
 Longer ones are referred to, or cut.
 """
 
+CRITERIA_IN_FULL = "Acceptance criteria, which the result must meet:"
+"""The first line of the criteria in a first message."""
+
 VALUE = 200
 """The number of characters of an output that is shown to an agent that did not hand it over."""
 
@@ -49,8 +52,7 @@ def criteria_in_full(task: Task) -> list[str]:
     if not has_long_criteria(task):
         return []
     lines = [f"- {item.id}: {criterion_text(task, item)}" for item in in_force(task)]
-    heading = "Acceptance criteria, which the result must meet:"
-    return [without_headings("\n".join([heading, *lines]))]
+    return [without_headings("\n".join([CRITERIA_IN_FULL, *lines]))]
 
 
 def has_long_criteria(task: Task) -> bool:
