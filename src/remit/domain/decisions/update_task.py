@@ -1,5 +1,6 @@
 """What update_task decides: changed fields, changed terms, and a new status."""
 
+import hashlib
 from typing import TypeVar, assert_never
 
 from remit.domain.decisions.completion import claim, withdraw_claim
@@ -50,10 +51,27 @@ def _without_echoes(task: Task, command: cmd.UpdateTask) -> cmd.UpdateTask:
     title = command.title if _gives_title(task, command) else None
     description, instructions = command.description, command.instructions
     if not _has_own_description(task):
-        description = if_changed(task.description, description)
+        description = None if _was_read_before(task, description) else description
     if task.description_only or stands_for_instructions(task):
         instructions = if_changed(task.instructions, instructions)
     return replace(command, title=title, description=description, instructions=instructions)
+
+
+def _was_read_before(task: Task, description: str | None) -> bool:
+    """Return whether a description is the one that reads return, or returned before a change.
+
+    An earlier one counts only if it does not become the instructions again.
+    """
+    if description in (None, task.description):
+        return True
+    if task.description_only or stands_for_instructions(task):
+        return False
+    return _text_hash(description) in task.earlier_descriptions
+
+
+def _text_hash(text: str) -> str:
+    """Return a short hash by which an earlier text is recognized."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _gives_title(task: Task, command: cmd.UpdateTask) -> bool:
@@ -212,6 +230,7 @@ def _update_instructions(task: Task, command: cmd.UpdateTask) -> Events:
         has_description=_gives_description(task, command, instructions),
         has_instructions=has_text and is_like_title,
         description_only=is_description and not task.description_only,
+        replaced_hash=None if _has_own_description(task) else _text_hash(task.instructions),
     )
     return [updated]
 

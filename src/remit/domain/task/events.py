@@ -159,13 +159,15 @@ class InstructionsUpdated:
     from before versions were counted.
     """
     title: str | None = None
-    """The new title, if the title was derived from the instructions."""
+    """The title, if it was derived from the instructions or given, or stays."""
     has_instructions: bool = False
     """Whether they replace a title that served as instructions, or equal the title."""
     has_description: bool = False
     """Whether a description equal to the instructions was given; new instructions keep it."""
     description_only: bool = False
     """Whether they are a description that was added to a title, which still names the task."""
+    replaced_hash: str | None = None
+    """The hash of the old instructions, if reads returned them as the description too."""
 
 
 @record
@@ -627,7 +629,7 @@ SINCE: dict[type[Any], int] = {
     RunLost: 2,
     DowntimeExcluded: 2,
     TaskFailed: 2,
-    InstructionsUpdated: 5,
+    InstructionsUpdated: 6,
     AcceptanceUpdated: 2,
     OutputsUpdated: 2,
     AcceptanceRejected: 4,
@@ -662,6 +664,7 @@ ADDED: dict[type[Any], dict[str, int]] = {
         "has_instructions": 3,
         "has_description": 4,
         "description_only": 5,
+        "replaced_hash": 6,
     },
     AcceptanceUpdated: {"terms_version": 2},
     OutputsUpdated: {"terms_version": 2},

@@ -447,6 +447,8 @@ class Task:
     """Whether only a description was given, which then serves as the instructions."""
     has_description: bool = False
     """Whether a description equal to the instructions was given; new instructions keep it."""
+    earlier_descriptions: tuple[str, ...] = ()
+    """The hashes of the last instructions that reads also returned as the description."""
     awaited: bool = False
     """Whether the task was delegated or a caller has waited for it since."""
     creator_task_id: str | None = None
