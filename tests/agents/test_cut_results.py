@@ -136,6 +136,30 @@ async def test_a_task_that_is_too_long_to_read_names_a_call_that_the_agent_is_of
         assert found.endswith(end)
 
 
+async def test_the_results_of_one_call_share_a_limit(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent == "build":
+            tasks = [
+                {"objective": f"Part {number}", "subagent_type": "explore"} for number in "abc"
+            ]
+            return says("Done.") if results(request) else calls(("task_parallel", {"tasks": tasks}))
+        return says("Short." if "Part c" in texts(request) else f"{'x' * 210_000}end")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        await at.run(owner="build")
+        (told,) = [text for request in at.script.asked for text in results(request)]
+        assert len(told) < 205_000
+        first, second, third = json.loads(told)["results"]
+        assert (third["result"], "note" in third) == ("Short.", False)
+        for number, item in ((2, first), (3, second)):
+            shown = len(item["result"])
+            assert 95_000 < shown < 100_000
+            named = f'task_output(task_id="{number}", offset={shown})'
+            assert item["note"].endswith(f"of 210,003. Next: {named}]"), item["note"]
+        outside = await at.call("task_output", task_id="2")
+        assert outside["data"]["result"].endswith("end")
+
+
 async def test_the_reports_of_many_prerequisites_share_a_limit(
     any_url: str, tmp_path: Path
 ) -> None:
