@@ -187,7 +187,7 @@ class CatalogTools:
         given = self._within(arguments, handle)
         answer = await call(self._core, "create_task", given, caller)
         short = short_answer(OPERATIONS["create_task"], given, answer)
-        told = dumps({**short, **await self._not_granted(short, arguments)})
+        told = dumps({**short, **await self._not_granted(short, arguments, handle.task)})
         return cut(told, "Ask for less.")
 
     def refusal(self, name: str, refused: RemitError, handle: Any) -> str:
@@ -232,12 +232,12 @@ class CatalogTools:
             )
 
     async def _not_granted(
-        self, answer: Mapping[str, Any], arguments: Mapping[str, Any]
+        self, answer: Mapping[str, Any], arguments: Mapping[str, Any], own: Task
     ) -> dict[str, str]:
         """Return a notice about requested tools that a new task did not get."""
         made = await self._core.service.load(answer["task_id"])
         asked = parse(CreateTask, dict(arguments)).tools
-        told = self._core.agents.not_granted(made, asked, "your own task")
+        told = self._core.agents.not_granted(made, asked, "your own task", own)
         return {"notice": told} if told else {}
 
     def _within(self, arguments: Mapping[str, Any], handle: Any) -> dict[str, Any]:

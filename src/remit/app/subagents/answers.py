@@ -93,7 +93,8 @@ async def _reused_results(run: DelegatingRun, delegation: DelegationCall) -> Reu
 
 def _notice(run: DelegatingRun, child: Task, call: ToolCall, place: int = 0) -> str:
     """Explain which requested tools a subtask did not get; empty if it got all."""
-    return run.agents.not_granted(child, requested_tools(call, place), "your own task")
+    asked = requested_tools(call, place)
+    return run.agents.not_granted(child, asked, "your own task", run.task)
 
 
 def _item_answer(
