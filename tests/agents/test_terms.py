@@ -77,6 +77,27 @@ async def test_an_update_marks_optional_outputs(any_url: str, tmp_path: Path) ->
         assert at.script.asked[1].messages[-2].text == expected
 
 
+async def test_only_the_last_of_several_updates_shows_the_terms(
+    any_url: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, looking(gate)) as at:
+        task_id = await at.create()
+        await reached(gate)
+        for number in (1, 2):
+            terms = {"instructions": f"Text {number}.", "acceptance": [f"Rule {number}"]}
+            await at.call("update_task", task_id=task_id, **terms)
+        gate.open.set()
+        await at.team.ended(task_id)
+        instructions = "[Task Update: Instructions Modified]"
+        acceptance = "[Task Update: Acceptance Modified]"
+        assert at.script.asked[1].messages[-2].text == (
+            f"{instructions}\nReplaced by a later update of the instructions.\n\n"
+            f"{acceptance}\nReplaced by a later update of the acceptance criteria.\n\n"
+            f"{instructions}\nText 2.\n\n{acceptance}\n- [ ] c2: Rule 2"
+        )
+
+
 async def test_an_update_of_criteria_shows_their_checks(any_url: str, tmp_path: Path) -> None:
     gate = Gate()
     (tmp_path / "a.txt").write_text("a")

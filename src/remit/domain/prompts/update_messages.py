@@ -32,6 +32,12 @@ _LISTINGS: Mapping[UpdateType, Callable[[Task], list[str]]] = {
     "outputs": listed_outputs,
 }
 """What the newest update of a kind shows: the current terms, if there are any."""
+_TERM_NAMES: Mapping[UpdateType, str] = {
+    "instructions": "instructions",
+    "acceptance": "acceptance criteria",
+    "outputs": "outputs",
+}
+"""The terms that an update can replace."""
 _REMOVED = {
     "acceptance": "There are no acceptance criteria now.",
     "outputs": "No outputs are required now.",
@@ -101,11 +107,10 @@ def texts_of(task: Task, updates: Sequence[Update]) -> list[str]:
 def _text_of(task: Task, update: Update, *, is_newest: bool) -> str:
     if update.type == "rejection":
         return rejection_text(task, update, is_newest=is_newest)
-    if update.type == "outputs" and not is_newest:
-        # The stored text does not say which outputs are optional.
-        return "Replaced by a later update of the outputs."
+    if update.type in _TERM_NAMES and not is_newest:
+        return f"Replaced by a later update of the {_TERM_NAMES[update.type]}."
     current = ""
-    if is_newest and update.type in _LISTINGS:
+    if update.type in _LISTINGS:
         current = "\n".join(_LISTINGS[update.type](task))
     return current or update.content or _REMOVED.get(update.type, "")
 
