@@ -223,6 +223,15 @@ async def test_a_title_used_as_the_instructions_is_once_in_the_block(
         assert block(at).count("Count the words") == 1
 
 
+async def test_an_output_that_only_a_check_names_is_required(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, finishing) as at:
+        task = await at.run(acceptance=[CHECKED], outputs=["report"])
+        assert task.state is State.DONE
+        assert "\nRequired outputs, handed over with complete_task: report, log\n" in block(at)
+        await at.run(acceptance=[CHECKED])
+        assert "\nRequired outputs, handed over with complete_task: log\n" in block(at)
+
+
 CHECKED: dict[str, Any] = {"text": "The log is there", "check": {"output": "log"}}
 LOG: dict[str, Any] = {"name": "log", "required": False}
 

@@ -117,4 +117,4 @@ def needed_outputs(task: Task) -> set[str]:
     """Return the names of the outputs that the task or one of its checks requires."""
     required = {output.name for output in task.outputs if output.required}
     checked = {checked_output(item.check) for item in in_force(task)}
-    return required | checked
+    return required | set(filter(None, checked))

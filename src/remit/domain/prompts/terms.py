@@ -5,7 +5,7 @@ from remit.domain.prompts.claims import in_force, needed_outputs, outstanding
 from remit.domain.prompts.headings import without_headings
 from remit.domain.records.serialize import dumps
 from remit.domain.task.policy import outline
-from remit.domain.task.task import Criterion, Task
+from remit.domain.task.task import Criterion, Output, Task
 from remit.domain.text.optional_lines import indented, labeled
 from remit.domain.text.truncation import beginning
 
@@ -79,12 +79,12 @@ def listed_outputs(task: Task) -> list[str]:
 
 def output_outlines(task: Task) -> tuple[str, str]:
     """Return the needed outputs as one line, and the optional ones as another."""
-    if not task.outputs:
-        return "", ""
     needed = needed_outputs(task)
-    required = outline(output for output in task.outputs if output.name in needed)
+    declared = {output.name for output in task.outputs}
+    required = [output for output in task.outputs if output.name in needed]
+    required += [Output(name=name) for name in sorted(needed - declared)]
     optional = outline(output for output in task.outputs if output.name not in needed)
-    return required, optional
+    return outline(required), optional
 
 
 def output_schemas(task: Task) -> list[str]:
