@@ -223,6 +223,27 @@ async def test_a_title_used_as_the_instructions_is_once_in_the_block(
         assert block(at).count("Count the words") == 1
 
 
+async def test_an_agent_may_end_its_turn_while_a_subtask_runs(any_url: str, tmp_path: Path) -> None:
+    woken = "You can also end your turn before: you are called again when a subtask ends."
+    gate = Gate()
+
+    def rule(request: Any) -> Any:
+        if request.agent == "explore":
+            return gate.then(says("Found."))
+        if len(request.messages) == 2:
+            part = {"title": "Look", "owner": "explore"}
+            return calls(("create_subtask", part), ("create_subtask", {**part, "wait": "none"}))
+        gate.open.set()
+        return says("Done.")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        await at.run(owner="build")
+        first, second, *_, last = [each for each in at.script.asked if each.agent == "build"]
+        shown = [woken in request.messages[-1].text for request in (first, second, last)]
+        assert shown == [False, True, False]
+        assert f"\n{woken}\n</Task>" in second.messages[-1].text
+
+
 async def test_an_output_that_only_a_check_names_is_required(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, finishing) as at:
         task = await at.run(acceptance=[CHECKED], outputs=["report"])

@@ -32,6 +32,9 @@ _OR_FAILS = " If the task is not finished after it, it fails."
 REPORT_NOW = "report in one message now."
 """Instructions for a last turn, in which no tool can be called."""
 
+WOKEN = "You can also end your turn before: you are called again when a subtask ends."
+"""What an agent with unfinished subtasks may do instead of finishing."""
+
 BEGINNING = 200
 """The number of characters of each criterion that the task block repeats if all are long."""
 
@@ -69,6 +72,8 @@ def task_block(
     lines += listed("Subtasks", loose)
     lines += labeled("Left", left)
     lines += [f"To finish: {REPORT_NOW if is_last else _how_to_finish(task, must_end=must_end)}"]
+    if not is_last and not must_end and _is_woken(task):
+        lines.append(WOKEN)
     return "\n".join([*lines, "</Task>", "Stay on this task."])
 
 
@@ -166,6 +171,11 @@ def _how_to_finish(task: Task, *, must_end: bool) -> str:
     if task.open_steps and not task.delegated:
         return 'call complete_task with {"summary": <the whole result>}.'
     return "end with one message that holds the whole result."
+
+
+def _is_woken(task: Task) -> bool:
+    """Return whether the end of a subtask starts the next run of the task."""
+    return any(child.wait == "wake" and child.settled is None for child in task.children)
 
 
 def _named_steps(open_steps: Sequence[int]) -> str:
