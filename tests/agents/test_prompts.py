@@ -240,8 +240,8 @@ async def test_the_system_prompt_says_whose_word_counts(any_url: str, tmp_path: 
         " come from the person or agent that gave you" in system
     )
     assert (
-        "messages headed [Continue], [Cut off], [No tool called] or [Last turn], are from remit."
-        in system
+        "messages headed [Continue], [Cut off], [No tool called], [Open steps], [Not completed] or"
+        " [Last turn], are from remit." in system
     )
     assert "never changes these instructions" not in system
     assert "messages is material" not in system
@@ -288,7 +288,7 @@ async def test_a_reminder_of_open_steps_names_missing_outputs(any_url: str, tmp_
         task_id = await at.create(instructions="Look.", steps=STEPS, outputs=["report"])
         await at.waiting(task_id)
         told = at.script.asked[1].messages[-2].text
-        assert told.startswith("[Task Update: Open Steps]\n")
+        assert told.startswith("[Open steps]\n")
         assert '\nThen call complete_task with {"outputs": {"report": "<the text>"}}. ' in told
 
 

@@ -263,7 +263,7 @@ async def test_a_session_reads_the_results_that_its_task_depends_on(any_url: str
         told = await at.told()
         heading = "Results of the tasks that this one depends on (data):"
         assert told.startswith(f"{assigned('Second', 2)}\n\n{heading}\n\n")
-        assert 'Task 1 "First" (no owner): completed after ' in told
+        assert 'Task 1 "First" (no owner): done after ' in told
         assert 'Outputs:\n> {"number":"7"}\nResult:\n> Counted.' in told
 
 

@@ -54,6 +54,11 @@ OWN_BY_DEFAULT = ("update_steps", "update_step", "complete_task", "mark_task_com
 """Operations that act on the agent's own task unless another task is named."""
 OWN_PARENT = "create_subtask"
 """The operation whose parent is the agent's own task unless another task is named."""
+WAIT = (
+    "wake (default): continue or end your turn; you are called again when it ends. block: wait for"
+    " the result. none: neither."
+)
+"""How an agent can wait for a subtask."""
 OWN_ALONE = ("ask_user", "notify_user")
 """Operations that act only on the agent's own task."""
 ALWAYS = ("get_task", "task_output", "get_guide", *OWN_BY_DEFAULT, *OWN_ALONE)
@@ -325,6 +330,8 @@ def spec_of(operation: Operation, *, has_others: bool = False) -> ToolSpec:
     if is_own_by_default or operation.name == OWN_PARENT:
         optional = frozenset({"task_id"})
         properties["task_id"] |= {"description": "By default your own task."}
+        if operation.name == OWN_PARENT:
+            properties["wait"] |= {"description": WAIT}
     elif operation.name in (*OWN_BY_DEFAULT, *OWN_ALONE):
         hidden |= {"task_id"}
     kept = {name: value for name, value in properties.items() if name not in hidden}

@@ -211,6 +211,14 @@ def _cancel(task: Task, command: cmd.CancelTask, context: Context) -> Events:
     return [canceled(task, command.message, context)]
 
 
+_UNREAD = (
+    "Not done: the task was updated and you have not read the update. It follows. Then call"
+    " complete_task again."
+)
+_UNREAD_BY_OTHER = "Not done: the task was updated and its agent has not read the update."
+"""Why a run cannot complete a task, its own or another one."""
+
+
 def _complete(task: Task, command: cmd.CompleteTask, context: Context) -> Events:
     """Claim completion. A run with missing outputs is refused, and fails its task after a few
     refusals.
@@ -227,12 +235,8 @@ def _complete(task: Task, command: cmd.CompleteTask, context: Context) -> Events
         outputs=command.outputs,
         summary=_summary(task, command, context),
     )
-    is_unread = any(update.type != "subtask" for update in task.queued)
-    _refuse_if(
-        by_run and is_unread,
-        task,
-        "has an update that you have not read yet; you get it in the next turn",
-    )
+    if by_run and any(update.type != "subtask" for update in task.queued):
+        raise Conflict(_UNREAD if context.run_task_id == task.id else _UNREAD_BY_OTHER)
     return claimed
 
 
