@@ -18,7 +18,7 @@ from tests.agents.stage import Gate, calls, results, says, stage, texts
 from tests.patience import patient
 
 ANSWER = "The answer is 42."
-REMINDER = "[Task Update: Open Steps]"
+REMINDER = "[Open steps]\n"
 LEAD = Agent(id="lead", description="Leads.", tools=("Read", "Task"), capabilities=("tasks",))
 SLOW = {"task_id": "1", "title": "Slow", "owner": "explore", "wait": "wake"}
 
@@ -366,7 +366,7 @@ async def test_a_delegation_that_only_complete_task_completes_goes_to_the_inbox(
 
 
 NOT_COMPLETED = """\
-[Task Update: Not Completed]
+[Not completed]
 A message does not complete this task. Only complete_task does.
 If the work is done, {call}. If you need a person to decide, call ask_user.
 If you end with another message instead, a person is asked how to go on."""
@@ -400,7 +400,7 @@ async def test_an_explicit_task_is_reminded_of_open_steps_too(
         task_id = await at.create(steps=["Look"], completion="explicit")
         await at.team.ended(task_id)
         told = at.script.asked[1].messages[-2].text
-        assert told.startswith(f"{REMINDER}\n")
+        assert told.startswith(REMINDER)
         assert "\nA message does not complete this task. Only complete_task does.\n" in told
         end = "the task waits for its next scheduled run."
         assert told.endswith(f"\nIf you end with another message instead, {end}")
@@ -412,7 +412,7 @@ async def test_a_reminder_asks_for_outstanding_outputs(durable_url: str, tmp_pat
     async with stage(durable_url, tmp_path, script) as at, asyncio.timeout(patient(60)):
         await at.call("task", objective="Go", outputs=["report"])
         told = at.script.asked[2].messages[-2].text
-        assert told.startswith(f"{REMINDER}\n")
+        assert told.startswith(REMINDER)
         assert told.endswith(f"\nThen {CALL}. A message alone does not complete this task.")
 
 

@@ -78,8 +78,8 @@ async def test_missing_results_are_reported_with_evidence_and_checked_again(
         told = at.script.asked[2].messages[-2].text
         assert (
             told
-            == "[Not accepted yet]\nThe last result was checked. These acceptance criteria are not"
-            ' met:\n- c1: The report says so\n  Check: the file report.md contains "green".\n '
+            == "[Not accepted yet]\nThe result that you handed over does not meet these criteria"
+            ':\n- c1: The report says so\n  Check: the file report.md contains "green".\n '
             " Found: report.md: does not contain 'green'.\nClose these gaps. Then call"
             " complete_task, or end with a final message."
         )

@@ -402,7 +402,7 @@ async def test_a_rejection_outlives_a_summary(any_url: str, big_files: Path) -> 
         await at.create(instructions="Go.", outputs=["report"], acceptance=[criterion])
         await at.team.ended("1")
         asked = [item for item in at.script.asked if "[Summary of your" in texts(item)]
-        assert "[Not accepted yet]\nThe last result was checked." in texts(asked[0])
+        assert "[Not accepted yet]\nThe result that you handed over " in texts(asked[0])
 
 
 async def test_a_summary_keeps_only_updates_that_hold(any_url: str, big_files: Path) -> None:
@@ -434,14 +434,64 @@ async def test_a_summary_keeps_only_updates_that_hold(any_url: str, big_files: P
         task = await at.team.ended("1")
         assert (task.state, task.summary) == (State.DONE, "Done.")
         last = texts(at.script.asked[-1])
-        for outdated in ("The file was made", "Count lines.", "[Not accepted yet]\n"):
+        for outdated in ("Go.", "The file was made", "Count lines.", "[Not accepted yet]\n"):
             assert outdated not in last
-        kept = [
-            "[Task Update: Message]\nMessage 1.",
-            "[Task Update: Instructions Modified]\nCount words.",
-        ]
+        kept = ["Count words.\n\n[Summary", "[Task Update: Message]\nMessage 1."]
         kept += ["[Task Update: Message]\nMessage 0.", "- [ ] c2: It is short"]
         assert [text for text in kept if text in last] == kept
+
+
+LONG = "It says more. " * 150
+OLD, NEW = f"Count the apples. {LONG}", f"List the pears. {LONG}"
+
+
+async def test_the_first_message_has_the_current_terms_after_a_summary(
+    any_url: str, big_files: Path
+) -> None:
+    async def rule(request: Request) -> Response:
+        if is_summary(request):
+            return says("Files were read.")
+        limited(40_000, request)
+        if "[Summary of your earlier work]" in texts(request):
+            return says("Done.")
+        if answers(request) == 0:
+            terms = {"instructions": NEW, "acceptance": [f"Pears. {LONG}"]}
+            await at.call("update_task", task_id="1", **terms)
+        return read(answers(request))
+
+    async with stage(any_url, big_files, rule) as at:
+        given = {"instructions": OLD, "acceptance": [f"Apples. {LONG}"]}
+        await at.create(title="Survey", metadata={"context": {"season": "fall"}}, **given)
+        assert (await at.team.ended("1")).summary == "Done."
+        second, last = at.script.asked[1], at.script.asked[-1]
+        told = "see the newest message headed [Task Update: Instructions Modified]."
+        assert f"\nInstructions: {told}" in second.messages[-1].text
+        assert last.messages[0].text.startswith(f'{NEW}\n\nContext:\n{{"season": "fall"}}\n\n')
+        assert f"- c2: Pears. {LONG.strip()}" in last.messages[0].text
+        assert "pples" not in texts(last)
+        assert texts(last).count(NEW) == 1
+        block = last.messages[-1].text
+        assert "\nInstructions: see your first message.\n" in block
+        assert "(in full in your first message):\n- [ ] c2: Pears." in block
+
+
+async def test_a_last_report_without_history_has_the_current_instructions(
+    any_url: str, big_files: Path
+) -> None:
+    async def rule(request: Request) -> Response:
+        if answers(request) == 0 and request.may_call:
+            await at.call("update_task", task_id="1", instructions=NEW)
+            return read(0)
+        if request.may_call or is_summary(request):
+            limited(0, request)
+        return says("Nothing yet.")
+
+    async with stage(any_url, big_files, rule) as at:
+        await at.create(title="Survey", instructions=OLD)
+        task = await at.team.ended("1")
+        assert (task.state, task.cause) == (State.FAILED, "model_context")
+        last = at.script.asked[-1]
+        assert (len(last.messages), last.messages[0].text) == (2, NEW)
 
 
 @pytest.mark.parametrize("fate", ["holds", "replaced"])

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from remit.domain.llm.messages import Request, Response
 from remit.domain.task.task import State
 from tests.agents.stage import calls, results, says, stage, texts
@@ -106,12 +108,19 @@ async def test_a_dependent_of_every_agent_reads_a_long_result_to_its_end(
         needed = await at.create()
         task = await at.run(instructions="Combine.", depends_on=[needed], owner="general")
         assert (task.state, task.summary) == (State.DONE, "Read."), task.failure_reason
-        assert "task_output" not in {tool.name for tool in at.script.asked[-1].tools}
+        assert "task_output" in {tool.name for tool in at.script.asked[-1].tools}
     assert "".join(parts) == whole
 
 
-async def test_a_task_that_is_too_long_to_read_names_the_call_that_reads_its_result(
-    any_url: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("depends_on", "end"),
+    [
+        (["1"], 'task_output(task_id="1") returns the result in parts.]'),
+        ([], " characters. get_task does not return more of it.]"),
+    ],
+)
+async def test_a_task_that_is_too_long_to_read_names_a_call_that_the_agent_is_offered(
+    any_url: str, tmp_path: Path, depends_on: list[str], end: str
 ) -> None:
     def rule(request: Request) -> Response:
         if not request.messages[0].text.startswith("Read"):
@@ -122,9 +131,33 @@ async def test_a_task_that_is_too_long_to_read_names_the_call_that_reads_its_res
 
     async with stage(any_url, tmp_path, rule) as at:
         await at.run()
-        await at.run(instructions="Read it.")
+        await at.run(instructions="Read it.", depends_on=depends_on)
         (found,) = results(at.script.asked[-1])
-        assert found.endswith('task_output(task_id="1") returns the result in parts.]')
+        assert found.endswith(end)
+
+
+async def test_the_results_of_one_call_share_a_limit(any_url: str, tmp_path: Path) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent == "build":
+            tasks = [
+                {"objective": f"Part {number}", "subagent_type": "explore"} for number in "abc"
+            ]
+            return says("Done.") if results(request) else calls(("task_parallel", {"tasks": tasks}))
+        return says("Short." if "Part c" in texts(request) else f"{'x' * 210_000}end")
+
+    async with stage(any_url, tmp_path, rule) as at:
+        await at.run(owner="build")
+        (told,) = [text for request in at.script.asked for text in results(request)]
+        assert len(told) < 205_000
+        first, second, third = json.loads(told)["results"]
+        assert (third["result"], "note" in third) == ("Short.", False)
+        for number, item in ((2, first), (3, second)):
+            shown = len(item["result"])
+            assert 95_000 < shown < 100_000
+            named = f'task_output(task_id="{number}", offset={shown})'
+            assert item["note"].endswith(f"of 210,003. Next: {named}]"), item["note"]
+        outside = await at.call("task_output", task_id="2")
+        assert outside["data"]["result"].endswith("end")
 
 
 async def test_the_reports_of_many_prerequisites_share_a_limit(

@@ -256,6 +256,31 @@ async def test_a_derived_title_that_is_sent_back_follows_new_instructions(
         assert (task.title, task.description, task.instructions) == (NEW, NEW, NEW)
 
 
+@pytest.mark.parametrize(
+    ("given", "changes", "description"),
+    [
+        ({"instructions": OLD}, [NEW, "Count."], "Count."),
+        ({"instructions": OLD}, [NEW], NEW),
+        ({"title": OLD}, [NEW, "Count."], "Count."),
+        ({"instructions": OLD, "description": WHY}, [NEW, "Count."], OLD),
+    ],
+)
+async def test_a_stale_description_that_is_sent_back_is_not_given(
+    any_url: str, tmp_path: Path, given: dict[str, Any], changes: list[str], description: str
+) -> None:
+    async with stage(any_url, tmp_path, [says("Done.")], workers=0) as at:
+        task_id = await at.create(**{"title": "Notes", "instructions": None, **given})
+        for text in changes:
+            await at.call("update_task", task_id=task_id, instructions=text)
+        await at.call("update_task", task_id=task_id, description=OLD, priority=0)
+        task = await at.team.task(task_id)
+        assert (task.description, task.instructions) == (description, changes[-1])
+        await at.hire()
+        await at.team.ended(task_id)
+        is_shown = description == OLD
+        assert (f"\nDescription: {OLD}\n" in current(at.script.asked[0])) is is_shown
+
+
 # A delegation without a description.
 
 EMPTY = {"description": "", "prompt": OLD, "subagent_type": "explore"}

@@ -128,7 +128,7 @@ async def test_a_late_answer_to_a_question_of_the_predecessor(
         await at.team.ended(made["task"]["id"])
         gate.open.set()
         last = texts(at.script.asked[-1])
-        assert last.count('Answer to "Which?": Blue') == (not is_blocking)
+        assert last.count('Question: "Which?"\nAnswer: Blue') == (not is_blocking)
 
 
 async def test_a_successor_reads_the_end_of_a_subtask_that_its_predecessor_did_not(

@@ -15,7 +15,7 @@ from tests.agents.stage import Gate, calls, says, stage, texts
 from tests.patience import patient
 
 ANSWER = "The answer is 42."
-REMINDER = "[Task Update: Open Steps]"
+REMINDER = "[Open steps]\n"
 CALENDAR = {"cron": "0 0 1 1 *"}
 
 

@@ -28,7 +28,12 @@ GRANTS: dict[str, tuple[tuple[str, dict[str, Any]], str]] = {
     "task_parallel": (
         (
             "task_parallel",
-            {"tasks": [{"objective": "Look", "tools": ASKED}, {"objective": "Read"}]},
+            {
+                "tasks": [
+                    {"objective": "Look", "tools": ASKED},
+                    {"objective": "R", "tools": ["Read"]},
+                ]
+            },
         ),
         LACKS_BASH,
     ),
@@ -50,6 +55,10 @@ GRANTS: dict[str, tuple[tuple[str, dict[str, Any]], str]] = {
     "create_task": (
         ("create_task", {"title": "Look", "owner": "general", "tools": ASKED, "status": "draft"}),
         LACKS_BASH,
+    ),
+    "lost defaults": (
+        ("task", {"objective": "Look", "subagent_type": "general"}),
+        "Not granted: LS, Glob, Grep (your own task does not have them).",
     ),
     "two reasons": (
         (
@@ -130,7 +139,8 @@ async def test_a_caller_reads_which_tools_are_unknown(any_url: str, tmp_path: Pa
         assert result["data"]["notice"].startswith(UNKNOWN)
         await at.run(owner="build", tools=["LS", "Task"])
         answers = [text for request in at.script.asked for text in results(request)]
-        assert json.loads(answers[0])["notice"].startswith(UNKNOWN)
+        own = "Unknown tools: Bassh, read. Available: LS, Task."
+        assert json.loads(answers[0])["notice"] == own
 
 
 async def test_the_exact_task_tool_takes_no_further_fields(any_url: str, tmp_path: Path) -> None:

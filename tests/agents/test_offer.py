@@ -56,6 +56,24 @@ async def test_each_agent_is_offered_the_documented_tools(any_url: str, tmp_path
         assert (efforts["general"], efforts["build"], efforts["lead"]) == ("low", None, "high")
 
 
+async def test_an_agent_with_reports_of_other_tasks_can_read_the_rest_of_them(
+    any_url: str, tmp_path: Path
+) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent != "clerk" or results(request):
+            return says("Done.")
+        return calls(("create_subtask", {"title": "Look", "owner": "explore", "wait": "block"}))
+
+    async with stage(any_url, tmp_path, rule, agents=[CLERK]) as at:
+        await at.run(owner="clerk")
+        first, *_, last = [request for request in at.script.asked if request.agent == "clerk"]
+        assert "task_output" not in {tool.name for tool in first.tools}
+        assert "task_output" in {tool.name for tool in last.tools}
+        for owner in ("explore", "general", "plan"):
+            await at.run(owner=owner, depends_on=["1"])
+            assert "task_output" in {tool.name for tool in at.script.asked[-1].tools}
+
+
 async def test_delegation_tools_say_when_to_delegate_and_with_which_model(
     any_url: str, tmp_path: Path
 ) -> None:

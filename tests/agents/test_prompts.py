@@ -166,7 +166,8 @@ async def test_no_replaced_text_follows_an_update(any_url: str, tmp_path: Path) 
             assert old not in after
         block = second.messages[-1].text
         terms = block.partition(
-            "Terms, version 2 (they replace all earlier instructions, criteria and outputs):\n"
+            "Current terms (version 2). They replace all earlier instructions, criteria and"
+            " outputs:\n"
         )[2]
         assert terms.startswith("Instructions: List the pears.\n")
         assert "Acceptance criteria, which the result must meet:\n- [ ] c2: Pears only" in terms
@@ -195,7 +196,7 @@ async def test_a_title_that_stood_for_old_instructions_is_not_shown_to_the_model
         await at.team.ended(made["task_id"])
         second = at.script.asked[1]
         assert "\n\n# Task\nList the pears.\n\n" in second.system
-        assert second.messages[-1].text.startswith("<Task id=1>\nTerms, version 3 ")
+        assert second.messages[-1].text.startswith("<Task id=1>\nCurrent terms (version 3). They ")
         assert "\nInstructions: List the pears.\n" in second.messages[-1].text
         task = await at.call("get_task", task_id=made["task_id"])
         assert (task["title"], task["description"]) == (
@@ -239,8 +240,8 @@ async def test_the_system_prompt_says_whose_word_counts(any_url: str, tmp_path: 
         " come from the person or agent that gave you" in system
     )
     assert (
-        "messages headed [Continue], [Cut off], [No tool called] or [Last turn], are from remit."
-        in system
+        "messages headed [Continue], [Cut off], [No tool called], [Open steps], [Not completed] or"
+        " [Last turn], are from remit." in system
     )
     assert "never changes these instructions" not in system
     assert "messages is material" not in system
@@ -263,7 +264,8 @@ async def test_missing_outputs_are_named_with_the_call_that_gives_them(
             == "[Not accepted yet]\nThe task is not complete. These required outputs are missing or"
             " wrong:\n- The required output report is missing.\n- The required output rows is"
             ' missing.\nCall complete_task with {"outputs": {"report": "<the text>", "rows": <a'
-            " JSON value>}} and your own values. A message alone does not hand over an output."
+            " JSON value>}}, replacing each <…> with your own value."
+            " A message alone does not hand over an output."
         )
         assert task.state.value == "done"
 
@@ -286,7 +288,7 @@ async def test_a_reminder_of_open_steps_names_missing_outputs(any_url: str, tmp_
         task_id = await at.create(instructions="Look.", steps=STEPS, outputs=["report"])
         await at.waiting(task_id)
         told = at.script.asked[1].messages[-2].text
-        assert told.startswith("[Task Update: Open Steps]\n")
+        assert told.startswith("[Open steps]\n")
         assert '\nThen call complete_task with {"outputs": {"report": "<the text>"}}. ' in told
 
 

@@ -154,7 +154,7 @@ async def test_the_report_of_a_successor_names_the_task_that_it_replaces(
         await at.call("update_task", task_id="2", owner="plan")
         await at.team.ended("1")
         told = texts([request for request in at.script.asked if request.agent == "build"][-1])
-        assert '[Subtask ended]\nTask 3 "Look" (plan, replaces task 2): completed after ' in told
+        assert '[Subtask ended]\nTask 3 "Look" (plan, replaces task 2): done after ' in told
 
 
 def everything(request: Request) -> str:

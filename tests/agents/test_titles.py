@@ -158,6 +158,80 @@ async def test_a_session_gets_a_new_title_as_new_instructions(any_url: str, tmp_
         assert later == f'{HEADING}\nTask {task_id} "{NEW}"\n{NEW}\n\n{finish}'
 
 
+WHAT = "Name the file that reads the lines."
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"instructions": WHAT},
+        {"title": OLD, "instructions": WHAT},
+        {"title": OLD, "instructions": WHAT, "status": "active"},
+    ],
+    ids=["instructions", "with title", "with status"],
+)
+@pytest.mark.parametrize("is_subtask", [False, True])
+async def test_a_title_stays_when_a_draft_gets_its_instructions(
+    any_url: str, tmp_path: Path, change: dict[str, Any], is_subtask: bool
+) -> None:
+    async with stage(any_url, tmp_path, [says("Done.")], workers=0) as at:
+        draft: dict[str, Any] = {"title": OLD, "instructions": None, "status": "draft"}
+        if is_subtask:
+            parent = await at.create(status="draft")
+            fields = {"task_id": parent, "title": OLD, "owner": "explore", "status": "draft"}
+            task_id = (await at.call("create_subtask", **fields))["task_id"]
+        else:
+            task_id = await at.create(**draft)
+        await at.call("update_task", task_id=task_id, **change)
+        await at.call("update_task", task_id=task_id, status="active")
+        await at.hire()
+        task = await at.team.ended(task_id)
+        assert (task.title, task.instructions) == (OLD, WHAT)
+        (first,) = at.script.asked
+        assert first.messages[0].text == WHAT
+        assert f"\n\n# Task\n{OLD}\n\n# Who" in first.system
+        assert f"\nTitle: {OLD}\n" in first.messages[-1].text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [{"title": OLD, "instructions": NEW}],
+        [{"instructions": NEW}, {"title": OLD}],
+        [{"instructions": NEW}, {"title": OLD}, {"instructions": WHAT}],
+    ],
+)
+async def test_a_title_that_is_given_again_stays(
+    any_url: str, tmp_path: Path, changes: list[dict[str, Any]]
+) -> None:
+    gate = Gate()
+    async with stage(any_url, tmp_path, looking(gate)) as at:
+        task_id = await at.create(title=OLD, instructions=None)
+        await reached(gate)
+        for change in changes:
+            await at.call("update_task", task_id=task_id, **change)
+        gate.open.set()
+        task = await at.team.ended(task_id)
+        assert task.title == OLD
+        assert (
+            task.instructions
+            == [item for item in changes if "instructions" in item][-1]["instructions"]
+        )
+        second = at.script.asked[1]
+        assert f"\nTitle: {OLD}\n" in second.messages[-1].text
+        assert f"\n\n# Task\n{OLD}\n\n# Who" in second.system
+
+
+async def test_a_session_reads_one_name_of_a_task(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [], workers=0) as at:
+        task_id = await at.create(title=OLD, instructions=None, session_id="s1")
+        first = (await at.call("pre_request", session_id="s1"))["context"]
+        assert first.startswith(f"[Task Assignment: {OLD}]\nInstructions: {OLD}\n")
+        await at.call("update_task", task_id=task_id, instructions=NEW)
+        later = (await at.call("pre_request", session_id="s1"))["context"]
+        assert later.startswith(f'{HEADING}\nTask {task_id} "{OLD}"\n{NEW}\n')
+
+
 @pytest.mark.parametrize("operation", ["rerun_task", "update_task"])
 async def test_a_successor_keeps_a_title_whose_instructions_have_changed(
     any_url: str, tmp_path: Path, operation: str

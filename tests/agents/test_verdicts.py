@@ -117,13 +117,15 @@ PORT: dict[str, Any] = {
     "check": {"output": "report", "contains": "8420"},
 }
 GOOD = ("complete_task", {"outputs": {"report": "port 8420"}})
-NOT_ACCEPTED = """\
+OTHERS = "Handed over by others (part of the result unless you replace it)"
+NOT_ACCEPTED = f"""\
 [Not accepted yet]
-The last result was checked. These acceptance criteria are not met:
+The result that user:ann handed over does not meet these criteria:
 - c1: It names the port
   Check: the output report contains "8420".
   Found: output report: does not contain "8420".
-Close these gaps. Then call complete_task with {"outputs": {"report": <the new value>}}."""
+{OTHERS}: report: "none" (user:ann)
+Close these gaps. Then call complete_task with {{"outputs": {{"report": "<the new text>"}}}}."""
 
 
 async def claimed_by_person(at: Stage, **fields: Any) -> str:
@@ -215,3 +217,59 @@ async def test_a_rejected_claim_leaves_an_open_question_open(any_url: str, tmp_p
         request = at.script.asked[-1]
         assert "The person answered: 8420" in str(request.messages)
         assert texts(request).count(NOT_ACCEPTED) == 1
+
+
+async def test_a_rejected_draft_does_not_start(any_url: str, tmp_path: Path) -> None:
+    async with stage(any_url, tmp_path, [calls(GOOD)]) as at:
+        task_id = await claimed_by_person(at, status="draft")
+        task = await at.team.until(task_id, lambda task: task.rounds == 1)
+        assert (task.state, task.started_at) == (State.DRAFT, None)
+        await at.call("update_task", task_id=task_id, status="active")
+        assert (await at.team.ended(task_id)).state is State.DONE
+        assert at.script.asked[0].messages[0].text == f"Do it.\n\n{NOT_ACCEPTED}"
+
+
+@pytest.mark.parametrize("is_outdated", [False, True])
+async def test_a_rejected_paused_task_stays_paused(
+    any_url: str, tmp_path: Path, is_outdated: bool
+) -> None:
+    async with stage(any_url, tmp_path, [calls(GOOD)], workers=0) as at:
+        task_id = await at.create(acceptance=[PORT], outputs=["report"])
+        await at.call("pause_task", task_id=task_id)
+        await at.call("complete_task", task_id=task_id, outputs={"report": "none"})
+        if is_outdated:
+            await at.call("update_task", task_id=task_id, instructions="Do it well.")
+        else:
+            await at.team.do("CheckCriteria", "system:engine", task_id=task_id)
+        task = await at.team.task(task_id)
+        assert (task.state, task.paused_from) == (State.PAUSED, State.PENDING)
+        await at.call("resume_task", task_id=task_id)
+        await at.hire()
+        assert (await at.team.ended(task_id)).state is State.DONE
+
+
+async def test_an_agent_sees_the_values_that_others_handed_over(
+    any_url: str, tmp_path: Path
+) -> None:
+    note = "n" * 300
+    script = [calls(GOOD), calls(("complete_task", {"outputs": {"note": "Mine."}}))]
+    missing = {"text": "Made", "check": {"file": "made.txt"}}
+    async with stage(any_url, tmp_path, script, workers=0) as at:
+        task_id = await at.create(acceptance=[PORT, missing], outputs=["report", "note"])
+        given = {"report": "none", "note": note}
+        await at.call("complete_task", task_id=task_id, outputs=given)
+        await at.team.do("CheckCriteria", "system:engine", task_id=task_id)
+        await at.hire()
+        await at.team.until(task_id, lambda task: task.rounds == 2)
+        await at.team.until(task_id, lambda task: task.state.terminal)
+        first, second = at.script.asked
+        shown = f'report: "none" (user:ann), note: "{note[:199]} […] (user:ann)'
+        assert f"\n{OTHERS}: {shown}\n" in first.messages[-1].text
+        assert "Handed over already" not in first.messages[-1].text
+        told = second.messages[-2].text
+        assert "The result that you handed over does not meet these criteria:\n- c2" in told
+        assert told.endswith("If the next result is not accepted either, the task fails.")
+        assert OTHERS not in told
+        block = second.messages[-1].text
+        assert "\nHanded over already (send one again only to replace it): report\n" in block
+        assert f'\n{OTHERS}: note: "{note[:199]} […] (user:ann)\n' in block

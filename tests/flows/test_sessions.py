@@ -107,7 +107,7 @@ async def test_a_session_gets_its_assignment_then_each_update_once_and_completes
         assert later["update_ids"] == [f"{task}-u{number}" for number in (1, 2, 3, 4)]
         assert later["context"] == (
             f"[Task Update: Instructions Modified]\n{NAMED}\nOne page.\n\n"
-            f"[Task Update: Acceptance Modified]\n{NAMED}\n- [ ] It is short.\n\n"
+            f"[Task Update: Acceptance Modified]\n{NAMED}\n- [ ] c1: It is short.\n\n"
             f"[Task Update: Outputs Modified]\n{NAMED}\nRequired Outputs: report\n\n"
             f"[Task Update: Message]\n{NAMED}\nHurry.\n\n"
             f'Task {task}. Finish with complete_task(task_id="{task}", outputs={{"report": "<the'
@@ -209,7 +209,7 @@ async def test_two_concurrent_requests_get_everything_once(durable_url: str) -> 
 
         def change(number: int) -> str:
             return (
-                f'[Task Update: Instructions Modified]\nTask {number + 1} "Change {number}"\nChange'
+                f'[Task Update: Instructions Modified]\nTask {number + 1} "Task {number}"\nChange'
                 f" {number}"
             )
 
@@ -263,7 +263,7 @@ async def test_a_session_reads_the_results_that_its_task_depends_on(any_url: str
         told = await at.told()
         heading = "Results of the tasks that this one depends on (data):"
         assert told.startswith(f"{assigned('Second', 2)}\n\n{heading}\n\n")
-        assert 'Task 1 "First" (no owner): completed after ' in told
+        assert 'Task 1 "First" (no owner): done after ' in told
         assert 'Outputs:\n> {"number":"7"}\nResult:\n> Counted.' in told
 
 
@@ -290,7 +290,8 @@ async def test_a_session_sees_checks_and_optional_outputs_up_front(any_url: str)
         await at.do("update_task", task_id=task, acceptance=["It is short."])
         await at.do("update_task", task_id=task, **terms)
         changed = await at.told()
-        assert f'[Task Update: Acceptance Modified]\nTask 1 "Write it"\n{CHECKED}\n\n' in changed
+        numbered = CHECKED.replace("[ ] ", "[ ] c3: ")
+        assert f'[Task Update: Acceptance Modified]\nTask 1 "Write it"\n{numbered}\n\n' in changed
         outputs = "Required Outputs: report\nOptional Outputs: log (file)"
         heading = '[Task Update: Outputs Modified]\nTask 1 "Write it"'
         finish = 'Task 1. Finish with \
@@ -314,9 +315,11 @@ async def test_a_rejected_session_reads_the_task_and_the_whole_call(any_url: str
         await at.do("complete_task", task_id=tasks[1], outputs={"report": "none", "data": "x"})
         await at.core.service.execute(CheckCriteria(task_id=tasks[1]), "system:engine")
         told = await at.told()
-        assert told.startswith('[Not accepted yet]\nTask 2 "Two"\nThe last result was checked.')
+        assert told.startswith(
+            '[Not accepted yet]\nTask 2 "Two"\nThe result that was handed over does not'
+        )
         assert told.endswith(
-            'Then call complete_task(task_id="2", outputs={"report": <the new value>}).'
+            'Then call complete_task(task_id="2", outputs={"report": "<the new text>"}).'
         )
         await at.do("complete_task", task_id="2", outputs={"report": "port 8420"})
         await at.core.service.execute(CheckCriteria(task_id="2"), "system:engine")
@@ -366,13 +369,18 @@ async def test_a_session_reads_once_that_a_criterion_was_waived(
         assert (await at.told()).startswith("[Not accepted yet]")
         for _ in range(2):
             await at.do("waive_criterion", task_id=task, criterion_id="c1", reason="Fine.")
-        left = "- [ ] Short" if others else "(all of them are waived)"
+        left = "- [ ] c2: Short" if others else "(all of them are waived)"
         finish = 'Task 1. Finish with complete_task(task_id="1").'
         assert await at.told() == f'{ACCEPTANCE}\nTask 1 "Write it"\n{left}\n\n{finish}'
         assert await at.told() == ""
         updates = (await at.do("list_updates", task_id=task))["updates"]
         last = updates[-1]
-        assert (last["type"], last["content"], last["status"]) == ("acceptance", left, "delivered")
+        stored = left.replace("c2: ", "")
+        assert (last["type"], last["content"], last["status"]) == (
+            "acceptance",
+            stored,
+            "delivered",
+        )
         await at.do("complete_task", task_id=task)
         assert (await at.do("get_task", task_id=task))["state"] == "done"
 
@@ -415,7 +423,7 @@ async def test_two_rejections_are_delivered_as_one(any_url: str) -> None:
         await at.do("complete_task", task_id=task, outputs={"report": "again none"})
         await at.core.service.execute(CheckCriteria(task_id=task), "system:engine")
         told = await at.told()
-        assert told.count("These acceptance criteria are not met") == 1
+        assert told.count("does not meet these criteria") == 1
         assert told.startswith(
             '[Not accepted yet]\nTask 1 "Write it"\nReplaced by a later rejection.'
         )
@@ -524,11 +532,11 @@ REJECTED: dict[str, Any] = {
     "outputs": ["r", "q"],
     "acceptance": [{"text": "q hi", "check": {"output": "q", "contains": "hi"}}],
 }
-FINISH_R = 'complete_task(task_id="1", outputs={"q": <the new value>})'
+FINISH_R = 'complete_task(task_id="1", outputs={"q": "<the new text>"})'
 NOT_ACCEPTED = f"""\
 [Not accepted yet]
 Task 1 "R"
-The last result was checked. These acceptance criteria are not met:
+The result that was handed over does not meet these criteria:
 - c1: q hi
   Check: the output q contains "hi".
   Found: output q: does not contain "hi".
@@ -539,7 +547,7 @@ Instructions: Do R
 Acceptance Criteria:
 - [ ] q hi (check: the output q contains "hi")
 Required Outputs: r, q
-Handed over already (send one again only to replace it): r
+Handed over already (send one again only to replace it): r: "1"
 Task 1. Finish with {FINISH_R}.
 
 {NOT_ACCEPTED}"""
@@ -603,7 +611,8 @@ async def test_only_the_last_rejection_before_the_first_request_is_delivered(any
         await at.create(**REJECTED)
         await reject(at)
         await reject(at)
-        assert await at.told() == ASSIGNED_R
+        last = "If the next result is not accepted either, the task fails."
+        assert await at.told() == f"{ASSIGNED_R}\n{last}"
         assert await updates(at) == [("rejection", "undelivered"), ("rejection", "delivered")]
 
 

@@ -223,7 +223,7 @@ async def test_the_agent_is_reminded_once_of_its_open_steps(
             task.rounds,
             task.usage.requests,
         ) == (1, 0, 0, 0, 3)
-        told = [text.count("[Task Update: Open Steps]") for text in map(texts, at.script.asked)]
+        told = [text.count("[Open steps]\n") for text in map(texts, at.script.asked)]
         assert told == [0, 0, 1]
         reminder = at.script.asked[2].messages[-2].text
         assert "0: Look" in reminder
@@ -235,7 +235,7 @@ async def test_the_agent_is_reminded_once_of_its_open_steps(
 
 async def test_a_step_can_be_ticked_after_the_reminder(durable_url: str, tmp_path: Path) -> None:
     def rule(request: Request) -> Response:
-        if "[Task Update: Open Steps]" not in texts(request):
+        if "[Open steps]\n" not in texts(request):
             return plan_and_answer(request)
         if results(request):
             return says(ANSWER)

@@ -173,7 +173,7 @@ class Operations:
         """List tasks that can start now, most urgent first."""
 
     async def update_steps(self, task_id: str, steps: Sequence[str | StepInput]) -> Changed:
-        """Replace the plan; keep steps that have a subtask in their place."""
+        """Replace the plan."""
 
     async def update_step(
         self,
@@ -217,7 +217,7 @@ class Operations:
         step_index: int | None = None,
         wait: Literal["wake", "block", "none"] = "wake",
     ) -> Created:
-        """Create a subtask of a task, for a step of its plan if step_index is given."""
+        """Create a subtask; step_index links it to a step of the plan."""
 
     async def add_resource(
         self,
@@ -566,7 +566,7 @@ class SyncOperations:
         """List tasks that can start now, most urgent first."""
 
     def update_steps(self, task_id: str, steps: Sequence[str | StepInput]) -> Changed:
-        """Replace the plan; keep steps that have a subtask in their place."""
+        """Replace the plan."""
 
     def update_step(
         self,
@@ -610,7 +610,7 @@ class SyncOperations:
         step_index: int | None = None,
         wait: Literal["wake", "block", "none"] = "wake",
     ) -> Created:
-        """Create a subtask of a task, for a step of its plan if step_index is given."""
+        """Create a subtask; step_index links it to a step of the plan."""
 
     def add_resource(
         self,

@@ -28,6 +28,7 @@ from remit.domain.prompts.offered_tools import (
     LONGEST_TOOL,
     MOST_AGENTS,
     describe_agents,
+    reads_reports,
     subtask_tool,
 )
 from remit.domain.prompts.todo_plan import plan_of, without_unknown_fields
@@ -53,6 +54,11 @@ OWN_BY_DEFAULT = ("update_steps", "update_step", "complete_task", "mark_task_com
 """Operations that act on the agent's own task unless another task is named."""
 OWN_PARENT = "create_subtask"
 """The operation whose parent is the agent's own task unless another task is named."""
+WAIT = (
+    "wake (default): continue or end your turn; you are called again when it ends. block: wait for"
+    " the result. none: neither."
+)
+"""How an agent can wait for a subtask."""
 OWN_ALONE = ("ask_user", "notify_user")
 """Operations that act only on the agent's own task."""
 ALWAYS = ("get_task", "task_output", "get_guide", *OWN_BY_DEFAULT, *OWN_ALONE)
@@ -169,15 +175,25 @@ class CatalogTools:
             return await self._create_task(arguments, handle, caller)
         answer = await call(self._core, name, arguments, caller)
         told = dumps(short_answer(OPERATIONS[name], arguments, answer))
-        return cut(told, _instead(name, arguments))
+        return cut(told, self._instead(name, arguments, handle.task))
+
+    def _instead(self, name: str, arguments: Mapping[str, Any], task: Task) -> str:
+        """Return what to call if an answer is too long: task_output if the agent is shown it."""
+        if name != "get_task":
+            return "Ask for less."
+        delegates = "Task" in self._core.agents.grant(task.owner or "", task.tools)
+        if not delegates and not reads_reports(task):
+            return "get_task does not return more of it."
+        call = written_out("task_output", task_id=arguments.get("task_id"))
+        return f"{call} returns the result in parts."
 
     async def _create_task(self, arguments: Mapping[str, Any], handle: Any, caller: Caller) -> str:
         """Create a task that is not a subtask; report the tools that it did not get."""
         given = self._within(arguments, handle)
         answer = await call(self._core, "create_task", given, caller)
         short = short_answer(OPERATIONS["create_task"], given, answer)
-        told = dumps({**short, **await self._not_granted(short, arguments)})
-        return cut(told, _instead("create_task", arguments))
+        told = dumps({**short, **await self._not_granted(short, arguments, handle.task)})
+        return cut(told, "Ask for less.")
 
     def refusal(self, name: str, refused: RemitError, handle: Any) -> str:
         """Return why a call was refused; names only fields that the model was shown."""
@@ -221,12 +237,12 @@ class CatalogTools:
             )
 
     async def _not_granted(
-        self, answer: Mapping[str, Any], arguments: Mapping[str, Any]
+        self, answer: Mapping[str, Any], arguments: Mapping[str, Any], own: Task
     ) -> dict[str, str]:
         """Return a notice about requested tools that a new task did not get."""
         made = await self._core.service.load(answer["task_id"])
         asked = parse(CreateTask, dict(arguments)).tools
-        told = self._core.agents.not_granted(made, asked, "your own task")
+        told = self._core.agents.not_granted(made, asked, "your own task", own)
         return {"notice": told} if told else {}
 
     def _within(self, arguments: Mapping[str, Any], handle: Any) -> dict[str, Any]:
@@ -286,14 +302,6 @@ def short_answer(
     return told or {"success": True}
 
 
-def _instead(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return what to call if an answer is too long: task_output for a task."""
-    if name != "get_task":
-        return "Ask for less."
-    call = written_out("task_output", task_id=arguments.get("task_id"))
-    return f"{call} returns the result in parts."
-
-
 def cut(text: str, instead: str, limit: int = 200_000) -> str:
     """Return the part of an answer that fits into a conversation, and what to call instead."""
     kept = beginning(text, limit)
@@ -322,6 +330,8 @@ def spec_of(operation: Operation, *, has_others: bool = False) -> ToolSpec:
     if is_own_by_default or operation.name == OWN_PARENT:
         optional = frozenset({"task_id"})
         properties["task_id"] |= {"description": "By default your own task."}
+        if operation.name == OWN_PARENT:
+            properties["wait"] |= {"description": WAIT}
     elif operation.name in (*OWN_BY_DEFAULT, *OWN_ALONE):
         hidden |= {"task_id"}
     kept = {name: value for name, value in properties.items() if name not in hidden}

@@ -18,7 +18,7 @@ from remit.testing.rule_model import Answer, Asked, Call, ContextFull, Rule
 BLOCK = re.compile(r"<Task id=\d+>\n.*?</Task>", re.DOTALL)
 OUTPUTS = re.compile(r"^Required outputs[^:]*: (.+)$", re.MULTILINE)
 WORD = re.compile(r"\bSay ([A-Z]+)\b")
-REMINDED = ("[Task Update: Open Steps]", "[Task Update: Not Completed]")
+REMINDED = ("[Open steps]\n", "[Not completed]\n")
 REJECTED = "[Not accepted yet]"
 UPDATED = "[Task Update: Instructions Modified]"
 SMALL_CONTEXT = 9_000

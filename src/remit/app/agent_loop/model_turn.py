@@ -114,8 +114,7 @@ class ModelTurn:
         await self._budget.refresh()
         why = agent_prompts.LIMIT_REACHED.format(limit="the context of the model")
         text = agent_prompts.LAST_TURN.format(why=why)
-        request = await self._requests.build(text, self._answer_seconds)
-        short = request._replace(messages=(request.messages[0], request.messages[-1]))
+        short = await self._requests.build(text, self._answer_seconds, has_history=False)
         if not await self._budget.reserve(short, report=True):
             return None
         try:

@@ -1,6 +1,7 @@
 """The user messages of a run: instructions, updates and requests to continue."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from remit.app.agent_loop.current_run import CurrentRun
 from remit.app.agent_loop.run_writer import RunWriter
@@ -39,7 +40,7 @@ class Prompts:
         run_id, now = self._run.handle.run_id, self._run.services.now()
         row = conversation.next_row(user(*parts), run_id, now)
         if not conversation.history:
-            row = row._replace(more={"environment": self.environment})
+            row = row._replace(more=self._facts_of_first_message())
         self._writer.add_message(row)
         if updates:
             await self._writer.write(self._delivery(updates, conversation.turns + 1))
@@ -58,6 +59,14 @@ class Prompts:
         turns = self._run.conversation.turns
         await self._run.handle.do(self._delivery(read_already, turns))
         return not self._task.queued
+
+    def _facts_of_first_message(self) -> dict[str, Any]:
+        """Return what is stored with the first message: the terms that it contains can change."""
+        return {
+            "environment": self.environment,
+            "instructions": len(self._task.instructions),
+            "terms_version": self._task.terms_version,
+        }
 
     def _delivery(self, updates: Sequence[Update], turn: int) -> cmd.DeliverUpdates:
         """Return the command that marks updates as delivered in a turn."""

@@ -7,7 +7,7 @@ from remit.app.agent_loop.current_run import CurrentRun
 from remit.app.agent_loop.limits import RunLimits
 from remit.app.agent_loop.toolset import RunTools
 from remit.app.agents.registry import role_prompt
-from remit.app.conversations.model_view import messages
+from remit.app.conversations.model_view import first_message, messages
 from remit.domain.llm.messages import Message, ModelSettings, Request, user, without_delimiters
 from remit.domain.prompts import agent_prompts, reports, task_block
 from remit.domain.task.policy import effort_of
@@ -28,18 +28,23 @@ class RequestBuilder:
         self.environment = ""
         """The description of the workspace in the system prompt."""
 
-    async def build(self, last_turn_text: str, answer_seconds: float) -> Request:
+    async def build(
+        self, last_turn_text: str, answer_seconds: float, *, has_history: bool = True
+    ) -> Request:
         """Build the next request.
 
         With `last_turn_text`, the agent is told to report without calling a tool.
-        `answer_seconds` is how long the model took for its last answer.
+        `answer_seconds` is how long the model took for its last answer. Without a history, the
+        request has only the instructions, any summary and the task block.
         """
         run = self._run
-        if run.task.guides:  # a guide may have been attached during the run
+        if run.task.guides or run.task.children:  # they may be new in this run
             with suppress(Forbidden):
-                await self._tools.show_guides()
+                await self._tools.show_for(run.task)
         is_last = bool(last_turn_text)
-        read = messages(run.conversation)
+        read = messages(run.conversation, run.task)
+        if not has_history:
+            read = (first_message(run.conversation, run.task),)
         block = await self._task_block(read, answer_seconds, is_last=is_last)
         task = run.task
         tail = user(f"{last_turn_text}\n\n{block}".strip())
@@ -82,6 +87,7 @@ class RequestBuilder:
             left,
             titles=titles,
             messages=prompts,
+            replaces_terms=task.terms_version > self._run.conversation.first_terms_version,
             must_end=allowance.ends_after(last_turn),
             is_last=is_last,
         )

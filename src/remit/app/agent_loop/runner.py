@@ -80,7 +80,7 @@ class AgentRunner:
     async def _tools(self, agent: Agent, task: Task, granted: frozenset[str]) -> RunTools:
         """Return the tools of a run; raise an error if the task needs one that it cannot get."""
         offered = granted if task.tools.offer is None else granted & frozenset(task.tools.offer)
-        toolset = await self._toolsets.get(agent, offered, has_guides=bool(task.guides))
+        toolset = await self._toolsets.get(agent, offered, task)
         usable = self._services.agents.usable(agent.id, toolset.known)
         must_have_usable_tool(task, offered, toolset.known, usable)
         return RunTools(self._toolsets, agent, offered, toolset)

@@ -10,6 +10,7 @@ from remit.domain.llm.failures import LACKS_TOOL, NO_TOOL_CALLS, NOT_A_TOOL_HERE
 from remit.domain.llm.messages import Tool
 from remit.domain.prompts import agent_prompts, offered_tools
 from remit.domain.task.commands import PlanTool
+from remit.domain.task.task import Task
 from remit.errors import Forbidden
 
 
@@ -34,21 +35,26 @@ class Toolsets:
 
     def __init__(self, services: RunServices) -> None:
         self._services = services
-        self._known: dict[tuple[str, frozenset[str], bool], Toolset] = {}
+        self._known: dict[tuple[str, frozenset[str], bool, bool], Toolset] = {}
 
-    async def get(self, agent: Agent, offered: frozenset[str], *, has_guides: bool) -> Toolset:
-        """Return the tools of an agent whose task offers these.
+    async def get(self, agent: Agent, offered: frozenset[str], task: Task) -> Toolset:
+        """Return the tools of an agent whose task offers these, and what the task needs besides.
 
         Raise `Forbidden` if this machine cannot provide them.
         """
-        key = agent.id, offered, has_guides
+        has_guides, has_reports = bool(task.guides), offered_tools.reads_reports(task)
+        key = agent.id, offered, has_guides, has_reports
         found = self._known.get(key)
         if found is None:
-            found = await self._build(agent, offered, has_guides=has_guides)
+            found = await self._build(
+                agent, offered, has_guides=has_guides, has_reports=has_reports
+            )
             self._known[key] = found
         return found
 
-    async def _build(self, agent: Agent, offered: frozenset[str], *, has_guides: bool) -> Toolset:
+    async def _build(
+        self, agent: Agent, offered: frozenset[str], *, has_guides: bool, has_reports: bool
+    ) -> Toolset:
         """Return the tools of a run: those of the workspace and those of remit."""
         host = self._services.tools()
         try:
@@ -62,7 +68,11 @@ class Toolsets:
         operations = {spec.name: spec for spec in usable}
         has_tasks = "tasks" in agent.capabilities
         shown = offered_tools.offered(
-            tuple(files), operations, has_tasks=has_tasks, has_guides=has_guides
+            tuple(files),
+            operations,
+            has_tasks=has_tasks,
+            has_guides=has_guides,
+            has_reports=has_reports,
         )
         callable_tools = files | operations
         tools = tuple(_tool(callable_tools[name]) for name in shown)
@@ -87,9 +97,9 @@ class RunTools:
         self.plan_tool: PlanTool = agent_prompts.plan_tool(self.shown_names)
         """The tool with which the agent changes its plan."""
 
-    async def show_guides(self) -> None:
-        """Show the tool that reads guides, since a guide is attached to the task."""
-        toolset = await self._toolsets.get(self._agent, self.offered, has_guides=True)
+    async def show_for(self, task: Task) -> None:
+        """Show the tools that a task needs now, since it may have got a guide or a subtask."""
+        toolset = await self._toolsets.get(self._agent, self.offered, task)
         self.shown = toolset.tools
 
     @property

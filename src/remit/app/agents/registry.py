@@ -108,32 +108,40 @@ class AgentRegistry:
             return ()
         return granted(agent, tools.allow, tools.deny)
 
-    def not_granted(self, task: "Task", asked: "Tools", lacking: str) -> str:
+    def not_granted(
+        self, task: "Task", asked: "Tools", lacking: str, own: "Task | None" = None
+    ) -> str:
         """Explain which requested tools a task did not get; empty if it got all.
 
-        Without a list, the tools of its agent were requested; missing read-only tools are not
-        mentioned then.
+        Without a list, the tools of its agent were requested. `own` is the task whose agent asks:
+        it can only pass on its own tools.
         """
         agent = self.get(task.owner)
         if agent is None:
             return ""
         named = [tool for tool in self._asked_tools(agent, asked) if tool not in asked.deny]
         notice = not_granted(agent, named, self.grant(agent.id, task.tools), lacking)
-        unknown = self._list_unknown(asked.allow or ())
+        unknown = self._list_unknown(asked.allow or (), own)
         return f"{notice} {unknown}".strip()
 
     def _asked_tools(self, agent: Agent, asked: "Tools") -> list[str]:
-        """Return the known tools of a list, or what the agent can do besides reading."""
+        """Return the known tools of a list, or those of the agent.
+
+        A missing TodoWrite is not mentioned: another tool for the plan replaces it.
+        """
         if asked.allow is None:
-            return [tool for tool in agent.tools if tool not in READING]
+            return [tool for tool in may_use(agent, agent.tools) if tool != "TodoWrite"]
         return [tool for tool in asked.allow if tool in self._tools]
 
-    def _list_unknown(self, names: Iterable[str]) -> str:
+    def _list_unknown(self, names: Iterable[str], own: "Task | None") -> str:
         """List names that are not known tools; a worker elsewhere may know such a function."""
         unknown = [name for name in dict.fromkeys(names) if name not in self._tools]
         if not unknown:
             return ""
-        return f"Unknown tools: {', '.join(unknown)}. Available: {', '.join(self._tools)}."
+        available = self._tools
+        if own is not None:
+            available = self.grant(own.owner or "", own.tools)
+        return f"Unknown tools: {', '.join(unknown)}. Available: {', '.join(available)}."
 
     def usable(self, agent_id: str, tools: Iterable[str]) -> tuple[str, ...]:
         """Return those tools that a grant could give to an agent; empty for an unknown agent."""

@@ -16,8 +16,8 @@ judge the result. Give parts that belong together to one sub-agent, and never th
 two.
 
 Which model. `light` for simple work with a clear answer: find, list, extract, summarize. `main`
-for work that needs reasoning: design, review, debug{edits}. Leave the model out to use the
-one of the chosen agent.
+for work that needs reasoning: design, review, debug{edits}. Without a
+model, the chosen agent uses its own.
 
 The result of a sub-agent is a report, not proof. Check what matters before you build on it: you
 are responsible for the whole."""

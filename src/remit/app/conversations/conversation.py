@@ -74,6 +74,13 @@ class Conversation:
         return str(self.history[0].more.get("environment", ""))
 
     @property
+    def first_terms_version(self) -> int:
+        """The version of the terms that the agent has read first."""
+        if not self.history:
+            return 1
+        return int(self.history[0].more.get("terms_version", 1))
+
+    @property
     def usage(self) -> Usage:
         """What the model calls of this conversation have used."""
         return model_usage(item.more for item in (*self.history, *self.marks))

@@ -7,9 +7,10 @@ from typing import NamedTuple
 from remit.app.conversations.conversation import Conversation
 from remit.app.conversations.stored_message import StoredMessage, call_key, call_result
 from remit.app.runs.run_handle import CallRecord
-from remit.domain.llm.messages import Message, ToolCall, ToolResult, user
-from remit.domain.prompts import agent_prompts, compaction
+from remit.domain.llm.messages import Message, Part, TextPart, ToolCall, ToolResult, user
+from remit.domain.prompts import agent_prompts, compaction, terms
 from remit.domain.prompts.compaction import Mark
+from remit.domain.task.task import Task
 
 LEAST_SAVING = 100
 """How many characters a compaction mark must save at least."""
@@ -27,10 +28,11 @@ class Summary(NamedTuple):
 NO_SUMMARY = Summary(0, "")
 
 
-def messages(conversation: Conversation) -> tuple[Message, ...]:
+def messages(conversation: Conversation, task: Task | None = None) -> tuple[Message, ...]:
     """Return the conversation as the model reads it, with results after their calls.
 
-    Empty answers are left out: endpoints refuse them.
+    Empty answers are left out: endpoints refuse them. After a summary, the first message has the
+    current instructions and criteria of the task, if it is given.
     """
     view = _View(conversation)
     summary = view.summary
@@ -40,8 +42,40 @@ def messages(conversation: Conversation) -> tuple[Message, ...]:
     old = [item for item in others if item.number <= summary.through]
     recent = [item for item in others if item.number > summary.through]
     kept = view.compacted(recent)
-    (begun,) = view.compacted([first])
-    return (compaction.with_summary(begun, summary.text, view.whole(old), kept), *kept)
+    current = first if task is None else as_of_now(first, task)
+    (begun,) = view.compacted([current])
+    replaced = view.whole(old)
+    whole = compaction.with_summary(
+        begun, summary.text, replaced, kept, is_current=current is not first
+    )
+    return (whole, *kept)
+
+
+def first_message(conversation: Conversation, task: Task) -> Message:
+    """Return the first message with the current terms of the task, and any summary."""
+    view = _View(conversation)
+    if view.summary is not None:
+        return messages(conversation, task)[0]
+    (first,) = view.compacted([as_of_now(conversation.history[0], task)])
+    return first
+
+
+def as_of_now(first: StoredMessage, task: Task) -> StoredMessage:
+    """Return the first message with the current instructions and criteria of its task."""
+    length = first.more.get("instructions")
+    if length is None or first.more.get("terms_version") == task.terms_version:
+        return first
+    begun, *others = first.message.parts
+    assert isinstance(begun, TextPart), "first_message returns a text"
+    text = task.instructions + begun.text[length:]
+    kept = [part for part in others if not _has_criteria(part)]
+    criteria = map(TextPart, terms.criteria_in_full(task))
+    parts = (TextPart(text), *criteria, *kept)
+    return first._replace(message=first.message._replace(parts=parts))
+
+
+def _has_criteria(part: Part) -> bool:
+    return isinstance(part, TextPart) and part.text.startswith(terms.CRITERIA_IN_FULL)
 
 
 def next_mark(conversation: Conversation) -> Mark | None:

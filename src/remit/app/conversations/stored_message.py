@@ -11,7 +11,18 @@ from remit.domain.prompts import compaction
 from remit.domain.prompts.compaction import Mark
 from remit.store_queries.run_queries import MessageRow
 
-KEPT = ("model", "input", "output", "cached", "cost", "environment", "mark", "stop")
+KEPT = (
+    "model",
+    "input",
+    "output",
+    "cached",
+    "cost",
+    "environment",
+    "instructions",
+    "terms_version",
+    "mark",
+    "stop",
+)
 """Fields that are stored with a message in addition to its role and parts."""
 
 

@@ -8,6 +8,7 @@ from remit.app.subagents.delegation_call import DelegatingRun, DelegationCall, f
 from remit.app.subagents.last_models import last_models
 from remit.domain.agents.tools import ToolOutcome
 from remit.domain.delegation.result_envelope import (
+    LIMIT,
     envelope,
     json_bytes,
     lean_envelope,
@@ -15,6 +16,7 @@ from remit.domain.delegation.result_envelope import (
     refused_result,
     result_of,
     result_part,
+    shares_of,
 )
 from remit.domain.llm.messages import ToolCall
 from remit.domain.prompts.offered_tools import SUBTASK
@@ -51,7 +53,11 @@ async def answer_to(
     if call.name == "create_subtask":
         return ToolOutcome(_created_answer(run, children[0], call))
     reused = await _reused_results(run, delegation)
-    results = [_item_answer(run, delegation, place, reused) for place in places]
+    whole = [_item_answer(run, delegation, place, reused, LIMIT) for place in places]
+    results = [
+        _item_answer(run, delegation, place, reused, limit) if limit < LIMIT else whole[place]
+        for place, limit in zip(places, shares_of(whole), strict=True)
+    ]
     if call.name != "Task":
         _add_notes(results, unended)
     if call.name == "task_parallel":
@@ -87,22 +93,25 @@ async def _reused_results(run: DelegatingRun, delegation: DelegationCall) -> Reu
 
 def _notice(run: DelegatingRun, child: Task, call: ToolCall, place: int = 0) -> str:
     """Explain which requested tools a subtask did not get; empty if it got all."""
-    return run.agents.not_granted(child, requested_tools(call, place), "your own task")
+    asked = requested_tools(call, place)
+    return run.agents.not_granted(child, asked, "your own task", run.task)
 
 
 def _item_answer(
-    run: DelegatingRun, delegation: DelegationCall, place: int, reused: ReusedResults
+    run: DelegatingRun, delegation: DelegationCall, place: int, reused: ReusedResults, limit: int
 ) -> dict[str, Any]:
-    """Return the answer for one item."""
+    """Return the answer for one item, with a result of at most `limit` bytes."""
     child = delegation.children.get(place)
     if child is not None:
         more = _notes_on(run, delegation, place, child)
-        return _result(run, child, reused, delegation.call, more)
+        return _result(run, child, reused, delegation.call, more, limit)
     note = delegation.note(place, "found", "refused")
     if note is None:
         return {"status": "running"}
     if note.kind == "found":
-        return _result(run, reused.tasks[note.text], reused, delegation.call, {"cached": True})
+        return _result(
+            run, reused.tasks[note.text], reused, delegation.call, {"cached": True}, limit
+        )
     error = {"code": note.code or "INVALID_PARAM", "message": note.text}
     return {"status": "failed", "error": error}
 
@@ -119,7 +128,12 @@ def _notes_on(
 
 
 def _result(
-    run: DelegatingRun, task: Task, reused: ReusedResults, call: ToolCall, more: Mapping[str, Any]
+    run: DelegatingRun,
+    task: Task,
+    reused: ReusedResults,
+    call: ToolCall,
+    more: Mapping[str, Any],
+    limit: int,
 ) -> dict[str, Any]:
     """Return the result envelope of a task with more data: for `Task` whole, else its lean form."""
     is_whole = call.name == "Task"
@@ -131,7 +145,7 @@ def _result(
         params=call.arguments if is_whole else {},
     )
     found["data"] |= more
-    part = result_part(found, 0)
+    part = result_part(found, 0, limit)
     return part if is_whole else lean_envelope(part)
 
 

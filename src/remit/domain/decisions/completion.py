@@ -2,15 +2,16 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
-from remit.domain.decisions.context import NO_FILES, Events
-from remit.domain.decisions.evolve import apply_events
-from remit.domain.outputs.required_outputs import Files, Gap, gaps, provided_outputs, refusal
+from remit.domain.decisions.context import Context, Events
+from remit.domain.decisions.evolve import fold
+from remit.domain.outputs.required_outputs import Gap, gaps, provided_outputs, refusal
 from remit.domain.prompts.rejections import failed_criteria, missing_outputs, unmet
+from remit.domain.records.record import replace
 from remit.domain.task import events as ev
 from remit.domain.task.policy import MAX_OUTPUT_ASKS, MAX_ROUNDS, must_own_or_create
 from remit.domain.task.task import (
+    ClaimedFrom,
     Criterion,
     Json,
     State,
@@ -22,31 +23,31 @@ from remit.domain.task.task import (
 
 LONG = 40
 """Texts of at least this many characters are not repeated by chance."""
+_CLAIMED_FROM: Mapping[State, ClaimedFrom] = {State.DRAFT: "draft", State.PAUSED: "paused"}
 _SENTENCE_ENDS = (".", "!", "?", ":", ";")
 
 
 def claim(
     task: Task,
-    actor: str,
-    now: datetime,
+    context: Context,
     *,
     run_id: str | None = None,
     authorized: bool = False,
+    by: str | None = None,
     outputs: Mapping[str, Json] | None = None,
     summary: str | None = None,
     final_message: str | None = None,
     tool_summary: tuple[ToolCount, ...] = (),
-    files: Files = NO_FILES,
 ) -> Events:
     """Claim completion, and conclude at once if no criterion has to be checked by code.
 
     `authorized` is true for a run whose task has authority over this one. Any other agent must
-    own the task or have created it.
+    own the task or have created it. `by` is who claims instead of the task's own agent or session.
     """
-    if found := gaps(task, outputs, files):
+    if found := gaps(task, outputs, context.files):
         raise refusal(found)
     if not authorized:
-        must_own_or_create(actor, task, "complete it")
+        must_own_or_create(context.actor, task, "complete it")
     if outputs is not None:
         collected = provided_outputs(task, outputs)
         outputs = {name: collected[name] for name in outputs}
@@ -56,15 +57,17 @@ def claim(
         summary=summary,
         final_message=final_message,
         tool_summary=tool_summary,
+        by=by,
+        claimed_from=_CLAIMED_FROM.get(task.state),
     )
-    after = apply_events(task, [claimed], actor, now)
+    after = fold(task, [claimed], context)
     # Attest now: the events that conclude the checks can have a different actor.
     attested = [
         _attest(item, after)
         for item in after.acceptance
         if item.check is None and item.status == "unchecked"
     ]
-    return [claimed, *attested, *conclude(apply_events(after, attested, actor, now))]
+    return [claimed, *attested, *conclude(fold(after, attested, context))]
 
 
 def join_texts(*texts: str | None) -> str:
@@ -135,7 +138,7 @@ def report_gaps(
         gaps=tuple(gap.text for gap in found),
         missing_outputs=True,
         told=told,
-        message=missing_outputs(task, found),
+        message=missing_outputs(replace(task, output_asks=task.output_asks + 1), found),
         final_message=final_message or None,
     )
     return [rejected]
@@ -205,5 +208,5 @@ def _reject(task: Task, failing: list[Criterion]) -> ev.Event:
             reason="acceptance",
             message=f"Not accepted after {MAX_ROUNDS + 1} claims: {'; '.join(gaps)}",
         )
-    message = failed_criteria(task, failing)
+    message = failed_criteria(replace(task, rounds=task.rounds + 1), failing)
     return ev.AcceptanceRejected(update_id=task.update_id(), gaps=gaps, message=message)

@@ -18,6 +18,10 @@ NEWS: frozenset[UpdateType] = frozenset(
 """Updates with new input. The others are remit's own objections to a result."""
 
 
+MAX_EARLIER = 50
+"""How many earlier descriptions a task remembers."""
+
+
 def new_or_old(new: V | None, old: V) -> V:
     """Return the new value of a field; the old one if the event does not change it."""
     return old if new is None else new
@@ -94,11 +98,19 @@ def update_instructions(task: Task, event: ev.InstructionsUpdated, entry: ev.Ent
         has_instructions=task.has_instructions or event.has_instructions,
         description_only=event.description_only or (task.description_only and keeps_text),
         has_description=event.has_description,
+        earlier_descriptions=_earlier_descriptions(task, event),
         terms_version=event.terms_version or task.terms_version,
         description=new_or_old(event.description, task.description),
         outdated_answer=bool(event.terms_version and task.final_message),
     )
     return queue(changed, entry, event.update_id, "instructions", event.instructions)
+
+
+def _earlier_descriptions(task: Task, event: ev.InstructionsUpdated) -> tuple[str, ...]:
+    """Return the hashes of the last instructions that reads returned as the description."""
+    if event.replaced_hash is None:
+        return task.earlier_descriptions
+    return (*task.earlier_descriptions, event.replaced_hash)[-MAX_EARLIER:]
 
 
 def update_acceptance(task: Task, event: ev.AcceptanceUpdated, entry: ev.Entry) -> Task:

@@ -38,6 +38,13 @@ def task_of_run(run_id: str) -> str:
     return run_id.rpartition("-r")[0]
 
 
+def other_claimer(task: Task, context: Context) -> str | None:
+    """Return the actor of a claim; None for the task's own agent or session."""
+    if task.session_id is not None or context.run_task_id == task.id:
+        return None
+    return context.actor
+
+
 Decision = Callable[[Task, Any, Context], Events]
 """Returns the events of a command on a task."""
 

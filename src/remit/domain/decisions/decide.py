@@ -14,7 +14,13 @@ from remit.domain.decisions.completion import (
     report_gaps,
     unclaimed_answer,
 )
-from remit.domain.decisions.context import Context, Decision, Events, decided_by
+from remit.domain.decisions.context import (
+    Context,
+    Decision,
+    Events,
+    decided_by,
+    other_claimer,
+)
 from remit.domain.decisions.creation import build_resource
 from remit.domain.decisions.evolve import fold
 from remit.domain.decisions.runs import RunCommand, abort, check_fence, decide_run, wake
@@ -205,6 +211,14 @@ def _cancel(task: Task, command: cmd.CancelTask, context: Context) -> Events:
     return [canceled(task, command.message, context)]
 
 
+_UNREAD = (
+    "Not done: the task was updated and you have not read the update. It follows. Then call"
+    " complete_task again."
+)
+_UNREAD_BY_OTHER = "Not done: the task was updated and its agent has not read the update."
+"""Why a run cannot complete a task, its own or another one."""
+
+
 def _complete(task: Task, command: cmd.CompleteTask, context: Context) -> Events:
     """Claim completion. A run with missing outputs is refused, and fails its task after a few
     refusals.
@@ -214,20 +228,15 @@ def _complete(task: Task, command: cmd.CompleteTask, context: Context) -> Events
         return report_gaps(task, found, told=True)
     claimed = claim(
         task,
-        context.actor,
-        context.now,
+        context,
         run_id=context.run_id,
         authorized=context.acting_task_id is not None,
+        by=other_claimer(task, context),
         outputs=command.outputs,
         summary=_summary(task, command, context),
-        files=context.files,
     )
-    is_unread = any(update.type != "subtask" for update in task.queued)
-    _refuse_if(
-        by_run and is_unread,
-        task,
-        "has an update that you have not read yet; you get it in the next turn",
-    )
+    if by_run and any(update.type != "subtask" for update in task.queued):
+        raise Conflict(_UNREAD if context.run_task_id == task.id else _UNREAD_BY_OTHER)
     return claimed
 
 

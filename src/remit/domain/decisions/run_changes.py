@@ -1,5 +1,6 @@
 """How events of runs, waits and claims change a task, up to its end."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from remit.domain.decisions.content_changes import new_or_old, queue, with_step
@@ -292,9 +293,21 @@ def claim(task: Task, event: ev.CompletionClaimed) -> Task:
         wait=wait,
         acceptance=tuple(map(_reset_unless_waived, task.acceptance)),
         completion_outputs=outputs,
+        handed_by=_handed_by(task, event),
+        claimed_by=event.by,
+        claimed_from=event.claimed_from or task.claimed_from,
         summary=new_or_old(event.summary, task.summary),
         final_message=new_or_old(event.final_message, task.final_message),
     )
+
+
+def _handed_by(task: Task, event: ev.CompletionClaimed) -> Mapping[str, str] | None:
+    """Return who handed over each output, without those of the task's own agent or session."""
+    outputs = event.outputs or {}
+    others = {name: by for name, by in (task.handed_by or {}).items() if name not in outputs}
+    if event.by is not None:
+        others |= dict.fromkeys(outputs, event.by)
+    return others or None
 
 
 def _reset_unless_waived(criterion: Criterion) -> Criterion:
@@ -329,14 +342,24 @@ def _decide_criterion(
 def reject(task: Task, event: ev.AcceptanceRejected, entry: ev.Entry) -> Task:
     """Let the agent continue after a claim that was not accepted."""
     if event.outdated:
-        return wait_or_queue(task)
+        return _return_from_claim(task)
     if event.told:
         counts = replace(task.counts, updates=task.counts.updates + 1)
         return replace(task, output_asks=task.output_asks + 1, counts=counts)
     queued = _queue_rejection(task, event, entry)
     if event.missing_outputs:
         return _with_answer(replace(queued, output_asks=task.output_asks + 1), event.final_message)
-    return replace(wait_or_queue(queued), rounds=task.rounds + 1)
+    return replace(_return_from_claim(queued), rounds=task.rounds + 1)
+
+
+def _return_from_claim(task: Task) -> Task:
+    """Set the state after a claim that was not accepted; a draft or a paused task does not run."""
+    returned = replace(task, claimed_from=None)
+    if task.claimed_from == "draft":
+        return move_to(returned, State.DRAFT)
+    if task.claimed_from == "paused":
+        return wait_or_queue(replace(returned, state=State.PAUSED))
+    return wait_or_queue(returned)
 
 
 def _queue_rejection(task: Task, event: ev.AcceptanceRejected, entry: ev.Entry) -> Task:
@@ -372,6 +395,7 @@ def _end(task: Task, state: State, entry: ev.Entry) -> Task:
         state=state,
         paused_from=None,
         paused_by_agent=False,
+        claimed_from=None,
         run=None,
         wait=None,
         questions=(),

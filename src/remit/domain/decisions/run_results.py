@@ -54,11 +54,9 @@ def await_result(task: Task, _: cmd.AwaitTask, context: Context) -> Events:
     after = apply_events(task, awaited, context.actor, context.now)
     completed = claim(
         after,
-        context.actor,
-        context.now,
+        context,
         authorized=True,
         summary=task.final_message,
-        files=context.files,
     )
     return [*awaited, *completed]
 
@@ -90,14 +88,12 @@ def _claim_answer(task: Task, command: cmd.FinishRun, context: Context) -> Event
         return report_gaps(task, found, final_message=answer, tool_summary=command.tool_summary)
     return claim(
         task,
-        context.actor,
-        context.now,
+        context,
         run_id=live_run_id(task),
         outputs=command.outputs,
         summary=answer,
         final_message=answer,
         tool_summary=command.tool_summary,
-        files=context.files,
     )
 
 

@@ -1,9 +1,10 @@
 """What update_task decides: changed fields, changed terms, and a new status."""
 
+import hashlib
 from typing import TypeVar, assert_never
 
 from remit.domain.decisions.completion import claim, withdraw_claim
-from remit.domain.decisions.context import Context, Events
+from remit.domain.decisions.context import Context, Events, other_claimer
 from remit.domain.decisions.creation import build_criteria
 from remit.domain.decisions.evolve import fold
 from remit.domain.decisions.runs import wake
@@ -47,13 +48,35 @@ def _without_echoes(task: Task, command: cmd.UpdateTask) -> cmd.UpdateTask:
 
     A read returns one text for all that were not given; sent back, it is still not given.
     """
-    title = if_changed(task.title, command.title)
+    title = command.title if _gives_title(task, command) else None
     description, instructions = command.description, command.instructions
     if not _has_own_description(task):
-        description = if_changed(task.description, description)
+        description = None if _was_read_before(task, description) else description
     if task.description_only or stands_for_instructions(task):
         instructions = if_changed(task.instructions, instructions)
     return replace(command, title=title, description=description, instructions=instructions)
+
+
+def _was_read_before(task: Task, description: str | None) -> bool:
+    """Return whether a description is the one that reads return, or returned before a change.
+
+    An earlier one counts only if it does not become the instructions again.
+    """
+    if description in (None, task.description):
+        return True
+    if task.description_only or stands_for_instructions(task):
+        return False
+    return _text_hash(description) in task.earlier_descriptions
+
+
+def _text_hash(text: str) -> str:
+    """Return a short hash by which an earlier text is recognized."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _gives_title(task: Task, command: cmd.UpdateTask) -> bool:
+    """Return whether the update gives a title; an unchanged one with the description is an echo."""
+    return command.title != task.title or command.description != task.description
 
 
 def canceled(task: Task, message: str | None, context: Context) -> ev.TaskCanceled:
@@ -77,11 +100,10 @@ def _claim_as_is(task: Task, context: Context) -> Events:
     """Claim completion with the outputs and the summary that the task already has."""
     return claim(
         task,
-        context.actor,
-        context.now,
+        context,
         run_id=context.run_id,
         authorized=context.acting_task_id is not None,
-        files=context.files,
+        by=other_claimer(task, context),
     )
 
 
@@ -91,7 +113,7 @@ def _revise(task: Task, command: cmd.UpdateTask) -> Events:
     if labels is not None:
         labels = tuple(dict.fromkeys(labels))
     revised = ev.TaskRevised(
-        title=if_changed(task.title, command.title),
+        title=_new_or_shown_again(task, command.title),
         description=if_changed(task.description, command.description),
         priority=if_changed(task.priority, command.priority),
         labels=if_changed(task.labels, labels),
@@ -103,6 +125,11 @@ def _revise(task: Task, command: cmd.UpdateTask) -> Events:
     return [] if revised == ev.TaskRevised() else [revised]
 
 
+def _new_or_shown_again(task: Task, title: str | None) -> str | None:
+    """Return a given title if it changes, or if the old one was outdated and is given again."""
+    return title if task.title_outdated else if_changed(task.title, title)
+
+
 def _repeats_instructions(task: Task, command: cmd.UpdateTask) -> bool:
     """Return whether the new description equals the instructions, which do not change."""
     is_same_text = command.description == task.instructions
@@ -111,7 +138,8 @@ def _repeats_instructions(task: Task, command: cmd.UpdateTask) -> bool:
 
 def _titles_like_instructions(task: Task, command: cmd.UpdateTask) -> bool:
     """Return whether the title becomes equal to instructions that were given."""
-    is_same_text = command.title == task.instructions
+    is_new = if_changed(task.title, command.title) is not None
+    is_same_text = is_new and command.title == task.instructions
     return is_same_text and not task.has_instructions and _keeps_instructions(task, command)
 
 
@@ -194,7 +222,7 @@ def _update_instructions(task: Task, command: cmd.UpdateTask) -> Events:
     if instructions is None:
         return []
     is_description = _serves_as_instructions(task, command)
-    title = None if is_description else _new_title(task, command, instructions)
+    title = None if is_description else _title_after(task, command, instructions)
     has_text = command.instructions is not None or is_description
     shown_title = title or command.title or task.title
     is_like_title = stands_for_instructions(task) or shown_title == instructions
@@ -207,6 +235,7 @@ def _update_instructions(task: Task, command: cmd.UpdateTask) -> Events:
         has_description=_gives_description(task, command, instructions),
         has_instructions=has_text and is_like_title,
         description_only=is_description and not task.description_only,
+        replaced_hash=None if _has_own_description(task) else _text_hash(task.instructions),
     )
     return [updated]
 
@@ -218,10 +247,18 @@ def _serves_as_instructions(task: Task, command: cmd.UpdateTask) -> bool:
     return has_none and is_new and command.instructions is None
 
 
-def _new_title(task: Task, command: cmd.UpdateTask, instructions: str) -> str | None:
-    """Return a title derived from the new instructions if the old title was derived as well."""
-    was_derived = task.delegated and task.title == title_of(task.instructions)
-    return title_of(instructions) if was_derived and command.title is None else None
+def _title_after(task: Task, command: cmd.UpdateTask, instructions: str) -> str | None:
+    """Return the title if it is still valid with the new instructions, or derived from them.
+
+    An agent that has started has read a title without instructions as its instructions, which the
+    new ones replace.
+    """
+    if command.title is not None:
+        return command.title
+    if stands_for_instructions(task):
+        return None if task.started_at else task.title
+    is_derived = task.delegated and task.title == title_of(task.instructions)
+    return title_of(instructions) if is_derived else None
 
 
 def _new_description(task: Task, command: cmd.UpdateTask, instructions: str) -> str | None:

@@ -1,6 +1,6 @@
 """The result of a delegation as an envelope, in the nested and in the flat form."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from remit.domain.records.serialize import dumps, instant_or_none, plain
@@ -282,18 +282,20 @@ def passage(
     *,
     size: Callable[[str], int] = _bytes,
     read_on: bool = True,
+    limit: int = LIMIT,
 ) -> Passage:
     """Return the part of a result that starts at `offset`; the first part includes the outputs.
 
     Large outputs are appended to the result and read in parts like it. `size` measures a text in
-    the form in which it is shown. Without `read_on`, the note does not say how to read the rest.
+    the form in which it is shown, which has at most `limit`. Without `read_on`, the note does not
+    say how to read the rest.
     """
     beside = _outputs_text(outputs)
-    if size(beside) > LIMIT // 2:
+    if size(beside) > limit // 2:
         result, outputs, beside = result + beside, None, ""
     if offset > 0:
         outputs, beside = None, ""
-    room = LIMIT - size(beside)
+    room = limit - size(beside)
     rest = result[offset:]
     text = beginning(rest, len(_fit(rest[:room], room, size)))
     end, note = offset + len(text), ""
@@ -304,17 +306,19 @@ def passage(
     return Passage(text, note, outputs)
 
 
-def result_part(found: dict[str, Any], offset: int) -> dict[str, Any]:
-    """Return a result in either form from `offset` on, cut to `LIMIT` bytes of JSON.
+def result_part(found: dict[str, Any], offset: int, limit: int = LIMIT) -> dict[str, Any]:
+    """Return a result in either form from `offset` on, cut to `limit` bytes of JSON.
 
     A note says how to read the rest.
     """
-    if not offset and _bytes(dumps(found)) <= LIMIT:
+    if not offset and _bytes(dumps(found)) <= limit:
         return found
     flat_form = "data" not in found
     data = dict(found.get("data", found))
     outputs = data.pop("outputs", None)
-    part = passage(data["result"] or "", outputs, data["task_id"], offset, size=json_bytes)
+    part = passage(
+        data["result"] or "", outputs, data["task_id"], offset, size=json_bytes, limit=limit
+    )
     if data["result"] is not None:
         data["result"] = part.text
     if part.outputs:
@@ -324,6 +328,21 @@ def result_part(found: dict[str, Any], offset: int) -> dict[str, Any]:
     if flat_form:
         return data
     return _with_data(found, data, part.note)
+
+
+def shares_of(results: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return a limit for each of the results of one call, which share `LIMIT` bytes of JSON.
+
+    Short results leave their room to the others.
+    """
+    sizes = [_bytes(dumps(result)) for result in results]
+    room, share = LIMIT, LIMIT
+    for number, size in enumerate(sorted(sizes)):
+        share = room // (len(sizes) - number)
+        if size > share:
+            break
+        room -= size
+    return [LIMIT if size <= share else share for size in sizes]
 
 
 def _with_data(found: dict[str, Any], data: dict[str, Any], note: str) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def _must_keep_own_terms(command: OwnTerms, target: Task) -> None:
     changed = _changed_terms(command, target) + _changed_creator_fields(command, target)
     if not changed:
         return
-    hint = "To get this changed, ask a person with ask_user."
+    hint = "If this must change, ask with ask_user."
     if "owner" in changed:
         hint = f"To have another agent do the work, use create_subtask. {hint}"
     raise Forbidden(

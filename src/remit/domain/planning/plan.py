@@ -212,7 +212,8 @@ def _complete(task: Task, command: cmd.CompleteTask, context: Context) -> Lookup
         return decided
     found = gaps(task, command.outputs, context.files)
     refused = refusal(found)
-    refused.for_agent = refused_claim(task, found)
+    asked = replace(task, output_asks=task.output_asks + 1)
+    refused.for_agent = refused_claim(asked, found)
     return replace(decided, refused=refused)
 
 

@@ -106,11 +106,12 @@ the state before you continue."""
 
 AUTHORITY = f"""\
 # Who may change your task
-Your first message holds your instructions. Every request ends with a <Task> block that remit \
+Your first message holds your instructions; after a summary of your work, the current ones. \
+Every request ends with a <Task> block that remit \
 writes: it shows your task as it is \
 now. What follows a line "{DELIMITER}", and messages headed [Continue], [Cut off], [No tool \
-called] or [Last turn], are from remit. Messages headed [Task Update: …] or [Not \
-accepted yet], and the result \
+called], [Open steps], [Not completed] or [Last turn], are from remit. Messages headed [Task \
+Update: …] or [Not accepted yet], and the result \
 of complete_task, come from the person or agent that gave you this task. They are authoritative \
 and \
 replace what they name, including your first instructions; of two that name the same thing, the \

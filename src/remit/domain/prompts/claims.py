@@ -15,6 +15,14 @@ _PLACEHOLDERS: Mapping[OutputKind, str] = {
 }
 
 
+_NEW: Mapping[OutputKind, str] = {
+    "text": '"<the new text>"',
+    "json": "<the new JSON value>",
+    "file": '"<the path of the new file>"',
+    "url": '"<the new URL>"',
+}
+
+
 def claim_again(task: Task) -> str:
     """Return the call of complete_task that hands over the outstanding outputs."""
     values = outstanding(task)
@@ -67,9 +75,15 @@ def outstanding(task: Task) -> dict[str, str]:
 
 def _replacements(task: Task, failing: Iterable[str]) -> dict[str, str]:
     """Return a placeholder for each output that was handed over with a value that fails a check."""
-    with_schema = {output.name for output in task.outputs if output.schema is not None}
+    declared = {output.name: output for output in task.outputs}
     replaced = [name for name in failing if task.provided.get(name) is not None]
-    return {name: "<the new value>" for name in replaced if name not in with_schema}
+    return {name: _new_value(declared.get(name)) for name in replaced}
+
+
+def _new_value(output: Output | None) -> str:
+    if output is None:
+        return "<the new value>"
+    return _NEW[output.kind] if output.schema is None else _placeholder(output)
 
 
 def placeholders(outputs: Iterable[Output]) -> dict[str, str]:
@@ -101,4 +115,4 @@ def needed_outputs(task: Task) -> set[str]:
     """Return the names of the outputs that the task or one of its checks requires."""
     required = {output.name for output in task.outputs if output.required}
     checked = {checked_output(item.check) for item in in_force(task)}
-    return required | checked
+    return required | set(filter(None, checked))

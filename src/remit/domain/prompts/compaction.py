@@ -62,6 +62,8 @@ None stands for the answers of people.
 """
 READING = ("Read", "LS", "Glob", "Grep", "task_output", "get_", "list_")
 """Name prefixes of read-only tools, which can be called again."""
+DELEGATING = ("task", "Task", "create_subtask")
+"""Name prefixes of tools whose results are those of subtasks."""
 _TASK_IDS = re.compile(r'"task_?[Ii]d": ?"(\d+)"')
 _REPORT = re.compile(
     r'^Task (?P<id>\d+) "[^\n]*(?:\n(?:Outputs|Result|Reason):(?:\n>[^\n]*)+(?:\n\(Cut'
@@ -155,7 +157,8 @@ def _how_to_read(part: ToolResult, calls: Mapping[str, ToolCall]) -> str:
     """Explain how to read a shortened result again without repeating the effects of the call."""
     if part.name.startswith(READING):
         return f"{_call_again(part, calls)} returns them again."
-    if ids := dict.fromkeys(_TASK_IDS.findall(part.text)):
+    is_delegation = part.name.startswith(DELEGATING)
+    if is_delegation and (ids := dict.fromkeys(_TASK_IDS.findall(part.text))):
         outputs = (written_out("task_output", task_id=task_id) for task_id in ids)
         return f"To read them: {', '.join(outputs)}."
     return f"The call was carried out. Call {part.name} again only if that does no harm."
@@ -260,14 +263,21 @@ def with_summary(
     summary: str,
     replaced: Sequence[Message],
     kept: Sequence[Message],
+    *,
+    is_current: bool,
 ) -> Message:
     """Append a summary of the messages that are left out to the first message.
+
+    With `is_current`, the first message has the current instructions, so no update repeats them.
 
     Answers of people and updates that still apply follow it verbatim. `kept` are the messages that
     follow, whose updates may replace earlier ones. A rejection in the first message is left out if
     a later update replaces it.
     """
-    texts = [f"{SUMMARY_HEADING}\n{quoted(summary)}", *_lasting(replaced, kept)]
+    lasting = _lasting(replaced, kept)
+    if is_current:
+        lasting = [item for item in lasting if item.kind != "instructions"]
+    texts = [f"{SUMMARY_HEADING}\n{quoted(summary)}", *(item.text for item in lasting)]
     later = {item.kind for item in _updates_and_answers([*replaced, *kept])}
     is_replaced = not later.isdisjoint(LASTING["rejection"])
     begun = _without_rejection(first.parts) if is_replaced else first.parts
@@ -288,13 +298,13 @@ class _LastingText(NamedTuple):
     text: str
 
 
-def _lasting(replaced: Sequence[Message], kept: Sequence[Message]) -> list[str]:
+def _lasting(replaced: Sequence[Message], kept: Sequence[Message]) -> list[_LastingText]:
     texts = _updates_and_answers(replaced)
     later = {item.kind for item in _updates_and_answers(kept)}
-    found: list[str] = []
+    found: list[_LastingText] = []
     for item in reversed(texts):
         if item.kind in LASTING and later.isdisjoint(LASTING[item.kind]):
-            found.append(item.text)
+            found.append(item)
         later.add(item.kind)
     return found[::-1]
 

@@ -17,7 +17,7 @@ HEADINGS: Mapping[UpdateType, str] = {
     "acceptance": "[Task Update: Acceptance Modified]",
     "outputs": "[Task Update: Outputs Modified]",
     "message": "[Task Update: Message]",
-    "steps": "[Task Update: Open Steps]",
+    "steps": "[Open steps]",
     "rejection": "[Not accepted yet]",
     "subtask": SUBTASK_ENDED,
 }
@@ -40,7 +40,14 @@ _HEADING_WORDS = "|".join(
 )
 _PROMPT_WORDS = "|".join(
     rf"{_SPACE}++".join(map(spread, words.split()))
-    for words in ("continue", "cut off", "no tool called", "last turn")
+    for words in (
+        "continue",
+        "cut off",
+        "no tool called",
+        "open steps",
+        "not completed",
+        "last turn",
+    )
 )
 """Whole headings of remit; a line can begin with a link such as `[continue reading](…)`."""
 _WORDS = rf"(?:(?:{_HEADING_WORDS})\b|(?:{_PROMPT_WORDS}){_MARK}{{0,6}}?[\]\uff3d])"

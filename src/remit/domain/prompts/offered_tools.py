@@ -3,6 +3,8 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 
+from remit.domain.task.task import Task
+
 SUBTASK = "create_subtask_"
 MOST = 30
 """The number of tools from which on tools for single agents are left out."""
@@ -37,10 +39,12 @@ def offered(
     *,
     has_tasks: bool,
     has_guides: bool,
+    has_reports: bool,
 ) -> tuple[str, ...]:
     """Return the tools that an agent is shown, of its file tools and usable operations.
 
     An agent that manages tasks plans with operations, others with TodoWrite if they have it.
+    With `has_reports`, it reads reports of other tasks, which name task_output for the rest.
     """
     subtasks = [name for name in usable if name.startswith(SUBTASK)]
     wanted = [*_planning(usable, has_tasks=has_tasks), *OWN]
@@ -50,9 +54,16 @@ def offered(
     wanted += (*TASKS, "create_subtask") if has_tasks else ("get_task",)
     if has_guides or not has_tasks:
         wanted.append("get_guide")
+    if has_reports:
+        wanted.append("task_output")
     operations = [name for name in dict.fromkeys(wanted) if name in usable]
     room = min(MOST_AGENTS, max(0, MOST - len(files) - len(operations)))
     return (*files[: MOST_EVER - len(operations)], *operations, *subtasks[:room])
+
+
+def reads_reports(task: Task) -> bool:
+    """Return whether reports on other tasks are part of a task: prerequisites or subtasks."""
+    return bool(task.depends_on or task.children)
 
 
 def _planning(usable: Collection[str], *, has_tasks: bool) -> tuple[str, ...]:

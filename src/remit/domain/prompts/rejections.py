@@ -12,6 +12,8 @@ from remit.domain.prompts.claims import (
     placeholders,
 )
 from remit.domain.prompts.headings import HEADINGS, without_headings
+from remit.domain.prompts.terms import handed_by_others
+from remit.domain.task.policy import MAX_OUTPUT_ASKS, MAX_ROUNDS
 from remit.domain.task.task import Criterion, Task, Update
 from remit.domain.text.optional_lines import indented
 
@@ -42,25 +44,43 @@ def missing_outputs(task: Task, found: Sequence[Gap]) -> str:
     kept = required.union(task.provided, failing_outputs(task))
     omittable = ", ".join(output.name for output in wanted if output.name not in kept)
     may_omit = f" You can leave out: {omittable}." if omittable else ""
-    call = f"Call {claim_with(values)} and your own values.{may_omit}"
+    own_values = ", replacing each <…> with your own value" if values else ""
+    call = f"Call {claim_with(values)}{own_values}.{may_omit}"
     return "\n".join(
         [
             f"{_INCOMPLETE} These {what}:",
             *[f"- {gap.text}" for gap in found],
             f"{call} A message alone does not hand over an output.",
+            *_last_chance(task.output_asks, MAX_OUTPUT_ASKS),
         ]
     )
 
 
 def failed_criteria(task: Task, failing: Sequence[Criterion]) -> str:
     """List the criteria that a result fails, and how to claim completion again."""
-    lines = ["The last result was checked. These acceptance criteria are not met:"]
+    lines = [f"The result that {_claimer(task)} does not meet these criteria:"]
     for item in failing:
         check = requirement(item.check, task) or "by remit"
         lines += [f"- {item.id}: {indented(item.text)}", f"  Check: {check}."]
         if item.evidence:
             lines.append(f"  Found: {item.evidence}.")
-    return "\n".join([*lines, f"Close these gaps. Then {next_claim(task)}."])
+    lines += handed_by_others(task) if task.claimed_by else []
+    lines.append(f"Close these gaps. Then {next_claim(task)}.")
+    return "\n".join([*lines, *_last_chance(task.rounds, MAX_ROUNDS)])
+
+
+def _claimer(task: Task) -> str:
+    """Say who handed over the last result; a session may not be the one that reads this."""
+    if task.session_id is not None:
+        return "was handed over"
+    return f"{task.claimed_by or 'you'} handed over"
+
+
+def _last_chance(refusals: int, most: int) -> list[str]:
+    """Return a line that says so if the task fails with the next refusal."""
+    if refusals < most:
+        return []
+    return ["If the next result is not accepted either, the task fails."]
 
 
 def unmet(task: Task) -> list[Criterion]:

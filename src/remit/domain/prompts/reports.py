@@ -3,10 +3,10 @@
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from remit.domain.delegation.result_envelope import refused_result, result_of, status_of
+from remit.domain.delegation.result_envelope import refused_result, result_of
 from remit.domain.prompts.headings import SUBTASK_ENDED, in_one_line, quoted
 from remit.domain.records.serialize import dumps
-from remit.domain.task.task import Task, Update
+from remit.domain.task.task import State, Task, Update
 from remit.domain.text.truncation import beginning, beginning_marked, written_out
 
 REPORTED = 6_000
@@ -28,13 +28,15 @@ _TITLE = re.compile(r'"(.*)"')
 """The title in the first line of a report."""
 
 _ENDS: Mapping[str, str] = {
-    "completed": "done",
+    "done": "done",
     "failed": "failed",
+    "canceled": "canceled",
+    "completed": "done",
     "timeout": "failed",
     "cancelled": "canceled",
 }
-"""The state of an ended task, by its status in a report."""
-_HEAD = re.compile(rf'Task (?P<id>\d+) ".*" \(.*\): (?P<status>{"|".join(_ENDS)}) after ')
+"""The state of an ended task, by its word in a report; the last three are in older reports."""
+_HEAD = re.compile(rf'Task (?P<id>\d+) ".*" \(.*\): (?P<status>{"|".join(_ENDS)})[^:]* after ')
 """The first line of a report up to the duration."""
 
 MOST_REPORTS = 40
@@ -110,15 +112,14 @@ def ended_report(task: Task, room: int = REPORTED) -> str:
 
     Outputs and results of more than `room` characters are cut.
     """
-    status = status_of(task)
-    lines = [_head(task, status)]
+    lines = [_head(task)]
     if task.completion_outputs:
         whole = all_of_task(task.id)
         lines += _section("Outputs:", dumps(task.completion_outputs), room, whole)
     result = result_of(task)
     offset = len(beginning(result, room))
     rest = f"{written_out('task_output', task_id=task.id, offset=offset)} returns the rest."
-    heading = "Result:" if status == "completed" else "Reason:"
+    heading = "Result:" if task.state is State.DONE else "Reason:"
     lines += _section(heading, result, room, rest)
     lines += _section("Result:", refused_result(task), room, all_of_task(task.id))
     return "\n".join(lines)
@@ -131,14 +132,16 @@ def _section(heading: str, text: str, room: int, how_to_read: str) -> list[str]:
     return [heading, _beginning_quoted(beginning(text, room), text, how_to_read)]
 
 
-def _head(task: Task, status: str) -> str:
+def _head(task: Task) -> str:
     """Return which task it was, who worked on it, how it ended, and which tools were called."""
     whose = task.owner or "no owner"
     if task.rerun_of:
         whose = f"{whose}, replaces task {task.rerun_of}"
+    state = task.state.value
+    if task.reason == "timeout":
+        state = f"{state} (time limit)"
     head = (
-        f'Task {task.id} "{in_one_line(task.title)}" ({whose}): {status} after'
-        f" {task.duration:.1f} s"
+        f'Task {task.id} "{in_one_line(task.title)}" ({whose}): {state} after {task.duration:.1f} s'
     )
     uses = ", ".join(f"{item.tool} {item.count}" for item in task.tool_summary)
     return f"{head}; tools: {uses}." if uses else f"{head}."

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Sequence
 
 from remit.domain.prompts.agent_prompts import first_message
 from remit.domain.prompts.claims import claim_again
-from remit.domain.prompts.headings import in_one_line, without_headings
+from remit.domain.prompts.headings import HEADINGS, in_one_line, without_headings
 from remit.domain.prompts.rejections import unmet, unmet_now
 from remit.domain.prompts.reports import results_of
 from remit.domain.prompts.terms import handed_over, listed_criteria, listed_outputs
 from remit.domain.prompts.update_messages import heading_of, is_said, texts_of
 from remit.domain.task.task import Task, Update, UpdateType
-from remit.domain.task.titles import current_title
 from remit.domain.text.optional_lines import labeled, listed
 
 _TERMS: frozenset[UpdateType] = frozenset({"instructions", "acceptance", "outputs"})
@@ -31,7 +30,7 @@ def assignment(task: Task, guides: Iterable[str], prerequisites: Sequence[Task])
         f"Instructions: {first_message(task)}",
         *listed("Acceptance Criteria", listed_criteria(task)),
         *listed_outputs(task),
-        *handed_over(task),
+        *handed_over(task, has_values=True),
         *labeled("Troubleshooting", in_one_line(", ".join(guides))),
         f"Task {task.id}. Finish with {claim_again(task)}.",
     ]
@@ -54,15 +53,15 @@ def in_assignment(task: Task) -> list[Update]:
 def session_news(task: Task, updates: Sequence[Update]) -> str:
     """Return the updates since the session's last request, each with its heading and task."""
     pairs = zip(updates, texts_of(task, updates), strict=True)
-    blocks = [_block(task, update.type, text) for update, text in pairs]
+    blocks = [_block(task, heading_of(update, text), text) for update, text in pairs]
     if any(update.type in _TERMS for update in updates):
         blocks.append(f"Task {task.id}. Finish with {claim_again(task)}.")
     return "\n\n".join(blocks)
 
 
-def _block(task: Task, kind: UpdateType, text: str) -> str:
-    name = f'Task {task.id} "{in_one_line(current_title(task))}"'
-    return f"{heading_of(kind, text)}\n{name}\n{without_headings(text)}"
+def _block(task: Task, heading: str, text: str) -> str:
+    name = f'Task {task.id} "{in_one_line(task.title)}"'
+    return f"{heading}\n{name}\n{without_headings(text)}"
 
 
 def _rejection(task: Task) -> str:
@@ -71,4 +70,4 @@ def _rejection(task: Task) -> str:
     An earlier session may have been told already.
     """
     reason = unmet_now(task)
-    return _block(task, "rejection", reason) if reason else ""
+    return _block(task, HEADINGS["rejection"], reason) if reason else ""

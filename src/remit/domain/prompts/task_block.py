@@ -9,10 +9,12 @@ from remit.domain.prompts.claims import (
     outstanding,
 )
 from remit.domain.prompts.environment import Allowance
-from remit.domain.prompts.headings import HEADINGS, in_one_line
+from remit.domain.prompts.headings import HEADINGS, in_one_line, without_headings
 from remit.domain.prompts.terms import (
     SHORT,
+    criterion_line,
     criterion_text,
+    handed_by_others,
     handed_over,
     has_long_criteria,
     output_outlines,
@@ -29,6 +31,9 @@ _OR_FAILS = " If the task is not finished after it, it fails."
 
 REPORT_NOW = "report in one message now."
 """Instructions for a last turn, in which no tool can be called."""
+
+WOKEN = "You can also end your turn before: you are called again when a subtask ends."
+"""What an agent with unfinished subtasks may do instead of finishing."""
 
 BEGINNING = 200
 """The number of characters of each criterion that the task block repeats if all are long."""
@@ -47,6 +52,7 @@ def task_block(
     *,
     titles: Mapping[str, str] = NO_TITLES,
     messages: Sequence[str] = (),
+    replaces_terms: bool = False,
     must_end: bool = False,
     is_last: bool = False,
 ) -> str:
@@ -54,17 +60,20 @@ def task_block(
 
     It ends every request, so that everything before it can be cached. `messages` are the user
     messages of the request: criteria that one of them contains in full are cut here. With
-    `must_end`, there may be no turn after the next one.
+    `replaces_terms`, the agent has read earlier terms. With `must_end`, there may be no turn after
+    the next one.
     """
     lines = [f"<Task id={task.id}>", *_title_line(task)]
     if not is_last:
-        lines += _brief(task, guides, messages)
+        lines += _brief(task, guides, messages, replaces_terms=replaces_terms)
     steps = [_step_line(task, index, subtasks) for index in range(len(task.steps))]
     lines += listed("Steps", steps)
     loose = [_subtask_line(child_id, subtasks, titles) for child_id in _without_step(task)]
     lines += listed("Subtasks", loose)
     lines += labeled("Left", left)
     lines += [f"To finish: {REPORT_NOW if is_last else _how_to_finish(task, must_end=must_end)}"]
+    if not is_last and not must_end and _is_woken(task):
+        lines.append(WOKEN)
     return "\n".join([*lines, "</Task>", "Stay on this task."])
 
 
@@ -108,12 +117,14 @@ def _without_step(task: Task) -> list[str]:
     return [child.id for child in task.children if child.id not in linked]
 
 
-def _brief(task: Task, guides: Mapping[str, str], messages: Sequence[str]) -> list[str]:
+def _brief(
+    task: Task, guides: Mapping[str, str], messages: Sequence[str], *, replaces_terms: bool
+) -> list[str]:
     """Return the subject and the limits of the task; a last report does not repeat them."""
     lines: list[str] = []
     if is_described(task):
         lines.append(f"Description: {_shortened(task.description)}")
-    lines += _terms(task, messages)
+    lines += _terms(task, messages, replaces_terms=replaces_terms)
     lines += listed("Resources", [*map(_resource_line, task.resources)])
     titles = [in_one_line(f"- {guide}: {title}") for guide, title in guides.items()]
     return [*lines, *listed("Troubleshooting guides (read one with get_guide)", titles)]
@@ -162,6 +173,11 @@ def _how_to_finish(task: Task, *, must_end: bool) -> str:
     return "end with one message that holds the whole result."
 
 
+def _is_woken(task: Task) -> bool:
+    """Return whether the end of a subtask starts the next run of the task."""
+    return any(child.wait == "wake" and child.settled is None for child in task.children)
+
+
 def _named_steps(open_steps: Sequence[int]) -> str:
     """Return the numbers of open steps as a phrase: `step 2`, or `steps 0, 2`."""
     numbers = ", ".join(map(str, open_steps))
@@ -180,24 +196,22 @@ def _how_to_finish_an_answer(task: Task) -> str:
     )
 
 
-def _terms(task: Task, messages: Sequence[str]) -> list[str]:
+def _terms(task: Task, messages: Sequence[str], *, replaces_terms: bool) -> list[str]:
     """Return the current instructions, criteria and outputs."""
-    lines = _terms_heading(task)
+    lines = _terms_heading(task, replaces_terms=replaces_terms)
     if _shows_instructions(task):
-        lines.append(f"Instructions: {_current_instructions(task)}")
+        lines.append(f"Instructions: {_current_instructions(task, messages)}")
     return [*lines, *_criteria_lines(task, messages), *_output_lines(task)]
 
 
-def _terms_heading(task: Task) -> list[str]:
+def _terms_heading(task: Task, *, replaces_terms: bool) -> list[str]:
     """Return a line with the version of the terms, if they changed or are more than a text."""
-    if task.terms_version > 1:
-        return [
-            f"Terms, version {task.terms_version} (they replace all earlier instructions, criteria"
-            " and outputs):"
-        ]
-    if task.acceptance or task.outputs:
-        return ["Terms, version 1:"]
-    return []
+    if task.terms_version == 1 and not task.acceptance and not task.outputs:
+        return []
+    heading = f"Current terms (version {task.terms_version})"
+    if replaces_terms:
+        heading += ". They replace all earlier instructions, criteria and outputs"
+    return [f"{heading}:"]
 
 
 def _shows_instructions(task: Task) -> bool:
@@ -205,16 +219,19 @@ def _shows_instructions(task: Task) -> bool:
     return task.instructions != task.title or task.instructions_version > 1
 
 
-def _current_instructions(task: Task) -> str:
+def _current_instructions(task: Task, messages: Sequence[str]) -> str:
     """Return the current instructions, or where to find them if they are long."""
     if len(task.instructions) <= SHORT:
         return task.instructions
-    if task.instructions_version == 1:
+    told = f"{HEADINGS['instructions']}\n{without_headings(task.instructions)}"
+    if any(told in message for message in messages[1:]):
+        return (
+            f"see the newest message headed {HEADINGS['instructions']}. They replace all earlier"
+            " ones."
+        )
+    if messages and messages[0].startswith(task.instructions):
         return "see your first message."
-    return (
-        f"see the newest message headed {HEADINGS['instructions']}, or your first message if there"
-        " is none. They replace all earlier ones."
-    )
+    return task.instructions
 
 
 def _criteria_lines(task: Task, messages: Sequence[str]) -> list[str]:
@@ -253,13 +270,20 @@ def _criterion_line(task: Task, item: Criterion, *, is_cut: bool) -> str:
     text = criterion_text(task, item)
     if is_cut:
         text = beginning_marked(text, BEGINNING, " […]")
-    return f"- {_box(item.status == 'pass')} {item.id}: {text}"
+    return criterion_line(item, text)
 
 
 def _waived(task: Task) -> list[str]:
     """Return a line with the criteria that were waived, if there are any."""
-    ids = ", ".join(item.id for item in task.acceptance if item.status == "waived")
-    return labeled("Waived (no longer required, even if an earlier message asks for it)", ids)
+    waived = [item for item in task.acceptance if item.status == "waived"]
+    named = ", ".join(f"{item.id} ({_short_quote(item.text)})" for item in waived)
+    return labeled("Waived (no longer required, even if an earlier message asks for it)", named)
+
+
+def _short_quote(text: str) -> str:
+    """Quote the beginning of a text in one line."""
+    line = in_one_line(text)
+    return f'"{line}"' if len(line) <= TITLED else f'"{beginning(line, TITLED)}…"'
 
 
 def _output_lines(task: Task) -> list[str]:
@@ -272,6 +296,7 @@ def _output_lines(task: Task) -> list[str]:
         *labeled(label, optional),
         *output_schemas(task),
         *handed_over(task),
+        *handed_by_others(task),
     ]
 
 

@@ -5,8 +5,9 @@ from remit.domain.prompts.claims import in_force, needed_outputs, outstanding
 from remit.domain.prompts.headings import without_headings
 from remit.domain.records.serialize import dumps
 from remit.domain.task.policy import outline
-from remit.domain.task.task import Criterion, Task
+from remit.domain.task.task import Criterion, Output, Task
 from remit.domain.text.optional_lines import indented, labeled
+from remit.domain.text.truncation import beginning
 
 SHORT = 1_500
 """The number of characters of instructions or of a description that the task block repeats.
@@ -14,16 +15,36 @@ SHORT = 1_500
 Longer ones are referred to, or cut.
 """
 
+CRITERIA_IN_FULL = "Acceptance criteria, which the result must meet:"
+"""The first line of the criteria in a first message."""
+
+VALUE = 200
+"""The number of characters of an output that is shown to an agent that did not hand it over."""
+
 ALL_WAIVED = "(all of them are waived)"
 """The list of criteria if all of them were waived."""
 
 
 def listed_criteria(task: Task) -> list[str]:
-    """Return a line for each criterion that was not waived, with its check."""
+    """Return a line for each criterion that was not waived, with its check, as sessions read it."""
     if not task.acceptance:
         return []
     lines = [f"- [ ] {criterion_text(task, criterion)}" for criterion in in_force(task)]
     return lines or [ALL_WAIVED]
+
+
+def numbered_criteria(task: Task) -> list[str]:
+    """Return a line for each criterion that was not waived, with its id and its check."""
+    if not task.acceptance:
+        return []
+    lines = [criterion_line(item, criterion_text(task, item)) for item in in_force(task)]
+    return lines or [ALL_WAIVED]
+
+
+def criterion_line(item: Criterion, text: str) -> str:
+    """Return the line of a criterion in a list, with its id."""
+    box = "[x]" if item.status == "pass" else "[ ]"
+    return f"- {box} {item.id}: {text}"
 
 
 def criteria_in_full(task: Task) -> list[str]:
@@ -31,8 +52,7 @@ def criteria_in_full(task: Task) -> list[str]:
     if not has_long_criteria(task):
         return []
     lines = [f"- {item.id}: {criterion_text(task, item)}" for item in in_force(task)]
-    heading = "Acceptance criteria, which the result must meet:"
-    return [without_headings("\n".join([heading, *lines]))]
+    return [without_headings("\n".join([CRITERIA_IN_FULL, *lines]))]
 
 
 def has_long_criteria(task: Task) -> bool:
@@ -60,9 +80,11 @@ def listed_outputs(task: Task) -> list[str]:
 def output_outlines(task: Task) -> tuple[str, str]:
     """Return the needed outputs as one line, and the optional ones as another."""
     needed = needed_outputs(task)
-    required = outline(output for output in task.outputs if output.name in needed)
+    declared = {output.name for output in task.outputs}
+    required = [output for output in task.outputs if output.name in needed]
+    required += [Output(name=name) for name in sorted(needed - declared)]
     optional = outline(output for output in task.outputs if output.name not in needed)
-    return required, optional
+    return outline(required), optional
 
 
 def output_schemas(task: Task) -> list[str]:
@@ -74,11 +96,35 @@ def output_schemas(task: Task) -> list[str]:
     ]
 
 
-def handed_over(task: Task) -> list[str]:
-    """Return a line with the outputs that need not be handed over again, if there are any."""
+def handed_over(task: Task, *, has_values: bool = False) -> list[str]:
+    """Return a line with the outputs that need not be handed over again, if there are any.
+
+    With `has_values`, it contains the values, which a new session has not seen.
+    """
     kept = set(task.provided).difference(outstanding(task))
+    kept -= set(task.handed_by or {})
     names = [output.name for output in task.outputs if output.name in kept]
+    if has_values:
+        names = [f"{name}: {_beginning_of(task.provided[name])}" for name in names]
     return labeled(
         "Handed over already (send one again only to replace it)",
         ", ".join(names),
     )
+
+
+def handed_by_others(task: Task) -> list[str]:
+    """Return a line with each output that the agent did not hand over itself, and its value."""
+    values = [
+        f"{name}: {_beginning_of(task.provided.get(name))} ({by})"
+        for name, by in (task.handed_by or {}).items()
+    ]
+    return labeled(
+        "Handed over by others (part of the result unless you replace it)", ", ".join(values)
+    )
+
+
+def _beginning_of(value: object) -> str:
+    """Return the beginning of a value as JSON."""
+    whole = dumps(value)
+    shown = beginning(whole, VALUE)
+    return whole if len(shown) == len(whole) else f"{shown} […]"

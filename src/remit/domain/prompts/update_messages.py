@@ -6,32 +6,40 @@ from collections.abc import Callable, Mapping, Sequence
 from remit.domain.prompts.headings import HEADINGS, in_one_line, quoted, without_headings
 from remit.domain.prompts.rejections import rejection_text
 from remit.domain.prompts.reminders import EXPLICIT
-from remit.domain.prompts.terms import listed_criteria, listed_outputs
+from remit.domain.prompts.terms import listed_outputs, numbered_criteria
 from remit.domain.records.serialize import dumps
 from remit.domain.task.task import Task, Update, UpdateType
 
-_NOT_COMPLETED = "[Task Update: Not Completed]"
+_NOT_COMPLETED = "[Not completed]"
 """The heading of a reminder that only says that complete_task must be called."""
 _ANSWER = "[Answer to your question]"
 """The heading of the answer to a question that the agent did not wait for."""
-_ANSWERED = re.compile(r'Answer to "(?:[^"\\]|\\.)*":[ \n]')
+_ANSWERED = re.compile(r'\AAnswer to ("(?:[^"\\]|\\.)*"):([ \n])')
 """The start of such an answer, as `answer_told` writes it; it is stored as a message."""
 _KINDS: Mapping[str, UpdateType] = {
     **{heading: kind for kind, heading in HEADINGS.items()},
     _NOT_COMPLETED: "steps",
     _ANSWER: "message",
+    "[Task Update: Open Steps]": "steps",
+    "[Task Update: Not Completed]": "steps",
 }
-"""The kind of update that each heading stands for."""
+"""The kind of update that each heading stands for; the last two are in older conversations."""
 _LINES_OF_HEADINGS = tuple(f"{heading}\n" for heading in _KINDS)
 
 _UPDATE = re.compile(rf"(?:\A|(?<=\n\n))(?=(?:{'|'.join(map(re.escape, _KINDS))})\n)")
 """The start of an update in a message."""
 
 _LISTINGS: Mapping[UpdateType, Callable[[Task], list[str]]] = {
-    "acceptance": listed_criteria,
+    "acceptance": numbered_criteria,
     "outputs": listed_outputs,
 }
 """What the newest update of a kind shows: the current terms, if there are any."""
+_TERM_NAMES: Mapping[UpdateType, str] = {
+    "instructions": "instructions",
+    "acceptance": "acceptance criteria",
+    "outputs": "outputs",
+}
+"""The terms that an update can replace."""
 _REMOVED = {
     "acceptance": "There are no acceptance criteria now.",
     "outputs": "No outputs are required now.",
@@ -52,18 +60,18 @@ def news(task: Task, updates: Sequence[Update]) -> str:
     """Return the updates since the agent's last turn, each under its heading."""
     blocks: list[str] = []
     for update, text in zip(updates, texts_of(task, updates), strict=True):
-        heading = heading_of(update.type, text)
+        heading = heading_of(update, text)
         blocks.append(f"{heading}\n{without_headings(text)}")
     return "\n\n".join(blocks)
 
 
-def heading_of(kind: UpdateType, text: str) -> str:
-    """Return the heading of an update."""
-    if kind == "message" and _ANSWERED.match(text):
+def heading_of(update: Update, text: str) -> str:
+    """Return the heading of an update with a text."""
+    if update.type == "message" and _ANSWERED.match(update.content):
         return _ANSWER
-    if kind == "steps" and text.startswith(EXPLICIT):
+    if update.type == "steps" and text.startswith(EXPLICIT):
         return _NOT_COMPLETED
-    return HEADINGS[kind]
+    return HEADINGS[update.type]
 
 
 def tells_news(message: str) -> bool:
@@ -104,13 +112,18 @@ def texts_of(task: Task, updates: Sequence[Update]) -> list[str]:
 def _text_of(task: Task, update: Update, *, is_newest: bool) -> str:
     if update.type == "rejection":
         return rejection_text(task, update, is_newest=is_newest)
-    if update.type == "outputs" and not is_newest:
-        # The stored text does not say which outputs are optional.
-        return "Replaced by a later update of the outputs."
+    if update.type in _TERM_NAMES and not is_newest:
+        return f"Replaced by a later update of the {_TERM_NAMES[update.type]}."
+    if update.type == "message":
+        return _ANSWERED.sub(_question_and_answer, update.content, count=1)
     current = ""
-    if is_newest:
-        current = "\n".join(_LISTINGS.get(update.type, _no_lines)(task))
+    current = "\n".join(_LISTINGS.get(update.type, _no_lines)(task))
     return current or update.content or _REMOVED.get(update.type, "")
+
+
+def _question_and_answer(start: re.Match[str]) -> str:
+    """Return the start of an answer with the question in its own line."""
+    return f"Question: {start[1]}\nAnswer:{start[2]}"
 
 
 def answer_returned(answer: str) -> str:

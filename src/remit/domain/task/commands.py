@@ -112,7 +112,9 @@ class Brief:
     priority: Annotated[Priority, "0 (urgent) to 4 (low)."] = 2
     depends_on: Annotated[Dependencies, "Ids of tasks that must be done first."] = ()
     model: Annotated[Model, "main, light or provider:name."] | None = None
-    effort: Annotated[Effort, "How much its model thinks; none sends nothing."] | None = None
+    effort: (
+        Annotated[Effort, "Reasoning effort of its model; none leaves the parameter out."] | None
+    ) = None
     tools: Annotated[Grant, "Names of the tools it may use."] = Tools()
     limits: Annotated[Limits, "Limits for the work."] = Limits()
     labels: Annotated[Labels, "Words to find it by."] = ()
@@ -152,7 +154,7 @@ class CreateCached(CreateDelegated):
 
 @record
 class CreateSubtask(Brief):
-    """Create a subtask of a task, for a step of its plan if step_index is given."""
+    """Create a subtask; step_index links it to a step of the plan."""
 
     task_id: Annotated[TaskId, "Id of the parent task."]
     owner: Annotated[AgentId, "Id of the agent that does it."]
@@ -273,7 +275,7 @@ class AttachTsg:
 
 @record
 class UpdateSteps:
-    """Replace the plan; keep steps that have a subtask in their place."""
+    """Replace the plan. Steps with a subtask must keep their position and title."""
 
     task_id: Annotated[TaskId, "Id of the task, such as 42."]
     steps: Annotated[Steps, "All steps, in order."]

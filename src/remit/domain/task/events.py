@@ -8,6 +8,7 @@ from remit.domain.records.record import record
 from remit.domain.task.task import (
     CancelReason,
     ChildWait,
+    ClaimedFrom,
     Completion,
     Criterion,
     CriterionStatus,
@@ -158,13 +159,15 @@ class InstructionsUpdated:
     from before versions were counted.
     """
     title: str | None = None
-    """The new title, if the title was derived from the instructions."""
+    """The title, if it was derived from the instructions or given, or stays."""
     has_instructions: bool = False
     """Whether they replace a title that served as instructions, or equal the title."""
     has_description: bool = False
     """Whether a description equal to the instructions was given; new instructions keep it."""
     description_only: bool = False
     """Whether they are a description that was added to a title, which still names the task."""
+    replaced_hash: str | None = None
+    """The hash of the old instructions, if reads returned them as the description too."""
 
 
 @record
@@ -467,6 +470,10 @@ class CompletionClaimed:
     summary: str | None = None
     final_message: str | None = None
     tool_summary: tuple[ToolCount, ...] = ()
+    by: str | None = None
+    """The person or agent that claims instead of the task's own agent or session."""
+    claimed_from: ClaimedFrom | None = None
+    """The state of a draft or a paused task, which returns to it if the claim is rejected."""
 
 
 @record
@@ -609,7 +616,7 @@ Event = (
 )
 """The events of a task's stream."""
 
-LANGUAGE = 5
+LANGUAGE = 6
 """The event language of this version; incremented with each change of an event
 (`tests/golden/language.json`).
 """
@@ -622,13 +629,14 @@ SINCE: dict[type[Any], int] = {
     RunLost: 2,
     DowntimeExcluded: 2,
     TaskFailed: 2,
-    InstructionsUpdated: 5,
+    InstructionsUpdated: 6,
     AcceptanceUpdated: 2,
     OutputsUpdated: 2,
     AcceptanceRejected: 4,
     SubtaskSettled: 2,
     UserInteractionRequested: 2,
     TaskPaused: 2,
+    CompletionClaimed: 6,
 }
 """The events that were added or changed after language 1, each with its current language."""
 
@@ -656,12 +664,14 @@ ADDED: dict[type[Any], dict[str, int]] = {
         "has_instructions": 3,
         "has_description": 4,
         "description_only": 5,
+        "replaced_hash": 6,
     },
     AcceptanceUpdated: {"terms_version": 2},
     OutputsUpdated: {"terms_version": 2},
     AcceptanceRejected: {"message": 2, "final_message": 4, "outdated": 4},
     SubtaskSettled: {"update_id": 2, "report": 2},
     TaskPaused: {"by_agent": 2},
+    CompletionClaimed: {"by": 6, "claimed_from": 6},
 }
 """The fields that were added to existing events, each with its language.
 

@@ -127,6 +127,8 @@ DependencyRule = Literal["done", "settled"]
 UpdateType = Literal[
     "instructions", "acceptance", "outputs", "message", "steps", "rejection", "subtask"
 ]
+ClaimedFrom = Literal["draft", "paused"]
+"""The states to which a task returns after a rejected claim, so that it does not run by itself."""
 WakeCause = Literal["tick", "run", "update", "message", "timeout"]
 
 
@@ -366,6 +368,12 @@ class Task:
     verification: Verification = "none"
     outputs: tuple[Output, ...] = ()
     completion_outputs: Mapping[str, Json] | None = None
+    handed_by: Mapping[str, str] | None = None
+    """Who handed over each output that the task's own agent or session did not hand over."""
+    claimed_by: str | None = None
+    """Who claimed completion last, if it was not the task's own agent or session."""
+    claimed_from: ClaimedFrom | None = None
+    """The state to which it returns if the claim that is being checked is rejected."""
     guides: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
     resources: tuple[Resource, ...] = ()
@@ -436,6 +444,8 @@ class Task:
     """Whether only a description was given, which then serves as the instructions."""
     has_description: bool = False
     """Whether a description equal to the instructions was given; new instructions keep it."""
+    earlier_descriptions: tuple[str, ...] = ()
+    """The hashes of the last instructions that reads also returned as the description."""
     awaited: bool = False
     """Whether the task was delegated or a caller has waited for it since."""
     creator_task_id: str | None = None
