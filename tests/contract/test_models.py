@@ -451,6 +451,53 @@ async def test_an_answer_that_was_cut_at_its_limit_says_so(rig: Rig) -> None:
     assert (await rig.ask(Say(("a",), finish=refusal))).stop == "refusal"
 
 
+BROKEN_OFF = (
+    "insufficient_system_resource",
+    "network_error",
+    "abort",
+    "error",
+    "function_call_filter: MALFORMED_FUNCTION_CALL",
+)
+"""The reasons of DeepSeek, Zhipu, vLLM and SGLang, OpenRouter and Gemini for half an answer."""
+REFUSING = ("sensitive", "SAFETY", "content_filter: PROHIBITED_CONTENT", "RECITATION", "blocklist")
+
+
+@pytest.mark.parametrize("reason", BROKEN_OFF)
+async def test_an_answer_that_its_endpoint_breaks_off_is_not_complete(
+    rig: Rig, reason: str
+) -> None:
+    failed = await rig.fails(Say(("The port is",), finish=reason))
+    assert (failed.kind, failed.started, len(rig.server.asked)) == ("overloaded", True, 1)
+    assert f"broke off its answer (reason: {reason})" in failed.text
+    answer = await rig.ask(Say((), finish=reason), Say(("Hello",)))
+    assert (answer.text, len(rig.server.asked)) == ("Hello", 3)
+
+
+@pytest.mark.parametrize("reason", REFUSING)
+async def test_a_filter_of_the_endpoint_is_a_refusal(rig: Rig, reason: str) -> None:
+    answer = await rig.ask(Say((), finish=reason))
+    assert (answer.stop, answer.reason, len(rig.server.asked)) == ("refusal", reason, 1)
+
+
+@pytest.mark.parametrize("reason", ["model_context_window_exceeded", "model_length"])
+async def test_every_wire_knows_the_reason_of_a_full_context(rig: Rig, reason: str) -> None:
+    assert (await rig.ask(Say(("The port is",), finish=reason))).stop == "context_full"
+
+
+async def test_an_unknown_reason_ends_an_answer_with_text_but_no_empty_one(rig: Rig) -> None:
+    if rig.kind != "responses":  # it says in another field whether an answer is complete
+        assert (await rig.ask(Say(("The port is 8420.",), finish="tired"))).stop == "end"
+    failed = await rig.fails(Say((), finish="tired"))
+    assert failed.kind == "overloaded"
+    assert "(reason: tired)" in failed.text
+
+
+async def test_an_incomplete_response_is_not_complete_for_an_unknown_reason() -> None:
+    async with rigged("responses") as rig:
+        failed = await rig.fails(Say(("The port is",), finish="tired"))
+    assert (failed.kind, failed.started) == ("overloaded", True)
+
+
 async def test_a_price_that_is_known_makes_a_cost(rig: Rig) -> None:
     price = Price(1.0, 2.0, 0.5)
     asked = gateway(

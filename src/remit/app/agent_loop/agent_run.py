@@ -224,7 +224,7 @@ class AgentRun:
     async def _accept(self, response: Response) -> None:
         """Continue or end the run with an answer; fail it if the answer is useless."""
         if response.stop == "refusal":
-            refusal = f"it refused to answer: {excerpt(response.text)}"
+            refusal = f"it refused to answer: {excerpt(response.text or response.reason)}"
             await self._end.fail(ModelFailed("rejected_request", refusal))
         elif self._cuts["cut_off"] >= MAX_CUT_OFF:
             await self._end.fail(ModelFailed("cut_off", CUT_OFF))

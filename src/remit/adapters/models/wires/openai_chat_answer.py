@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from remit.adapters.models.refusals.refusal import read_error, reports_failure
 from remit.adapters.models.wires.http_stream import Http
-from remit.adapters.models.wires.partial_answer import PartialAnswer, correct_stop
+from remit.adapters.models.wires.partial_answer import PartialAnswer, correct_stop, with_reason
 from remit.adapters.models.wires.response import (
     Limits,
     PartialToolCall,
@@ -23,7 +23,8 @@ from remit.adapters.models.wires.response import (
     tool_calls,
     without_thoughts,
 )
-from remit.domain.llm.failures import ModelFailed, storable
+from remit.adapters.models.wires.stop_reasons import read_stop
+from remit.domain.llm.failures import storable
 from remit.domain.llm.messages import (
     OnPart,
     Part,
@@ -44,15 +45,6 @@ DETAILS = "reasoning_details"
 """The field of a message with the thoughts that OpenRouter expects back."""
 
 _THOUGHT_FIELDS = ("reasoning_content", "reasoning")
-_STOPS: dict[str, Stop] = {
-    "stop": "end",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "length": "length",
-    "max_tokens": "length",
-    "content_filter": "refusal",
-    "refusal": "refusal",
-}
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -106,16 +98,14 @@ class ChatAnswer(PartialAnswer):
         is_complete_text = self.complete and self.started
         if not self._finish and not is_complete_text:
             raise self._cut_off()
-        if self._finish == "error":
-            text = f"{self._http.name} said that its answer ended in an error"
-            raise ModelFailed("overloaded", text, started=self.started)
         stop = correct_stop(self._read_stop(), has_calls=bool(self._calls))
         used = self._count_tokens(sent)
-        return self._respond(request, self._parts(request), stop, used, self._model, price)
+        answer = self._respond(request, self._parts(request), stop, used, self._model, price)
+        return with_reason(answer, self._finish)
 
     def _read_stop(self) -> Stop:
         """Return why the answer ended; a limit before the first token is that of the context."""
-        stop = _STOPS.get(self._finish, "end")
+        stop = read_stop(self._finish, self._http.name, started=self.started)
         written = read_count(self._usage, "completion_tokens", "output_tokens")
         if stop == "length" and written == 0 and not self.started:
             return "context_full"
