@@ -194,6 +194,18 @@ async def test_a_limit_beyond_the_whole_context_of_a_server_is_left_out() -> Non
     assert limits(server) == [16_000, None, None]
 
 
+@pytest.mark.parametrize("dialect", KINDS)
+async def test_a_maximum_that_does_not_help_is_not_remembered(dialect: Dialect) -> None:
+    quoting = no(f'Output blocked by content filtering policy: "{ANTHROPIC}"')
+    async with served(dialect, quoting) as (server, gateway):
+        with pytest.raises(ModelFailed, match="content filtering"):
+            await gateway.request(LONG)
+        server.replies = [Say(("Hello",))]
+        await gateway.request(LONG)
+    assert limits(server)[:2] == [16_000, 4096]
+    assert limits(server)[-1] == 16_000
+
+
 async def test_requests_refused_at_once_for_their_limit_all_go_on() -> None:
     refused = [no(ANTHROPIC)] * 4
     async with served("anthropic", *refused, Say(("Hello",))) as (server, gateway):
