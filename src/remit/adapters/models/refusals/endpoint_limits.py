@@ -86,7 +86,10 @@ _REFUSED_FILE = re.compile(r"""(?ix)
     """)
 """The words of endpoints that refuse one file, or so many, although they accept this kind."""
 LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
-_LIMIT = re.compile(r"(?i)max_(?:completion_|output_)?tokens\W[^.;]{0,60}\btoo large")
+_LIMIT = re.compile(
+    r"(?i)max_(?:completion_|output_)?tokens\W[^.;]{0,60}\btoo large"
+    r"|max_(?:total_)?tokens \(\d+\) [^.;]{0,40}max_seq_len"
+)
 """The words of endpoints for an output limit that exceeds the rest of the context."""
 _WHOLE_CONTEXT = re.compile(
     r"(?i)max_(?:completion_|output_)?tokens\W[^.;]{0,40}greater than max_model_len"
