@@ -24,10 +24,12 @@ NO_MEDIA = frozenset({NO_IMAGES, NO_PDFS})
 SIGNED_CALLS = "tool calls without a thought signature"
 
 _ORDER = re.compile(r"""(?ix)
-    roles \s must \s alternate
+    \b (?:roles?|turns?|user|messages?(?:\(s\))?|conversation|requests?) \b [^.;]{0,40}
+      \b alternat(?:e|es|ing) \b
     | unexpected \s role \s '?user'? \s after
     | invalid_request_message_order
-    | (?:consecutive|successive|two) \s (?:user|assistant) \s (?:messages|turns|roles)
+    | (?:consecutive|successive|two) \s (?:user|assistant) \s (?:or \s \w{1,9} \s)?
+      (?:messages|turns|roles)
     | (?:user|assistant) \s message \s (?:cannot|must \s not|may \s not) \s follow
     """)
 _RULES = (
