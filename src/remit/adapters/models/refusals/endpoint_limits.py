@@ -53,6 +53,12 @@ _MEDIA = {
 }
 """The words of endpoints for each kind of media."""
 _MULTIMODAL = re.compile(r"(?i)\bmulti-?modal\b")
+_PLAIN_TEXT = re.compile(r"""(?ix)
+    \b content \b [^;]{0,80} \b (?:must|should) \s be \s a \s (?:valid \s)? string \b
+    | invalid \s type: \s (?:sequence|array), \s expected \s a \s string
+    | \b content\.type [^;]{0,40} \[ ['"] text ['"] \]
+    """)
+"""The words of endpoints that take text alone; they refuse a message that shows a file."""
 _ALLOWED = re.compile(r"""(?ix)
     \b (?:
       (?:supported|allowed|valid|accepted|permitted|expected) \s (?:content \s)?
@@ -244,12 +250,14 @@ def _find_shapes(refusal: Refusal, request: Request, known: Collection[str]) -> 
 def _is_about_media(refusal: Refusal) -> bool:
     """Return True if a refusal speaks of images, PDFs or files."""
     said = f"{refusal.said} {refusal.param}"
-    return any(word.search(said) for word in (_MULTIMODAL, *_MEDIA.values()))
+    return any(word.search(said) for word in (_MULTIMODAL, _PLAIN_TEXT, *_MEDIA.values()))
 
 
 def _is_about_one_file(refusal: Refusal) -> bool:
     """Return True if a refusal speaks of files, and not of all images or PDFs."""
     if _ORDER.search(refusal.said) or not _is_about_media(refusal):
+        return False
+    if _PLAIN_TEXT.search(refusal.said):
         return False
     is_about_kind = _REFUSED_KIND.search(refusal.said) and not _REFUSED_FILE.search(refusal.said)
     return not is_about_kind
