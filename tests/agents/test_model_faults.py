@@ -219,6 +219,9 @@ def faults() -> dict[str, Fault]:
         "says-nothing": Fault(Say(()), FAILED, "said nothing", tries=2),
         "says-nothing-once": Fault(in_turn(Say(("",)), Say((FINE,))), DONE, tries=2),
         "filtered": Fault(Say(("I cannot",), finish="content_filter"), FAILED, "refused to answer"),
+        "refuses": Fault(
+            Say(("I cannot",), finish="refusal"), FAILED, "it refused to answer: I cannot", tries=1
+        ),
         "endless-words": Fault(
             Raw(repeat(chunk({"content": "and so on, " * 50}))),
             FAILED,

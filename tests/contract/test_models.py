@@ -34,7 +34,7 @@ from remit.domain.llm.messages import (
     user,
 )
 from tests.crash.process import until
-from tests.modelserver import ModelServer, Raw, Reply, Say, Silent, Status, frames, sse
+from tests.modelserver import REFUSED, ModelServer, Raw, Reply, Say, Silent, Status, frames, sse
 from tests.patience import patient
 
 KEY = "sk-canary-0123456789abcdef0123456789"
@@ -477,6 +477,14 @@ async def test_an_answer_that_its_endpoint_breaks_off_is_not_complete(
 async def test_a_filter_of_the_endpoint_is_a_refusal(rig: Rig, reason: str) -> None:
     answer = await rig.ask(Say((), finish=reason))
     assert (answer.stop, answer.reason, len(rig.server.asked)) == ("refusal", reason, 1)
+
+
+async def test_a_refusal_in_words_is_one(rig: Rig) -> None:
+    refusal = Say(("I can't ", "help."), finish=REFUSED)
+    for reply in (refusal, refusal._replace(stream=rig.kind == "library")):
+        answer = await rig.ask(reply)
+        assert (answer.text, answer.stop) == ("I can't help.", "refusal")
+    assert len(rig.server.asked) == 2
 
 
 @pytest.mark.parametrize("reason", ["model_context_window_exceeded", "model_length"])

@@ -52,8 +52,8 @@ from remit.adapters.models.wires.response import (
     tool_calls,
 )
 from remit.adapters.models.wires.stop_reasons import knows, read_stop
-from remit.domain.llm.failures import ModelFailed
-from remit.domain.llm.messages import OnPart, Pause, Request, Response, Tokens
+from remit.domain.llm.failures import ModelFailed, storable
+from remit.domain.llm.messages import OnPart, Pause, Request, Response, TextPart, Tokens
 from remit.errors import invalid
 
 LIBRARY = "pydantic_ai"
@@ -247,6 +247,8 @@ class PydanticAiGateway(LearningGateway):
         if not has_parts and said in ("end", "tool_calls"):
             raise bad(f"{self._provider} gave no answer")
         parts = (*found.parts, *tool_calls(found.calls, request.messages))
+        if refusal := text_of(get_field(answer.provider_details, "refusal")):
+            parts = (*parts, TextPart(storable(refusal)))
         stop = correct_stop(said, has_calls=bool(found.calls))
         used = _count_tokens(answer.usage, request, found.size)
         model = answer.model_name or request.model

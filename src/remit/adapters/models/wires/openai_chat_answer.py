@@ -56,6 +56,7 @@ class ChatAnswer(PartialAnswer):
         "_calls",
         "_details",
         "_finish",
+        "_has_refused",
         "_model",
         "_texts",
         "_thought",
@@ -72,6 +73,7 @@ class ChatAnswer(PartialAnswer):
         self._calls: list[PartialToolCall] = []
         self._at: dict[int | None, PartialToolCall] = {}
         self._finish = ""
+        self._has_refused = False
         self._model: Any = None
         self._usage: Any = None
 
@@ -105,6 +107,8 @@ class ChatAnswer(PartialAnswer):
 
     def _read_stop(self) -> Stop:
         """Return why the answer ended; a limit before the first token is that of the context."""
+        if self._has_refused:
+            return "refusal"
         stop = read_stop(self._finish, self._http.name, started=self.started)
         written = read_count(self._usage, "completion_tokens", "output_tokens")
         if stop == "length" and written == 0 and not self.started:
@@ -157,6 +161,9 @@ class ChatAnswer(PartialAnswer):
         """Read the text, the calls and the thoughts of a delta."""
         if content := delta.get("content"):
             self._add_text(content)
+        if refusal := delta.get("refusal"):
+            self._add_text(refusal)
+            self._has_refused = True
         for call in items_of(delta, "tool_calls"):
             self._add_call(call)
         self._read_thought(delta)
