@@ -400,6 +400,21 @@ async def test_arguments_that_cannot_be_used_are_kept_with_the_reason(rig: Rig, 
     assert json.dumps(rig.server.asked[-1].body["input" if rig.kind == "responses" else "messages"])
 
 
+@pytest.mark.parametrize(
+    "name", ["Read", " Read ", "functions.Read", "Read<|channel|>commentary", "Read<|constrain|>"]
+)
+async def test_a_name_with_tokens_of_the_model_around_it_is_that_of_the_tool(
+    rig: Rig, name: str
+) -> None:
+    (call,) = (await rig.ask(Say((), (("a", name, ('{"file_path": "x"}',)),)))).calls
+    assert (call.name, call.arguments, call.error) == ("Read", {"file_path": "x"}, "")
+
+
+async def test_arguments_may_be_null(own: Rig) -> None:
+    (call,) = (await own.ask(Say((), (("a", "LS", ("null",)),)))).calls
+    assert (call.arguments, call.error) == ({}, "")
+
+
 async def test_text_that_no_store_can_hold_is_replaced(rig: Rig) -> None:
     answer = await rig.ask(Say(("a\0b\ud800",), (("a", "Read", ('{"x": "\\u0000\\ud800"}',)),)))
     assert (answer.text, answer.calls[0].arguments) == ("a\ufffdb?", {"x": "\ufffd?"})

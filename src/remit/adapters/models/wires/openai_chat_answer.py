@@ -123,7 +123,7 @@ class ChatAnswer(PartialAnswer):
         if self._texts:
             yield from _text_parts("".join(self._texts))
         if self._calls:
-            yield from tool_calls(self._calls, request.messages)
+            yield from tool_calls(_without_echoes(self._calls), request.messages)
 
     def _thought_data(self) -> dict[str, Any]:
         """Return the field that a thought is sent back in, with its value if that is no text."""
@@ -166,6 +166,8 @@ class ChatAnswer(PartialAnswer):
             self._has_refused = True
         for call in items_of(delta, "tool_calls"):
             self._add_call(call)
+        if legacy := delta.get("function_call"):
+            self._add_call({"function": legacy})
         self._read_thought(delta)
         for detail in items_of(delta, DETAILS):
             self._add_detail(detail)
@@ -274,8 +276,22 @@ def _is_another(
     if call_id and pieces.call_id not in ("", call_id):
         return True
     if call_id:
-        return raw.startswith("{") and is_complete("".join(pieces.raw))
+        return raw[:1] in ("", "{") and is_complete("".join(pieces.raw))
     return bool(pieces.name) and (not has_index or is_complete("".join(pieces.raw)))
+
+
+def _without_echoes(calls: list[PartialToolCall]) -> Iterator[PartialToolCall]:
+    """Yield the calls, without those that only repeat the name and the id of the one before.
+
+    Some endpoints send both again with every piece, also with an empty one at the end.
+    """
+    before = PartialToolCall(0)
+    for call in calls:
+        is_same = (call.name, call.call_id) == (before.name, before.call_id)
+        is_echo = is_same and any(before.raw) and not any(call.raw)
+        if not is_echo:
+            yield call
+            before = call
 
 
 def _is_error(frame: Any) -> bool:
