@@ -457,6 +457,25 @@ async def test_an_answer_that_ends_because_the_context_is_full_says_so(
     assert answer.stop == "context_full"
 
 
+@pytest.mark.parametrize("kind", ["openai", "library"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "analysisWe need the port.assistantfinalThe port is 8420.",
+        'analysisCheck.assistantcommentary to=functions.Read json{"a": 1}assistantfinalThe port is'
+        " 8420.",
+        "<|channel|>analysis<|message|>Check.<|end|><|start|>assistant<|channel|>final<|message|>The"
+        " port is 8420.<|return|>",
+        "<|channel|>final<|message|>The port is 8420.<|return|>",
+    ],
+)
+async def test_channels_that_a_server_leaves_in_the_text_are_not_part_of_the_answer(
+    kind: Kind, text: str
+) -> None:
+    async with rigged(kind) as rig:
+        assert (await rig.ask(Say((text,)))).text == "The port is 8420."
+
+
 async def test_an_answer_that_was_cut_at_its_limit_says_so(rig: Rig) -> None:
     finish = {"openai": "length", "responses": "max_output_tokens", "anthropic": "max_tokens"}[
         rig.server.dialect

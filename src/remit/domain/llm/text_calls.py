@@ -34,6 +34,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from remit.domain.llm.harmony import without_channels
 from remit.domain.llm.text_call_forms import (
     MARK,
     Call,
@@ -148,7 +149,7 @@ def is_statement(text: str) -> bool:
 def _without_thoughts(text: str) -> str:
     """Return a text without the thoughts that a gateway left at its start."""
     if not text.lstrip().startswith(_THINK):
-        return text
+        return without_channels(text)[1]
     _, closing, said = text.partition(_THINK_END)
     if closing:
         return said

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any, NamedTuple, NoReturn, cast
 
 from remit.domain.llm.failures import ModelFailed, storable
+from remit.domain.llm.harmony import without_channels
 from remit.domain.llm.messages import Message, Tokens, ToolCall
 
 MAX_DEPTH = 32
@@ -118,7 +119,7 @@ def without_thoughts(text: str) -> tuple[str, str]:
     thought, closing, said = text.partition(f"\n{THOUGHT}\n")
     if closing and THINK not in thought and thought.count("```") % 2 == 0:
         return thought.strip(), said.lstrip()
-    return "", text
+    return without_channels(text)
 
 
 def is_complete(raw: str) -> bool:
