@@ -106,7 +106,7 @@ def _must_keep_own_terms(command: OwnTerms, target: Task) -> None:
     """Refuse an agent that changes what its own task tells it to do."""
     if isinstance(command, cmd.SendMessage):
         raise Forbidden(
-            f"An agent cannot send a message to its own task {target.id}: the message would"
+            f"An agent cannot send a message to its own task ({target.id}): the message would"
             " count as a change of its instructions.",
             hint="Keep notes in your answer or in your plan.",
         )
@@ -117,8 +117,8 @@ def _must_keep_own_terms(command: OwnTerms, target: Task) -> None:
     if "owner" in changed:
         hint = f"To have another agent do the work, use create_subtask. {hint}"
     raise Forbidden(
-        f"An agent cannot change the {_join_names(changed)} of its own task {target.id}: only the"
-        " creator of a task can.",
+        f"An agent cannot change the {_join_names(changed)} of its own task ({target.id}): only"
+        " the creator of a task can.",
         hint=hint,
     )
 
@@ -144,7 +144,7 @@ def _changed_terms(command: cmd.UpdateTask, target: Task) -> list[str]:
         changed.append("title")
     changed += [name for name in TERMS if getattr(command, name) is not None]
     if _changes_context(command, target):
-        changed.append("metadata.context")
+        changed.append("`metadata.context`")
     return changed
 
 
