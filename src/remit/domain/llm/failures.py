@@ -156,6 +156,8 @@ def explain(failed: ModelFailed, shown: str, origin: ModelOrigin) -> str:
         )
     if failed.cause in _PROBLEMS:
         problem, advice = _PROBLEMS[failed.cause]
+        if failed.cause == "bad_response" and failed.started:
+            advice = _AFTER_AN_ANSWER
         text = f"The model {shown} {problem}: {failed.text}"
         if advice:
             return f"{text.rstrip('.')}. {advice}"
@@ -164,6 +166,8 @@ def explain(failed: ModelFailed, shown: str, origin: ModelOrigin) -> str:
     return f"The model {shown} cannot be used: it {problem}. {failed.text.rstrip('.')}. {advice}"
 
 
+_AFTER_AN_ANSWER = "Try again, or use another model."
+"""The advice if the endpoint has begun an answer, so its address is right."""
 _PROBLEMS: dict[FailureKind, tuple[str, str]] = {
     "rate_limited": (
         "accepts no more requests for now",
