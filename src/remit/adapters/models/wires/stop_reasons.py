@@ -19,7 +19,7 @@ _WORDS: dict[Stop, str] = {
         " guardrail_intervened error_toxic"
     ),
 }
-_STOPS = {word: stop for stop, words in _WORDS.items() for word in words.split()}
+_STOPS: dict[str, Stop] = {word: stop for stop, words in _WORDS.items() for word in words.split()}
 _BROKEN_OFF = frozenset(
     {
         "error",
