@@ -13,6 +13,8 @@ from aiohttp import web
 Dialect = Literal["openai", "anthropic", "responses"]
 End = Literal["close", "stall", "drop"]
 
+REFUSED = "refusal"
+"""How an answer ends whose words are a refusal; chat completions say so in a field of its own."""
 USAGE = (120, 30, 20)
 """Input, of which cached last, and output between."""
 
@@ -168,7 +170,9 @@ def document(dialect: Dialect, say: Say) -> dict[str, Any]:
             }
             for call_id, name, pieces in say.calls
         ]
-        message = {"role": "assistant", "content": text or None, "tool_calls": calls}
+        refused = say.finish == REFUSED
+        said = {"content": None, "refusal": text} if refused else {"content": text or None}
+        message = {"role": "assistant", "tool_calls": calls, **said}
         return {
             "model": "really",
             "choices": [{"message": message, "finish_reason": _finish(dialect, say)}],
@@ -205,9 +209,10 @@ def _openai(say: Say) -> tuple[bytes, ...]:
             }
         )
 
+    field = "refusal" if say.finish == REFUSED else "content"
     out = [
         chunk({"role": "assistant", "content": ""}),
-        *(chunk({"content": text}) for text in say.texts),
+        *(chunk({field: text}) for text in say.texts),
     ]
     for index, (call_id, name, pieces) in enumerate(say.calls):
         out.append(
@@ -260,8 +265,8 @@ def _anthropic(say: Say) -> tuple[bytes, ...]:
 def _response(say: Say) -> dict[str, Any]:
     """The answer as a document of the Responses API."""
     text = "".join(say.texts)
-    kind = "refusal" if say.finish == "refusal" else "text"
-    content = [{"type": "refusal" if kind == "refusal" else "output_text", kind: text}]
+    kind = "refusal" if say.finish == REFUSED else "text"
+    content = [{"type": "refusal" if kind == REFUSED else "output_text", kind: text}]
     items: list[dict[str, Any]] = (
         [{"type": "message", "role": "assistant", "content": content}] if text else []
     )
@@ -275,7 +280,7 @@ def _response(say: Say) -> dict[str, Any]:
         }
         for number, (call_id, name, pieces) in enumerate(say.calls)
     ]
-    is_cut = say.finish not in ("", "refusal")
+    is_cut = say.finish not in ("", REFUSED)
     details = {"reason": say.finish} if is_cut else None
     status = "incomplete" if is_cut else "completed"
     return {
@@ -336,6 +341,8 @@ def _usage(dialect: Dialect, say: Say) -> Any:
 
 
 def _finish(dialect: Dialect, say: Say) -> str:
+    if dialect == "openai" and say.finish == REFUSED:
+        return "stop"
     if say.finish:
         return say.finish
     if dialect == "openai":

@@ -162,8 +162,8 @@ async def test_forty_children_at_once_cannot_pay_with_the_same_money(
         assert (len(children), len(paid)) == (CHILDREN, 1)
         assert {(child.state, child.reason) for child in unpaid} == {(State.FAILED, "budget")}
         left = (
-            r"The budget of the whole tree, \$1\.00, (has \$\S+ left|had \$\S+ left before its last"
-            r" report), and"
+            r"The budget of the whole tree \(\$1\.00\) is nearly used up: it (has \$\S+ left|had"
+            r" \$\S+ left before its last report), but"
         )
         reported = (
             rf"{left} another request and a last report need up to \$\S+\. Its report: Nothing"

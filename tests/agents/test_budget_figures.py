@@ -16,9 +16,9 @@ from tests.agents.spending import ANSWER, left, looking, number
 from tests.agents.stage import Stage, calls, results, says, stage
 
 TREE = re.compile(
-    r"The budget of the whole tree, ([\d,]+) tokens, had ([\d,]+) tokens left before its last"
-    r" report, "
-    r"and another request and a last report need up to ([\d,]+) tokens\."
+    r"The budget of the whole tree \(([\d,]+) tokens\) is nearly used up: it had ([\d,]+) tokens"
+    r" left before its last report, "
+    r"but another request and a last report need up to ([\d,]+) tokens\."
 )
 LIMIT = 25_000
 
@@ -136,9 +136,9 @@ async def test_a_limit_of_turns_is_the_reason_although_no_report_can_be_paid(
         task = await at.run(limits={"max_tokens": LIMIT, "max_turns": 1})
         assert task.reason == "turns"
         assert re.fullmatch(
-            r"The limit of 1 turn is reached\. It could not report: The budget of the whole tree,"
-            r" 25,000 tokens, has 400 tokens left, "
-            r"and a last report needs up to [\d,]+ tokens\.",
+            r"The limit of 1 turn is reached\. It could not report: The budget of the whole tree"
+            r" \(25,000 tokens\) is nearly used up: it has 400 tokens left, "
+            r"but a last report needs up to [\d,]+ tokens\.",
             task.failure_reason or "",
         ), task.failure_reason
 
@@ -250,7 +250,9 @@ async def test_a_root_obeys_a_cost_limit_that_changes_during_its_run(
 
     async with stage(any_url, tmp_path, changing, price=Price(1, 1)) as at:
         task = await at.run(limits={"max_cost": 0.06, "max_turns": 80})
-        assert (task.failure_reason or "").startswith("The budget of the whole tree, $0.025, had ")
+        assert (task.failure_reason or "").startswith(
+            "The budget of the whole tree ($0.025) is nearly used up: it had "
+        )
         assert "$0.023" in at.script.asked[2].messages[-1].text
 
 
@@ -274,7 +276,7 @@ async def test_a_child_obeys_limits_of_its_root_that_change_during_its_run(
         parent = await at.run(owner="build", limits=before)
         child = await at.team.task("2")
         assert (child.failure_reason or "").startswith(
-            "The budget of the whole tree, 25,000 tokens, had "
+            "The budget of the whole tree (25,000 tokens) is nearly used up: it had "
         ), child.failure_reason
         shown = [left(request) for request in at.script.asked if request.agent != "build"]
         lead = sum(calls().tokens[:2])

@@ -34,7 +34,7 @@ async def test_two_agents_cannot_hand_one_task_to_each_other(any_url: str, tmp_p
         await at.team.idle()
         assert (task.state, task.owner, task.superseded_by) == (State.DONE, "ping", None)
         (refused,) = results(at.script.asked[1])
-        assert "cannot change the owner of its own task 1" in refused
+        assert "cannot change the owner of its own task (1)" in refused
         assert "create_subtask" in refused
         assert "ask_user" in refused
         assert len(await all_tasks(at)) == 1
@@ -50,7 +50,7 @@ async def test_an_agent_cannot_change_what_the_creator_of_its_task_set(
     async with stage(any_url, tmp_path, [wanted, says("Done.")], agents=PAIR) as at:
         task = await at.run(owner="ping", title="Sum it up", priority=3, instructions=None)
         (field,) = change
-        assert f"cannot change the {field} of its own task 1" in results(at.script.asked[1])[0]
+        assert f"cannot change the {field} of its own task (1)" in results(at.script.asked[1])[0]
         assert (task.title, task.owner, task.priority) == ("Sum it up", "ping", 3)
         assert "# Task\nSum it up\n" in at.script.asked[1].system
 

@@ -258,7 +258,7 @@ async def test_a_model_that_says_nothing_when_outputs_are_missing_fails_as_befor
             "task", objective="Go", outputs=["report"], limits={"max_attempts": 1}
         )
         assert found["data"]["status"] == "failed"
-        assert "it said nothing" in found["data"]["result"]
+        assert "its answer was empty twice" in found["data"]["result"]
         assert (await at.team.events("1")).count("AcceptanceRejected") == 1
 
 

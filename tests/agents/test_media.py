@@ -249,6 +249,17 @@ REFUSALS = (
     "No endpoints found that support image input",
     "Invalid value: 'file'. Supported values are: 'text', 'image_url', 'input_audio'.",
     "This model does not support image inputs",
+    (
+        "'messages.4' : for 'role:user' the following must be satisfied"
+        "[('messages.4.content' : value must be a string)]"
+    ),
+    "messages[4].content must be a string",
+    (
+        "Failed to deserialize the JSON body into the target type: messages[4].content: invalid"
+        " type: sequence, expected a string at line 1 column 7009"
+    ),
+    "body.messages.4.content: Input should be a valid string",
+    "messages.content.type参数非法\uff0c取值范围 ['text']",
 )
 STATUSES = {REFUSALS[0]: 500, "No endpoints found that support image input": 404}
 """The statuses that are not 400."""

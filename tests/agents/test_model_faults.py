@@ -155,7 +155,12 @@ def faults() -> dict[str, Fault]:
             restless(),
             tries=1,
         ),
-        "hangs-up": Fault(Raw(whole[:2], "drop"), FAILED, "sent an unusable answer", tries=1),
+        "hangs-up": Fault(
+            Raw(whole[:2], "drop"),
+            FAILED,
+            "broke (ClientPayloadError). Try again, or use another model",
+            tries=1,
+        ),
         "half-json": Fault(
             Raw((f'{{"choices": [{{"message": {{"content": "{KEY}'.encode(),), content_type=JSON),
             FAILED,
@@ -204,11 +209,24 @@ def faults() -> dict[str, Fault]:
             tries=1,
         ),
         "ends-in-an-error": Fault(
-            Raw((*whole[:2], chunk({}, "error"), b"data: [DONE]\n\n")), FAILED, "ended in an error"
+            Raw((*whole[:2], chunk({}, "error"), b"data: [DONE]\n\n")),
+            FAILED,
+            "broke off its answer (reason: error)",
         ),
-        "says-nothing": Fault(Say(()), FAILED, "said nothing", tries=2),
+        "breaks-off": Fault(
+            Say(("The port is",), finish="network_error"), FAILED, "broke off", tries=1
+        ),
+        "breaks-off-once": Fault(in_turn(Say((), finish="network_error")), DONE, tries=2),
+        "sensitive": Fault(
+            Say((), finish="sensitive"), FAILED, "refused to answer: sensitive", tries=1
+        ),
+        "ends-without-a-word": Fault(Say((), finish="tired"), FAILED, "(reason: tired)", tries=6),
+        "says-nothing": Fault(Say(()), FAILED, "its answer was empty twice. Try again", tries=2),
         "says-nothing-once": Fault(in_turn(Say(("",)), Say((FINE,))), DONE, tries=2),
         "filtered": Fault(Say(("I cannot",), finish="content_filter"), FAILED, "refused to answer"),
+        "refuses": Fault(
+            Say(("I cannot",), finish="refusal"), FAILED, "it refused to answer: I cannot", tries=1
+        ),
         "endless-words": Fault(
             Raw(repeat(chunk({"content": "and so on, " * 50}))),
             FAILED,

@@ -117,7 +117,7 @@ async def test_a_model_that_writes_only_calls_never_completes(
         found = (task.state, task.reason, len(at.script.asked))
         assert found == (State.FAILED, "error", 2)
         said = task.failure_reason or ""
-        assert "made no tool call: it wrote a call of Read as text twice" in said
+        assert "did not make its tool call: it wrote a call of Read as text twice and has" in said
         assert "LLM_MODEL_ID" in said
         assert "--jinja" in said
         assert task.usage.requests == 2
@@ -225,6 +225,31 @@ async def test_once_in_a_while_is_not_again(any_url: str, tmp_path: Path) -> Non
         assert (task.state, task.summary) == (State.DONE, "Done.")
 
 
+LOOK = calls(("LS", {"path": "."}))
+
+
+@pytest.mark.parametrize("text", [PYTHONIC, TAGGED, 'Bash(command="ls")'])
+async def test_a_model_that_calls_tools_may_answer_with_a_quoted_call(
+    any_url: str, tmp_path: Path, text: str
+) -> None:
+    async with stage(any_url, tmp_path, [LOOK, says(text), says(f"{text}\n")]) as at:
+        task = await at.run(owner="explore")
+        found = (task.state, (task.summary or "").strip(), len(at.script.asked))
+        assert found == (State.DONE, text, 3)
+
+
+async def test_a_model_that_called_tools_and_then_writes_other_calls_fails_for_a_true_reason(
+    any_url: str, tmp_path: Path
+) -> None:
+    other = PYTHONIC.replace("a.txt", "b.txt")
+    async with stage(any_url, tmp_path, [LOOK, says(PYTHONIC), says(other)]) as at:
+        task = await at.run(owner="explore")
+        assert (task.state, len(at.script.asked)) == (State.FAILED, 3)
+        said = task.failure_reason or ""
+        assert "wrote a call of Read as text twice, although it has called tools before" in said
+        assert "support" not in said
+
+
 async def test_an_empty_message_in_between_does_not_start_over(
     any_url: str,
     tmp_path: Path,
@@ -233,7 +258,7 @@ async def test_an_empty_message_in_between_does_not_start_over(
     async with stage(any_url, tmp_path, script) as at:
         task = await at.run(owner="explore")
         assert (task.state, task.reason) == (State.FAILED, "error")
-        assert "made no tool call" in (task.failure_reason or "")
+        assert "did not make its tool call" in (task.failure_reason or "")
 
 
 async def test_an_update_does_not_replace_the_explanation(any_url: str, tmp_path: Path) -> None:

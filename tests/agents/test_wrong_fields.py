@@ -22,7 +22,9 @@ async def test_an_error_lists_only_fields_that_the_model_was_shown(
         (schema,) = [offered.schema for offered in first.tools if offered.name == tool]
         shown: dict[str, Any] = schema["properties"]
         (told,) = results(last)
-        listed = told.partition("qqq: is not a field here; expected one of ")[2].partition(".")[0]
+        listed = told.partition(f"qqq: is not a field of {tool}; expected one of ")[2].partition(
+            "."
+        )[0]
         assert set(listed.split(", ")) == set(shown), told
 
 
@@ -35,6 +37,6 @@ async def test_no_hidden_field_is_suggested(any_url: str, tmp_path: Path) -> Non
         await at.run()
         (told,) = results(at.script.asked[-1])
         assert (
-            told == "call_ids: is not a field here; expected one of question, options, allow_other,"
-            " blocking."
+            told == "call_ids: is not a field of ask_user; expected one of question, options,"
+            " allow_other, blocking."
         )

@@ -183,6 +183,20 @@ async def test_other_words_about_tokens_name_no_maximum(status: int, said: str, 
         assert gateway.endpoint.output_limit("m") is None
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "max_total_tokens (33009) must be less than or equal to max_seq_len (32768).",
+        "Prompt (5000) tokens + max_tokens (16000) > max_seq_len (8192)",
+    ],
+)
+async def test_a_limit_beyond_the_rest_of_the_context_is_left_out(said: str) -> None:
+    async with served("openai", no(said), Say(("Hello",))) as (server, gateway):
+        for request in (LONG, LONG):
+            assert (await gateway.request(request)).text == "Hello"
+    assert limits(server) == [16_000, None, 16_000]
+
+
 async def test_a_limit_beyond_the_whole_context_of_a_server_is_left_out() -> None:
     said = (
         "max_tokens=16000 cannot be greater than max_model_len=max_total_tokens=4096. Please"
@@ -192,6 +206,18 @@ async def test_a_limit_beyond_the_whole_context_of_a_server_is_left_out() -> Non
         for request in (LONG, LONG):
             assert (await gateway.request(request)).text == "Hello"
     assert limits(server) == [16_000, None, None]
+
+
+@pytest.mark.parametrize("dialect", KINDS)
+async def test_a_maximum_that_does_not_help_is_not_remembered(dialect: Dialect) -> None:
+    quoting = no(f'Output blocked by content filtering policy: "{ANTHROPIC}"')
+    async with served(dialect, quoting) as (server, gateway):
+        with pytest.raises(ModelFailed, match="content filtering"):
+            await gateway.request(LONG)
+        server.replies = [Say(("Hello",))]
+        await gateway.request(LONG)
+    assert limits(server)[:2] == [16_000, 4096]
+    assert limits(server)[-1] == 16_000
 
 
 async def test_requests_refused_at_once_for_their_limit_all_go_on() -> None:

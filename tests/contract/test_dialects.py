@@ -529,6 +529,19 @@ def piece(arguments: str, name: str | None = None, call_id: str | None = None) -
             piece('{"path": "a"}', call_id="a"),
             piece('{"path": "b"}', call_id="b"),
         ),
+        (
+            piece("", "Read", "a"),
+            piece('{"path": "a"}'),
+            piece("", "Read", "a"),
+            piece('{"path": "b"}'),
+        ),
+        (
+            piece('{"path"', "Read", "a"),
+            piece(': "a"}', "Read", "a"),
+            piece("", "Read", "a"),
+            piece('{"path": "b"}', "Read", "b"),
+            piece("", "Read", "b"),
+        ),
     ],
 )
 async def test_two_calls_with_one_index_are_two_calls(found: tuple[Any, ...]) -> None:
@@ -554,6 +567,30 @@ async def test_another_name_begins_another_call(call_id: str | None) -> None:
         await gateway.close()
     made = [(call.name, call.arguments) for call in answer.calls]
     assert made == [("LS", {}), ("Read", {"path": "b"})]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_call_in_the_older_field_is_a_call(stream: bool) -> None:
+    call = {"name": "Read", "arguments": '{"path": "a"}'}
+    reply = Raw(
+        (
+            sse({"choices": [{"delta": {"function_call": {"name": "Read", "arguments": ""}}}]}),
+            sse({"choices": [{"delta": {"function_call": {"arguments": '{"path": '}}}]}),
+            sse({"choices": [{"delta": {"function_call": {"arguments": '"a"}'}}}]}),
+            sse({"choices": [{"delta": {}, "finish_reason": "function_call"}]}),
+        )
+    )
+    if not stream:
+        message = {"content": None, "function_call": call}
+        whole = {"choices": [{"message": message, "finish_reason": "function_call"}]}
+        reply = Raw((json.dumps(whole).encode(),), content_type="application/json")
+    async with ModelServer("openai").running() as server:
+        server.replies = [reply]
+        gateway = OpenAIChatGateway(base_url=server.url, endpoint=Endpoint("test"))
+        answer = await gateway.request(ASK)
+        await gateway.close()
+    made = [(call.name, call.arguments) for call in answer.calls]
+    assert (made, answer.stop) == ([("Read", {"path": "a"})], "tool_calls")
 
 
 async def test_a_template_that_accepts_no_order_fails_at_once() -> None:

@@ -60,6 +60,45 @@ def has_late_user(body: Body) -> bool:
     return bool(body["messages"][-1]["role"] == "user")
 
 
+ORDERS = {
+    "DeepSeek": (
+        "deepseek-reasoner does not support successive user or assistant messages (messages[1] and"
+        " messages[2] in your input). You should interleave the user/assistant messages in the"
+        " message sequence."
+    ),
+    "Bedrock": (
+        "A conversation must alternate between user and assistant roles. Make sure the conversation"
+        " alternates between user and assistant roles and try again."
+    ),
+    "Perplexity": (
+        "After the (optional) system message(s), user and assistant roles should be alternating."
+    ),
+    "Perplexity, newer": (
+        "After the (optional) system message(s), user or tool message(s) should alternate with"
+        " assistant message(s)."
+    ),
+    "Gemini": "Please ensure that multiturn requests alternate between user and model.",
+    "Anthropic, older": (
+        'messages: roles must alternate between "user" and "assistant", but found multiple "user"'
+        " roles in a row"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ORDERS)
+async def test_strict_turns_are_learned_from_other_words(name: str) -> None:
+    no = Status(400, {"error": {"message": ORDERS[name]}})
+
+    async def rule(body: Body) -> Reply:
+        return no if has_late_user(body) else Say(("Hello",))
+
+    async with RuledServer(rule).running() as server, wire(server) as gateway:
+        for _ in range(2):
+            assert (await gateway.request(ASK)).text == "Hello"
+        assert gateway.endpoint.refused(ASK.model) == {STRICT_TURNS}
+    assert len(server.asked) == 3
+
+
 REASONS: dict[str, tuple[Any, Status, str]] = {
     "xai": (has_effort, Status(400, XAI), "reasoning_effort"),
     "param": (has_effort, Status(400, PARAM), "reasoning_effort"),

@@ -33,7 +33,7 @@ from remit.domain.llm.messages import (
     user,
 )
 from tests.crash.process import until
-from tests.modelserver import ModelServer, Raw, Reply, Say, Silent, Status, frames, sse
+from tests.modelserver import REFUSED, ModelServer, Raw, Reply, Say, Silent, Status, frames, sse
 from tests.patience import patient
 
 KEY = "sk-canary-0123456789abcdef0123456789"
@@ -382,6 +382,21 @@ async def test_arguments_that_cannot_be_used_are_kept_with_the_reason(rig: Rig, 
     assert json.dumps(rig.server.asked[-1].body["input" if rig.kind == "responses" else "messages"])
 
 
+@pytest.mark.parametrize(
+    "name", ["Read", " Read ", "functions.Read", "Read<|channel|>commentary", "Read<|constrain|>"]
+)
+async def test_a_name_with_tokens_of_the_model_around_it_is_that_of_the_tool(
+    rig: Rig, name: str
+) -> None:
+    (call,) = (await rig.ask(Say((), (("a", name, ('{"file_path": "x"}',)),)))).calls
+    assert (call.name, call.arguments, call.error) == ("Read", {"file_path": "x"}, "")
+
+
+async def test_arguments_may_be_null(own: Rig) -> None:
+    (call,) = (await own.ask(Say((), (("a", "LS", ("null",)),)))).calls
+    assert (call.arguments, call.error) == ({}, "")
+
+
 async def test_text_that_no_store_can_hold_is_replaced(rig: Rig) -> None:
     answer = await rig.ask(Say(("a\0b\ud800",), (("a", "Read", ('{"x": "\\u0000\\ud800"}',)),)))
     assert (answer.text, answer.calls[0].arguments) == ("a\ufffdb?", {"x": "\ufffd?"})
@@ -424,6 +439,25 @@ async def test_an_answer_that_ends_because_the_context_is_full_says_so(
     assert answer.stop == "context_full"
 
 
+@pytest.mark.parametrize("kind", ["openai", "library"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "analysisWe need the port.assistantfinalThe port is 8420.",
+        'analysisCheck.assistantcommentary to=functions.Read json{"a": 1}assistantfinalThe port is'
+        " 8420.",
+        "<|channel|>analysis<|message|>Check.<|end|><|start|>assistant<|channel|>final<|message|>The"
+        " port is 8420.<|return|>",
+        "<|channel|>final<|message|>The port is 8420.<|return|>",
+    ],
+)
+async def test_channels_that_a_server_leaves_in_the_text_are_not_part_of_the_answer(
+    kind: Kind, text: str
+) -> None:
+    async with rigged(kind) as rig:
+        assert (await rig.ask(Say((text,)))).text == "The port is 8420."
+
+
 async def test_an_answer_that_was_cut_at_its_limit_says_so(rig: Rig) -> None:
     finish = {"openai": "length", "responses": "max_output_tokens", "anthropic": "max_tokens"}[
         rig.server.dialect
@@ -431,6 +465,61 @@ async def test_an_answer_that_was_cut_at_its_limit_says_so(rig: Rig) -> None:
     assert (await rig.ask(Say(("a",), finish=finish))).stop == "length"
     refusal = "refusal" if rig.server.dialect == "anthropic" else "content_filter"
     assert (await rig.ask(Say(("a",), finish=refusal))).stop == "refusal"
+
+
+BROKEN_OFF = (
+    "insufficient_system_resource",
+    "network_error",
+    "abort",
+    "error",
+    "function_call_filter: MALFORMED_FUNCTION_CALL",
+)
+"""The reasons of DeepSeek, Zhipu, vLLM and SGLang, OpenRouter and Gemini for half an answer."""
+REFUSING = ("sensitive", "SAFETY", "content_filter: PROHIBITED_CONTENT", "RECITATION", "blocklist")
+
+
+@pytest.mark.parametrize("reason", BROKEN_OFF)
+async def test_an_answer_that_its_endpoint_breaks_off_is_not_complete(
+    rig: Rig, reason: str
+) -> None:
+    failed = await rig.fails(Say(("The port is",), finish=reason))
+    assert (failed.kind, failed.started, len(rig.server.asked)) == ("overloaded", True, 1)
+    assert f"broke off its answer (reason: {reason})" in failed.text
+    answer = await rig.ask(Say((), finish=reason), Say(("Hello",)))
+    assert (answer.text, len(rig.server.asked)) == ("Hello", 3)
+
+
+@pytest.mark.parametrize("reason", REFUSING)
+async def test_a_filter_of_the_endpoint_is_a_refusal(rig: Rig, reason: str) -> None:
+    answer = await rig.ask(Say((), finish=reason))
+    assert (answer.stop, answer.reason, len(rig.server.asked)) == ("refusal", reason, 1)
+
+
+async def test_a_refusal_in_words_is_one(rig: Rig) -> None:
+    refusal = Say(("I can't ", "help."), finish=REFUSED)
+    for reply in (refusal, refusal._replace(stream=rig.kind == "library")):
+        answer = await rig.ask(reply)
+        assert (answer.text, answer.stop) == ("I can't help.", "refusal")
+    assert len(rig.server.asked) == 2
+
+
+@pytest.mark.parametrize("reason", ["model_context_window_exceeded", "model_length"])
+async def test_every_wire_knows_the_reason_of_a_full_context(rig: Rig, reason: str) -> None:
+    assert (await rig.ask(Say(("The port is",), finish=reason))).stop == "context_full"
+
+
+async def test_an_unknown_reason_ends_an_answer_with_text_but_no_empty_one(rig: Rig) -> None:
+    if rig.kind != "responses":  # it says in another field whether an answer is complete
+        assert (await rig.ask(Say(("The port is 8420.",), finish="tired"))).stop == "end"
+    failed = await rig.fails(Say((), finish="tired"))
+    assert failed.kind == "overloaded"
+    assert "(reason: tired)" in failed.text
+
+
+async def test_an_incomplete_response_is_not_complete_for_an_unknown_reason() -> None:
+    async with rigged("responses") as rig:
+        failed = await rig.fails(Say(("The port is",), finish="tired"))
+    assert (failed.kind, failed.started) == ("overloaded", True)
 
 
 async def test_a_price_that_is_known_makes_a_cost(rig: Rig) -> None:

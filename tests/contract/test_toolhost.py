@@ -126,7 +126,7 @@ async def test_a_grant_does_not_create_an_unknown_tool(call: Toolbox, tool: str)
         (
             "Read",
             {"file_path": "README.md", "ofset": 1},
-            "ofset: is not a field here. Did you mean offset?",
+            "ofset: is not a field of Read. Did you mean offset?",
         ),
         ("Read", {"file_path": "a\0b"}, "file_path: contains a NUL"),
         ("Read", {"file_path": "\ud800"}, "file_path: contains a lone surrogate"),

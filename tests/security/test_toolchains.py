@@ -277,6 +277,18 @@ async def test_tokens_in_a_folder_that_is_shown_are_hidden(
 
 
 @needs_bubblewrap
+@pytest.mark.parametrize("name", [".npmrc", ".netrc", ".pypirc", ".git-credentials"])
+async def test_credentials_at_the_top_of_an_installation_hide_only_themselves(
+    workspace: Path, home: Path, name: str
+) -> None:
+    node = program(home / ".nvm" / "versions" / "v1" / "bin" / "node9", "from-nvm")
+    (home / ".nvm" / name).write_text("canary of a token")
+    found = find_toolchains(workspace, {"HOME": str(home), "PATH": str(node.parent)})
+    outcome = await bash(workspace, found, f"node9; cat {home}/.nvm/{name}; grep -r canary {home}")
+    assert ("from-nvm" in outcome.text, "canary of" in outcome.text) == (True, False)
+
+
+@needs_bubblewrap
 async def test_commands_use_the_programs_of_the_user(
     workspace: Path, home: Path, env: Mapping[str, str]
 ) -> None:

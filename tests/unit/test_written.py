@@ -166,6 +166,12 @@ HOSTILE = [
     "` <tool_call>",
     "```python\nRead(\n",
     "<|channel|>",
+    "assistantcommentary to=functions.",
+    "assistantfinal",
+    "analysisa",
+    "Read[ARGS]{",
+    "\n>>>all\n",
+    "<read_file>\n<path>",
     "<|start|>assistant",
     "<|channel|> to=functions.Read ",
     "<\uff5ctool▁calls▁begin\uff5c>",
@@ -208,7 +214,7 @@ HOSTILE = [
     ' {"a": 1}',
     f"{CALL} ",
 ]
-HEADS = ["", f"<tool_call>{CALL}", 'Read(a="', "Let me look.\n", "Sure. "]
+HEADS = ["", "analysisa", f"<tool_call>{CALL}", 'Read(a="', "Let me look.\n", "Sure. "]
 
 
 @pytest.mark.parametrize("piece", HOSTILE)

@@ -3,6 +3,8 @@
 OFFERED = ("Read", "LS", "complete_task")
 CALL = '{"name": "Read", "arguments": {"file_path": "a.txt"}}'
 KEYED = '{"Read": {"file_path": "a.txt"}}'
+ARGUMENTS = '{"file_path": "a.txt"}'
+HARMONY = "assistantcommentary to=functions.Read json"
 NAMED = 'Read\n{"file_path": "a.txt"}'
 LOOSE = "{'name': 'Read', 'arguments': {'file_path': 'a.txt'}}"
 PYTHONIC = 'Read(file_path="a.txt")'
@@ -253,6 +255,19 @@ BARE_CALLS = [
     'Calling tool Read with {"file_path": "a.txt"}',
     'Using the tool `Read` with arguments:\n{"file_path": "a.txt"}',
     '**Read**\n```json\n{"file_path": "a.txt"}\n```',
+    'assistantcommentary to=functions.Readjson{"file_path": "a.txt"}',
+    f"{HARMONY}{ARGUMENTS}",
+    f"{HARMONY}{ARGUMENTS}<|call|>",
+    f"I need to check the file.\n\n{HARMONY}{ARGUMENTS}",
+    f"I need to check the file.\n\nassistantcommentary to=functions.Readjson{ARGUMENTS}",
+    f"analysisWe need to read the file a.txt.{HARMONY}{ARGUMENTS}",
+    f"analysis: need to read the file.<|end|><|start|>{HARMONY}{ARGUMENTS}<|call|>",
+    f"analysisRead it.{HARMONY}{ARGUMENTS}assistantanalysisAgain.{HARMONY}{ARGUMENTS}",
+    f"Read[ARGS]{ARGUMENTS}",
+    f"Let me read it.\nRead[CALL_ID]a1B2c3D4e[ARGS]{ARGUMENTS}",
+    f">>>Read\n{ARGUMENTS}",
+    f">>>all\nI will read it.>>>Read\n{ARGUMENTS}",
+    f"<|tools_prefix|>[{KEYED}]<|tools_suffix|>",
     f"<tools>{CALL}</tools>",
     "```xml\n<tool_use><name>Read</name><path>a.txt</path></tool_use>\n```",
     "<tool_use>\n<tool_name>Read</tool_name>\n<path>a.txt</path>\n</tool_use>",
@@ -266,6 +281,9 @@ FOREIGN = [
     '<tool_call>{"name": "read_file", "arguments": {}}</tool_call>',
     "<tool_call>{'read_file': {'path': 'a.txt'}}</tool_call>",
     '<function=read_file>{"path": "a.txt"}</function>',
+    "<read_file>\n<path>a.txt</path>\n</read_file>",
+    "I'll read the file now.\n<read_file>\n<path>a.txt</path>\n</read_file>",
+    'assistantcommentary to=functions.read_filejson{"path": "a.txt"}',
     '<|tool_call_start|>[read_file(path="a.txt")]<|tool_call_end|>',
     '<invoke name="read_file"><parameter name="path">a.txt</parameter></invoke>',
 ]
@@ -358,6 +376,13 @@ INLINE_ANSWERS = [
 """Answers that show a call after prose on the same line."""
 MENTIONED = [
     'The log has the line "to=functions.Read {}".',
+    f"`{HARMONY}{ARGUMENTS}`",
+    f"gpt-oss writes {HARMONY}{ARGUMENTS} if its server drops the tokens.",
+    "analysis of the log: it ends with assistantfinal, and no call follows.",
+    "Mistral writes Read[ARGS] before the arguments.",
+    f"The server writes this:\n\n```\n>>>Read\n{ARGUMENTS}\n```",
+    "Cline writes `<read_file><path>a.txt</path></read_file>`",
+    "<read_file>\n<path>a.txt</path>\n</read_file>\n\nThis is the form of Cline and Roo Code.",
     'Call:\n**Read** {"file_path": "a.txt"} is the example of the guide, and it reads one file.',
     '**Found**\n```json\n{"file_path": "a.txt"}\n```',
     f"{TAGGED}\nLet me know if you need more examples of this kind.",

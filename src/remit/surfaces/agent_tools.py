@@ -209,7 +209,7 @@ class CatalogTools:
         shown = {spec.name: spec.parameters["properties"] for spec in self.usable(agent, granted)}
         if name not in shown:
             return str(refused)
-        return error_for_model(refused, shown[name])
+        return error_for_model(refused, name, shown[name])
 
     async def _output(self, arguments: Mapping[str, Any], caller: Caller) -> str:
         """Return the part of a result that fits into a conversation."""

@@ -17,6 +17,7 @@ from remit.adapters.models.wires.response import (
     text_of,
 )
 from remit.domain.llm.failures import storable
+from remit.domain.llm.harmony import without_channels
 from remit.domain.llm.messages import (
     Message,
     Part,
@@ -74,7 +75,8 @@ class LibraryAnswer:
         library = import_module("pydantic_ai.messages")
         for part in answer.parts:
             if isinstance(part, library.TextPart):
-                self.parts.append(TextPart(storable(part.content)))
+                _, said = without_channels(part.content)
+                self.parts.append(TextPart(storable(said)))
                 self.size += len(part.content)
             elif isinstance(part, library.ThinkingPart):
                 self.parts.append(_read_thought(part))

@@ -38,7 +38,7 @@ from remit.adapters.models.refusals.refusal import CutOff
 from remit.adapters.models.tool_schemas import bare_schema, plain_schema
 from remit.adapters.models.wires.endpoint import Endpoint
 from remit.adapters.models.wires.http_gateway import effort_of, tool_limits, without_refused
-from remit.adapters.models.wires.partial_answer import correct_stop
+from remit.adapters.models.wires.partial_answer import correct_stop, with_reason
 from remit.adapters.models.wires.response import (
     DEFAULTS,
     Limits,
@@ -47,17 +47,16 @@ from remit.adapters.models.wires.response import (
     count_tokens,
     get_field,
     read_count,
+    text_of,
     tool_calls,
 )
-from remit.domain.llm.failures import ModelFailed
-from remit.domain.llm.messages import Request, Response, Stop, Tokens
+from remit.adapters.models.wires.stop_reasons import knows, read_stop
+from remit.domain.llm.failures import ModelFailed, storable
+from remit.domain.llm.messages import Request, Response, TextPart, Tokens
 from remit.errors import invalid
 
 LIBRARY = "pydantic_ai"
 
-_STOPS: dict[str, Stop] = {"length": "length", "content_filter": "refusal"}
-_CONTEXT_FULL = "model_context_window_exceeded"
-"""How Anthropic says that the context is full; the library says `length`."""
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens")
 
 
@@ -222,21 +221,26 @@ class PydanticAiGateway(LearningGateway):
         """Return an answer of the library; raise if it is empty or exceeds a limit."""
         found = LibraryAnswer(answer, {tool.name for tool in request.tools})
         self._check_limits(found)
+        reason, has_parts = _stop_reason(answer), bool(found.parts or found.calls)
+        said = read_stop(reason, self._provider, started=has_parts)
+        if not has_parts and said in ("end", "tool_calls"):
+            raise bad(f"{self._provider} gave no answer")
         parts = (*found.parts, *tool_calls(found.calls, request.messages))
-        stop = correct_stop(_read_stop(answer), has_calls=bool(found.calls))
+        if refusal := text_of(get_field(answer.provider_details, "refusal")):
+            parts = (*parts, TextPart(storable(refusal)))
+        stop = correct_stop(said, has_calls=bool(found.calls))
         used = _count_tokens(answer.usage, request, found.size)
         model = answer.model_name or request.model
-        return Response(parts, stop, used, model, self._cost(model, used, answer.usage))
+        cost = self._cost(model, used, answer.usage)
+        return with_reason(Response(parts, stop, used, model, cost), reason)
 
     def _check_limits(self, answer: LibraryAnswer) -> None:
-        """Raise if an answer is too long, has too many calls, or is empty."""
+        """Raise if an answer is too long or has too many calls."""
         limits = self._limits
         if answer.size > limits.message_bytes:
             raise bad(f"{self._provider} sent more than {limits.message_bytes:,} bytes")
         if len(answer.calls) > limits.tool_calls:
             raise bad(f"{self._provider} asked for more than {limits.tool_calls} tools at once")
-        if not answer.parts and not answer.calls:
-            raise bad(f"{self._provider} gave no answer")
 
     def _cost(self, model: str, used: Tokens, usage: Any) -> float | None:
         """Return the cost by the price that is set, or else as the provider reports it."""
@@ -280,8 +284,9 @@ def _count_tokens(usage: Any, request: Request, size: int) -> Tokens:
     return count_tokens(sent, received, cached, body, size)
 
 
-def _read_stop(answer: Any) -> Stop:
-    """Return why an answer of the library ended."""
-    if get_field(answer.provider_details, "finish_reason") == _CONTEXT_FULL:
-        return "context_full"
-    return _STOPS.get(answer.finish_reason or "", "end")
+def _stop_reason(answer: Any) -> str:
+    """Return why an answer of the library ended: in the word of its provider, if it is known."""
+    said = text_of(get_field(answer.provider_details, "finish_reason"))
+    if knows(said):
+        return said
+    return text_of(answer.finish_reason) or said

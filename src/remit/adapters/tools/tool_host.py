@@ -18,7 +18,7 @@ from remit.domain.agents.tools import ToolCallRequest, ToolOutcome, ToolSpec
 from remit.domain.outputs.required_outputs import FileFinding, FileQuery
 from remit.domain.records.json_schema import model_schema
 from remit.domain.records.record import summary
-from remit.domain.records.validate import describe, parse
+from remit.domain.records.validate import describe, error_for_model, parse
 from remit.domain.text.counting import in_seconds
 from remit.errors import InvalidParam, RemitError
 
@@ -120,6 +120,9 @@ class WorkspaceTools:
             return await tool.do(request, stop)
         except PathDenied as refused:
             return _error(str(refused))._replace(denied=True)
+        except InvalidParam as refused:
+            shown = tool.spec.parameters["properties"]
+            return _error(error_for_model(refused, call.tool, shown))
         except RemitError as refused:
             return _error(str(refused))
         except Halted as halted:

@@ -40,7 +40,7 @@ from remit.domain.text.counting import in_seconds
 
 LEAST_SECONDS = 0.1
 """A run with less time left than this ends."""
-SILENCE = "it said nothing, and nothing again when told to continue"
+SILENCE = "its answer was empty twice"
 Cut = Literal["", "cut_off", "context_full"]
 """Why an answer was cut off; empty for a complete one."""
 
@@ -224,7 +224,7 @@ class AgentRun:
     async def _accept(self, response: Response) -> None:
         """Continue or end the run with an answer; fail it if the answer is useless."""
         if response.stop == "refusal":
-            refusal = f"it refused to answer: {excerpt(response.text)}"
+            refusal = f"it refused to answer: {excerpt(response.text or response.reason)}"
             await self._end.fail(ModelFailed("rejected_request", refusal))
         elif self._cuts["cut_off"] >= MAX_CUT_OFF:
             await self._end.fail(ModelFailed("cut_off", CUT_OFF))
@@ -255,7 +255,7 @@ class AgentRun:
         elif not conversation.was_silent:
             await self._writer.save()  # the next prompt tells the model to continue
         elif not await self._end.finish_with_previous_answer():
-            await self._end.fail(ModelFailed("bad_response", SILENCE))
+            await self._end.fail(ModelFailed("bad_response", SILENCE, started=True))
 
     async def _make_room(self, overflow: ModelFailed) -> None:
         """Compact the conversation so that the model can be asked again, or fail the task."""

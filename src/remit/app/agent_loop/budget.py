@@ -213,7 +213,10 @@ class RunBudget:
         left = _limits_text(_reduced(self._limits, *used))
         what = "a last report needs" if self._reports else "another request and a last report need"
         has = f"had {left} left before its last report" if is_reported else f"has {left} left"
-        return f"The budget of the whole tree, {self.limit_text}, {has}, and {what} up to {needs}."
+        return (
+            f"The budget of the whole tree ({self.limit_text}) is nearly used up: it {has}, but"
+            f" {what} up to {needs}."
+        )
 
     def _shortage_at_start(self, needs: str) -> str:
         """Explain why an unused budget does not cover a request that needs these amounts."""

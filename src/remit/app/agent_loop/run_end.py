@@ -8,7 +8,7 @@ from remit.app.agent_loop.run_writer import RunWriter
 from remit.app.agent_loop.tool_calls import CLAIMS, ToolCalls
 from remit.app.agent_loop.toolset import RunTools
 from remit.app.conversations.reminders import standing_reminder
-from remit.app.conversations.statements import last_answer, last_statement
+from remit.app.conversations.statements import last_answer, last_statement, last_text
 from remit.app.subagents.delegation_arguments import names_own_task
 from remit.domain.llm.failures import CAUSES, ModelFailed, explain
 from remit.domain.llm.text_call_values import read_arguments
@@ -55,15 +55,25 @@ class RunEnd:
         )
         await self._writer.end(command)
 
+    @property
+    def _has_called(self) -> bool:
+        """True if the agent has called a tool."""
+        return any(item.calls for item in self._run.conversation.history)
+
     async def finish_with_written_call(self, written: Written, text: str) -> None:
-        """End the run with an answer that contains a written call: with its prose or its claim."""
+        """End the run with an answer that contains a written call.
+
+        The answer is its prose, its claim, or a quotation that a model that calls tools repeats.
+        """
         if written.has_prose:
             return await self.finish(text)
         if written.tool in CLAIMS:
             claim = read_arguments(text, written.tool)
             if claim is not None and names_own_task(self._task, claim):
                 return await self._finish_with_claim(claim)
-        message = self._tools.why_no_call(written.tool)
+        elif self._has_called and text.strip() == last_text(self._run.conversation.history):
+            return await self.finish(text)  # it can call tools, so it means what it wrote
+        message = self._tools.why_no_call(written.tool, has_called=self._has_called)
         return await self.fail(ModelFailed("tool_calls_as_text", message))
 
     async def _finish_with_claim(self, claim: Mapping[str, Any]) -> None:

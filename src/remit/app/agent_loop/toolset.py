@@ -6,7 +6,7 @@ from typing import NamedTuple
 from remit.app.agent_loop.current_run import RunServices
 from remit.app.agents.registry import Agent
 from remit.domain.agents.tools import ToolSpec
-from remit.domain.llm.failures import LACKS_TOOL, NO_TOOL_CALLS, NOT_A_TOOL_HERE
+from remit.domain.llm.failures import CALLS_NO_MORE, LACKS_TOOL, NO_TOOL_CALLS, NOT_A_TOOL_HERE
 from remit.domain.llm.messages import Tool
 from remit.domain.prompts import agent_prompts, offered_tools
 from remit.domain.task.commands import PlanTool
@@ -128,10 +128,14 @@ class RunTools:
             return name not in self.operations
         return spec.repeatable
 
-    def why_no_call(self, name: str) -> str:
-        """Explain why a model that writes calls of a tool as text makes none."""
+    def why_no_call(self, name: str, *, has_called: bool) -> str:
+        """Explain the failure of a model that only writes calls of a tool as text.
+
+        `has_called` is True if it has called a tool before.
+        """
         if self.is_callable(name):
-            return NO_TOOL_CALLS.format(tool=name)
+            explanation = CALLS_NO_MORE if has_called else NO_TOOL_CALLS
+            return explanation.format(tool=name)
         explanation = NOT_A_TOOL_HERE.format(tool=name, tools=", ".join(self.shown_names))
         if name not in self._known:
             return explanation

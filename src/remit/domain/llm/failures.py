@@ -70,10 +70,15 @@ OVERFLOW_ADVICE = (
     " divides among its slots; vLLM: --max-model-len; Ollama: num_ctx)."
 )
 NO_TOOL_CALLS = (
-    "it wrote a call of {tool} as text twice and made none: this model or its endpoint does not"
-    " make tool calls. Use a model that does (LLM_MODEL_ID, or model in [models.main]). For your"
-    " own server, turn tool calls on (llama.cpp: --jinja; vLLM: --enable-auto-tool-choice and"
+    "it wrote a call of {tool} as text twice and has called no tool. The model or its endpoint may"
+    " not support tool calls. Use a model that does (LLM_MODEL_ID, or model in [models.main]). For"
+    " your own server, turn tool calls on (llama.cpp: --jinja; vLLM: --enable-auto-tool-choice and"
     " --tool-call-parser; Ollama: a model that lists tools)."
+)
+CALLS_NO_MORE = (
+    "it wrote a call of {tool} as text twice, although it has called tools before. Use another"
+    " model (LLM_MODEL_ID, or model in [models.main]). For your own server, check how it parses"
+    " tool calls (llama.cpp: --jinja; vLLM: --tool-call-parser)."
 )
 NOT_A_TOOL_HERE = (
     "it wrote a call of {tool} as text, and again a call as text when it was told that this task"
@@ -152,6 +157,8 @@ def explain(failed: ModelFailed, shown: str, origin: ModelOrigin) -> str:
         )
     if failed.cause in _PROBLEMS:
         problem, advice = _PROBLEMS[failed.cause]
+        if failed.cause == "bad_response" and failed.started:
+            advice = _AFTER_AN_ANSWER
         text = f"The model {shown} {problem}: {failed.text}"
         if advice:
             return f"{text.rstrip('.')}. {advice}"
@@ -160,6 +167,8 @@ def explain(failed: ModelFailed, shown: str, origin: ModelOrigin) -> str:
     return f"The model {shown} cannot be used: it {problem}. {failed.text.rstrip('.')}. {advice}"
 
 
+_AFTER_AN_ANSWER = "Try again, or use another model."
+"""The advice if the endpoint has begun an answer, so its address is right."""
 _PROBLEMS: dict[FailureKind, tuple[str, str]] = {
     "rate_limited": (
         "accepts no more requests for now",
@@ -191,7 +200,7 @@ _PROBLEMS: dict[FailureKind, tuple[str, str]] = {
         "Check the settings of the model, change the task, or use another model.",
     ),
     "misconfigured": ("cannot be used", ""),
-    "tool_calls_as_text": ("made no tool call", ""),
+    "tool_calls_as_text": ("did not make its tool call", ""),
     "cut_off": ("did not complete its answer", ""),
 }
 """The problem, and what to do; without advice, the text of the failure says it."""

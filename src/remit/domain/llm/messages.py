@@ -158,6 +158,8 @@ class Response(NamedTuple):
     model: str
     cost: float | None = None
     """In US dollars; None if the price is unknown."""
+    reason: str = ""
+    """The reason of the endpoint for a refusal, in its own words."""
 
     @property
     def text(self) -> str:

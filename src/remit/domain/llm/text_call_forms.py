@@ -25,7 +25,7 @@ _OPENING = r"""
     (?: <(?:\w{1,9}:)?(?:tool_calls?|tools|tool_use|function_calls?|functioncall|TOOLCALL
         |start_function_call|tool_code|execute_tool)>
       | <\|(?:tool_calls?|tool_call_start|tool_calls_section_begin|tool_call_begin
-        |python_tag|python_start|START_ACTION|action_start|plugin|channel|start)\|>
+        |python_tag|python_start|START_ACTION|action_start|plugin|tools_prefix|channel|start)\|>
       | <\|tool_call>
       | <\uff5ctool▁calls?▁begin\uff5c> | <\uff5cDSML\uff5c(?:function|tool)_calls>
       | \[(?:TOOL_CALLS|TOOL_REQUEST)\]
@@ -36,6 +36,8 @@ _NAMING = "(?:invoke|tool|tool_call|tool_use|function|function_call)"
 """The tags that name a tool in an attribute."""
 MARK = re.compile(rf"""(?x)
     (?: (?!<\|(?:channel|start)\|>) {_OPENING} \s*+ )++
+    | (?= assistant(?:commentary|analysis) \s*+ to=functions\. )
+    | (?m:^)[ \t]*+ (?= [A-Za-z_][\w-]{{0,127}}(?:\[CALL_ID\]\w{{0,64}})?\[ARGS\] )
     | (?= <function= | <(?:\w{{1,9}}:|\uff5cDSML\uff5c)?{_NAMING}[ ] | <\|(?:channel|start)\|> )
     | (?m:^)[ \t]*+ (?= <[A-Za-z_][\w-]{{0,127}}>\s*+<[A-Za-z_] )
     | (?m:^)[ \t]*+ (?P<react>(?:\*\*)?(?:Action|(?:Tool|Function)(?:[ ][Cc]all)?):(?:\*\*)?) \s*+
@@ -47,6 +49,26 @@ _TAG = re.compile(rf"""(?x)
         \s++name=["'](?P<named>[\w-]{{1,128}})["']>
     ) (?= \s*+ (?:<|\{{|\Z) )
     """)
+_ARGS = re.compile(r"(?P<name>[\w-]{1,128})(?:\[CALL_ID\]\w{0,64})?\[ARGS\]\s*+(?=\{)")
+"""A call of Mistral without the token that opens it."""
+_XML_TOOLS = frozenset(
+    {
+        "read_file",
+        "write_to_file",
+        "replace_in_file",
+        "apply_diff",
+        "insert_content",
+        "search_and_replace",
+        "list_files",
+        "search_files",
+        "list_code_definition_names",
+        "codebase_search",
+        "execute_command",
+        "browser_action",
+        "use_mcp_tool",
+    }
+)
+"""The tools of Cline and Roo Code, which models call with an element of their name."""
 _ELEMENT = re.compile(r"<([A-Za-z_][\w-]{0,127})>(?=\s*+<)")
 _HARMONY = re.compile(
     r"(?:<\|start\|>assistant)?[^<\n]{0,40}?(?:<\|channel\|>)?[^<\n]{0,40}?"
@@ -77,6 +99,7 @@ _NAME_ELEMENT = re.compile(r"<(?P<tag>(?:tool_)?name)>\s*+(?P<name>[\w-]{1,128})
 _BARE = re.compile(r"""(?x)
     (?: (?:assistant)?(?:commentary|analysis)?\s*+ to=functions\.(?P<harmony>[\w-]{1,128})
         [^{\n]{0,40}+
+      | (?: >>>all \n [^>]{0,300}+ )? >>>(?P<functionary>[\w-]{1,128}) \s*+
       | call:(?P<call>[\w-]{1,128}) \s*+
       | (?:Calling|Using)\ (?:the\ )?tool\ `?(?P<said>[\w-]{1,128})`?\ with(?:\ arguments)?:?\s*+
       | \*\*(?P<bold>[\w-]{1,128})\*\*\s*+(?:```\w{0,20}\s*+)?+
@@ -193,7 +216,7 @@ def bare_call(text: str, tools: Tools) -> Call:
     match = _BARE.match(text)
     if match is None:
         return Call("", 0)
-    name = tools.known(match["harmony"] or match["call"] or match["said"] or match["bold"])
+    name = tools.known(_harmony_name(next(filter(None, match.groups())), tools))
     return Call(name, _after_fence(text, closing_bracket(text, match.end())))
 
 
@@ -237,10 +260,12 @@ def _call_in_own_tag(text: str, start: int, tools: Tools) -> Call | None:
     if tag := _TAG.match(text, start):
         return _tagged_call(text, tag, tools)
     element = _ELEMENT.match(text, start)
-    if element and element[1] in tools.offered:
+    if element and (element[1] in tools.offered or element[1] in _XML_TOOLS):
         return _call_until(text, element[1], element.end(), f"</{element[1]}>")
-    if text.startswith(("<|channel|>", "<|start|>"), start):
-        return _harmony_call(text, start)
+    if text.startswith(("<|channel|>", "<|start|>", "assistant"), start):
+        return _harmony_call(text, start, tools)
+    if named := _ARGS.match(text, start):
+        return _call_in_tokens(text, named)
     return None
 
 
@@ -276,15 +301,23 @@ def _call_until(text: str, name: str, start: int, closing: str) -> Call:
     return Call(name, found + len(closing))
 
 
-def _harmony_call(text: str, start: int) -> Call:
+def _harmony_call(text: str, start: int, tools: Tools) -> Call:
     """Return a call in the format of OpenAI's open models."""
     head = _HARMONY.match(text, start)
     if head is None:
         return Call("", start + 1)
+    name = _harmony_name(head["name"], tools)
     opening = text.find("{", head.end(), head.end() + 100)
     if opening < 0:
-        return Call(head["name"], head.end())
-    return Call(head["name"], closing_bracket(text, opening))
+        return Call(name, head.end())
+    return Call(name, closing_bracket(text, opening))
+
+
+def _harmony_name(name: str, tools: Tools) -> str:
+    """Return the name of a tool without the format of its arguments, which may be glued to it."""
+    if tools.known(name):
+        return name
+    return name.removesuffix("json")
 
 
 def _call_in_tokens(text: str, tokens: re.Match[str]) -> Call:

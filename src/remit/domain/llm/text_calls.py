@@ -22,8 +22,9 @@ A message is suspected of being a call if all of this is true:
 A suspected agent gets one more turn that says how to call a tool, and how to send the text again if
 it was the answer. If the next final message is suspected too, it is accepted if it has words beside
 the call that do not announce it. If it is nothing but a call of complete_task that can be read, the
-task is completed with its summary and outputs. So an honest answer costs one turn at worst, and a
-model that writes nothing but other calls never completes its task.
+task is completed with its summary and outputs. If the agent has called tools before and sends the
+same message again, that is its answer. So an honest answer costs one turn at worst, and a model
+that only ever writes calls never completes its task.
 
 Everything here takes linear time: a model may repeat itself for megabytes.
 """
@@ -34,6 +35,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from remit.domain.llm.harmony import without_channels
 from remit.domain.llm.text_call_forms import (
     MARK,
     Call,
@@ -147,7 +149,10 @@ def is_statement(text: str) -> bool:
 
 def _without_thoughts(text: str) -> str:
     """Return a text without the thoughts that a gateway left at its start."""
-    return _THOUGHTS.sub("", text, count=1)
+    said = _THOUGHTS.sub("", text, count=1)
+    if said != text:
+        return said
+    return without_channels(text)[1]
 
 
 def _only_block(text: str) -> str:

@@ -100,7 +100,7 @@ def _must_keep_own_terms(command: OwnTerms, target: Task) -> None:
     """Refuse an agent that changes what its own task tells it to do."""
     if isinstance(command, cmd.SendMessage):
         raise Forbidden(
-            f"An agent cannot send a message to its own task {target.id}: the message would"
+            f"An agent cannot send a message to its own task ({target.id}): the message would"
             " count as a change of its instructions.",
             hint="Keep notes in your answer or in your plan.",
         )
@@ -111,8 +111,8 @@ def _must_keep_own_terms(command: OwnTerms, target: Task) -> None:
     if "owner" in changed:
         hint = f"To have another agent do the work, use create_subtask. {hint}"
     raise Forbidden(
-        f"An agent cannot change the {_join_names(changed)} of its own task {target.id}: only the"
-        " creator of a task can.",
+        f"An agent cannot change the {_join_names(changed)} of its own task ({target.id}): only"
+        " the creator of a task can.",
         hint=hint,
     )
 
@@ -136,7 +136,7 @@ def _changed_terms(command: cmd.UpdateTask, target: Task) -> list[str]:
     changes = {
         "title": _changes_title(command, target) and stands_for_instructions(target),
         **{name: getattr(command, name) is not None for name in TERMS},
-        "metadata.context": _changes_context(command, target),
+        "`metadata.context`": _changes_context(command, target),
     }
     return [name for name, is_changed in changes.items() if is_changed]
 

@@ -65,20 +65,21 @@ def parse(kind: type[R], raw: Mapping[str, Any]) -> R:
     return cast("R", value)
 
 
-def error_for_model(refused: InvalidParam, shown: Collection[str]) -> str:
-    """Return an error for a model that lists only fields that the model was shown."""
+def error_for_model(refused: InvalidParam, tool: str, shown: Collection[str]) -> str:
+    """Return an error of a tool for a model that lists only fields that the model was shown."""
     problems = [Problem(**field) for field in refused.details["fields"]]
-    limited = [_limit_to_shown(problem, shown) for problem in problems]
+    limited = [_limit_to_shown(problem, tool, shown) for problem in problems]
     if limited == problems:
         return str(refused)
     return f"{' '.join(map(str, limited))} {refused.hint}".rstrip()
 
 
-def _limit_to_shown(problem: Problem, shown: Collection[str]) -> Problem:
-    """Suggest only fields that a model was shown in place of an unknown field."""
+def _limit_to_shown(problem: Problem, tool: str, shown: Collection[str]) -> Problem:
+    """Name the tool that lacks a field, and suggest only fields that a model was shown."""
     if problem.problem != NOT_A_FIELD or re.search(r"[.\[]", problem.field):
         return problem
-    return problem._replace(expected=_nearest(problem.field, shown))
+    expected = _nearest(problem.field, shown)
+    return Problem(problem.field, f"is not a field of {tool}", expected)
 
 
 def restore(kind: type[R], raw: Mapping[str, Any]) -> R:

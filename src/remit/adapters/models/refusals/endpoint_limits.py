@@ -24,10 +24,12 @@ NO_MEDIA = frozenset({NO_IMAGES, NO_PDFS})
 SIGNED_CALLS = "tool calls without a thought signature"
 
 _ORDER = re.compile(r"""(?ix)
-    roles \s must \s alternate
+    \b (?:roles?|turns?|user|messages?(?:\(s\))?|conversation|requests?) \b [^.;]{0,40}
+      \b alternat(?:e|es|ing) \b
     | unexpected \s role \s '?user'? \s after
     | invalid_request_message_order
-    | (?:consecutive|successive|two) \s (?:user|assistant) \s (?:messages|turns|roles)
+    | (?:consecutive|successive|two) \s (?:user|assistant) \s (?:or \s \w{1,9} \s)?
+      (?:messages|turns|roles)
     | (?:user|assistant) \s message \s (?:cannot|must \s not|may \s not) \s follow
     """)
 _RULES = (
@@ -51,6 +53,12 @@ _MEDIA = {
 }
 """The words of endpoints for each kind of media."""
 _MULTIMODAL = re.compile(r"(?i)\bmulti-?modal\b")
+_PLAIN_TEXT = re.compile(r"""(?ix)
+    \b content \b [^;]{0,80} \b (?:must|should) \s be \s a \s (?:valid \s)? string \b
+    | invalid \s type: \s (?:sequence|array), \s expected \s a \s string
+    | \b content\.type [^;]{0,40} \[ ['"] text ['"] \]
+    """)
+"""The words of endpoints that take text alone; they refuse a message that shows a file."""
 _ALLOWED = re.compile(r"""(?ix)
     \b (?:
       (?:supported|allowed|valid|accepted|permitted|expected) \s (?:content \s)?
@@ -86,7 +94,10 @@ _REFUSED_FILE = re.compile(r"""(?ix)
     """)
 """The words of endpoints that refuse one file, or so many, although they accept this kind."""
 LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})
-_LIMIT = re.compile(r"(?i)max_(?:completion_|output_)?tokens\W[^.;]{0,60}\btoo large")
+_LIMIT = re.compile(
+    r"(?i)max_(?:completion_|output_)?tokens\W[^.;]{0,60}\btoo large"
+    r"|max_(?:total_)?tokens \(\d+\) [^.;]{0,40}max_seq_len"
+)
 """The words of endpoints for an output limit that exceeds the rest of the context."""
 _WHOLE_CONTEXT = re.compile(
     r"(?i)max_(?:completion_|output_)?tokens\W[^.;]{0,40}greater than max_model_len"
@@ -238,12 +249,14 @@ def _find_shapes(refusal: Refusal, request: Request, known: Collection[str]) -> 
 def _is_about_media(refusal: Refusal) -> bool:
     """Return True if a refusal speaks of images, PDFs or files."""
     said = f"{refusal.said} {refusal.param}"
-    return any(word.search(said) for word in (_MULTIMODAL, *_MEDIA.values()))
+    return any(word.search(said) for word in (_MULTIMODAL, _PLAIN_TEXT, *_MEDIA.values()))
 
 
 def _is_about_one_file(refusal: Refusal) -> bool:
     """Return True if a refusal speaks of files, and not of all images or PDFs."""
     if _ORDER.search(refusal.said) or not _is_about_media(refusal):
+        return False
+    if _PLAIN_TEXT.search(refusal.said):
         return False
     is_about_kind = _REFUSED_KIND.search(refusal.said) and not _REFUSED_FILE.search(refusal.said)
     return not is_about_kind

@@ -44,6 +44,7 @@ class Trial:
     def __init__(self) -> None:
         self.limits: set[str] = set()
         self.unreadable: set[Media] = set()
+        self.output_limit: int | None = None
 
 
 class LearningGateway(ABC):
@@ -95,7 +96,8 @@ class LearningGateway(ABC):
         """Send a request; send it again in another form while its refusals allow one."""
         while True:
             known = self._known(request.model, trial)
-            request = self._cap_output(hide_media(request, self._unreadable | trial.unreadable))
+            request = hide_media(request, self._unreadable | trial.unreadable)
+            request = self._cap_output(request, trial)
             try:
                 response = await self._send(request, known, seconds)
             except ModelFailed as failed:
@@ -118,6 +120,9 @@ class LearningGateway(ABC):
         if found := trial.limits - refused:
             refused.update(found)
             log.info("%s does not take %s; it is not sent again", self, ", ".join(sorted(found)))
+        if (most := trial.output_limit) is not None:
+            self.endpoint.limit_output(model, most)
+            log.info("%s takes at most %d output tokens of %s", self, most, model)
         if len(self._unreadable) > MAX_UNREADABLE:
             self._unreadable.clear()
         self._unreadable.update(trial.unreadable)
@@ -136,7 +141,7 @@ class LearningGateway(ABC):
         if media := unreadable_media(failed, request):
             trial.unreadable.update(media)
             return True
-        if self._learn_maximum(request, known, failed):
+        if self._learn_maximum(request, known, failed, trial):
             return True
         return self._learn_refused(request, known, failed, trial)
 
@@ -156,23 +161,28 @@ class LearningGateway(ABC):
         trial.limits.update(found)
         return bool(found)
 
-    def _learn_maximum(self, request: Request, known: Known, refusal: Refusal) -> bool:
+    def _learn_maximum(
+        self, request: Request, known: Known, refusal: Refusal, trial: Trial
+    ) -> bool:
         """Return True if a lower limit of output tokens can help; a maximum is learned once."""
         most, wanted = named_maximum(refusal), self._output_limit(request)
         if not most or not wanted or most >= wanted:
             return False
         if LIMITS.isdisjoint(self._parameter_names(request, known)):
             return False
-        limit = self.endpoint.output_limit(request.model)
+        limit = self._known_maximum(request.model, trial)
         if limit is not None:
             return limit < wanted  # another request has learned it since this one was sent
-        self.endpoint.limit_output(request.model, most)
-        log.info("%s takes at most %d output tokens of %s", self, most, request.model)
+        trial.output_limit = most
         return True
 
-    def _cap_output(self, request: Request) -> Request:
+    def _known_maximum(self, model: str, trial: Trial) -> int | None:
+        """Return the maximum of output tokens, as remembered or else as this trial assumes it."""
+        return self.endpoint.output_limit(model) or trial.output_limit
+
+    def _cap_output(self, request: Request, trial: Trial) -> Request:
         """Return the same request with a limit of output tokens that its model accepts."""
-        limit, wanted = self.endpoint.output_limit(request.model), self._output_limit(request)
+        limit, wanted = self._known_maximum(request.model, trial), self._output_limit(request)
         if limit is None or wanted is None or wanted <= limit:
             return request
         return request._replace(settings=request.settings._replace(max_tokens=limit))

@@ -23,6 +23,14 @@ _OVERFLOW = re.compile(r"""(?ix)
     | input \s is \s too \s large
     | prompt \s (?:contains|has) \s [\d,]+ \s tokens
     | prompt \s exceeds
+    | (?:prompt|input|query|context) (?:_|\s) (?:len|length|tokens?) \b
+      (?! [^;]{0,80} \b per \W minute )
+      [^;]{0,60}? \b (?:exceeds? | (?:not|cannot) \s exceed | (?:greater|longer|less) \s than) \s
+    | exceed \s max \s message \s tokens
+    | (?:prompt|tokens?) (?:_|\s) too (?:_|\s) long
+    | (?: > | less \s than \s or \s equal \s to) \s max_seq_len
+    | max_tokens \s \(-\d+\) \s should \s be \s greater
+    | (?:prompt|输入|上下文|提示词) [^\uff0c\u3002,.;]{0,12} 超 [长出过限]
     | too \s many \s (?:input \s)? tokens
     | (?:input|prompt) \s token \s count [^.;]{0,60} (?:exceeds|only \s supports)
     | inputs?`? \s must \s have \s less \s than \s \d+ \s tokens
@@ -39,7 +47,7 @@ _OVERFLOW = re.compile(r"""(?ix)
     | greater \s than \s the \s context \s length
     | with \s context \s length \s of \s only
     | reached \s context \s length
-    | context_length_exceeded | exceed_context_size | request_too_large
+    | context_length_exceeded | exceed_context_size | out_?of_?context | request_too_large
     | max_tokens \s must \s be \s at \s least \s 1, \s got \s -
     """)
 """The words of endpoints for a request or an answer that exceeds the context of the model."""

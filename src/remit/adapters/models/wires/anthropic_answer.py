@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NoReturn
 
 from remit.adapters.models.refusals.refusal import read_error, reports_failure
 from remit.adapters.models.wires.http_stream import Http
-from remit.adapters.models.wires.partial_answer import PartialAnswer, correct_stop
+from remit.adapters.models.wires.partial_answer import PartialAnswer, correct_stop, with_reason
 from remit.adapters.models.wires.response import (
     Limits,
     PartialToolCall,
@@ -18,12 +18,12 @@ from remit.adapters.models.wires.response import (
     text_of,
     tool_calls,
 )
+from remit.adapters.models.wires.stop_reasons import read_stop
 from remit.domain.llm.failures import storable
 from remit.domain.llm.messages import (
     Part,
     Request,
     Response,
-    Stop,
     TextPart,
     Thinking,
     Tokens,
@@ -31,13 +31,6 @@ from remit.domain.llm.messages import (
 
 PROVIDER = "anthropic"
 
-_STOPS: dict[str, Stop] = {
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "context_full",
-    "pause_turn": "paused",
-    "refusal": "refusal",
-}
 _STATUS = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -128,9 +121,11 @@ class AnthropicAnswer(PartialAnswer):
         """Return the complete answer; raise if it was cut off."""
         if not self._stop and not self._stopped:
             raise self._cut_off()
-        stop = correct_stop(_STOPS.get(self._stop, "end"), has_calls=self._calls > 0)
+        said = read_stop(self._stop, self._http.name, started=self.started)
+        stop = correct_stop(said, has_calls=self._calls > 0)
         used = self._count_tokens(sent)
-        return self._respond(request, self._parts(request), stop, used, self._model, price)
+        answer = self._respond(request, self._parts(request), stop, used, self._model, price)
+        return with_reason(answer, self._stop)
 
     def _parts(self, request: Request) -> Iterator[Part]:
         """Yield the parts of the answer in the order of their blocks."""

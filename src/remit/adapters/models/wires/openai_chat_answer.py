@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from remit.adapters.models.refusals.refusal import read_error, reports_failure
 from remit.adapters.models.wires.http_stream import Http
-from remit.adapters.models.wires.partial_answer import PartialAnswer, correct_stop
+from remit.adapters.models.wires.partial_answer import PartialAnswer, correct_stop, with_reason
 from remit.adapters.models.wires.response import (
     Limits,
     PartialToolCall,
@@ -23,7 +23,8 @@ from remit.adapters.models.wires.response import (
     tool_calls,
     without_thoughts,
 )
-from remit.domain.llm.failures import ModelFailed, storable
+from remit.adapters.models.wires.stop_reasons import read_stop
+from remit.domain.llm.failures import storable
 from remit.domain.llm.messages import (
     Part,
     Request,
@@ -43,15 +44,6 @@ DETAILS = "reasoning_details"
 """The field of a message with the thoughts that OpenRouter expects back."""
 
 _THOUGHT_FIELDS = ("reasoning_content", "reasoning")
-_STOPS: dict[str, Stop] = {
-    "stop": "end",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "length": "length",
-    "max_tokens": "length",
-    "content_filter": "refusal",
-    "refusal": "refusal",
-}
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
@@ -63,6 +55,7 @@ class ChatAnswer(PartialAnswer):
         "_calls",
         "_details",
         "_finish",
+        "_has_refused",
         "_model",
         "_texts",
         "_thought",
@@ -79,6 +72,7 @@ class ChatAnswer(PartialAnswer):
         self._calls: list[PartialToolCall] = []
         self._at: dict[int | None, PartialToolCall] = {}
         self._finish = ""
+        self._has_refused = False
         self._model: Any = None
         self._usage: Any = None
 
@@ -105,16 +99,16 @@ class ChatAnswer(PartialAnswer):
         is_complete_text = self.complete and self.started
         if not self._finish and not is_complete_text:
             raise self._cut_off()
-        if self._finish == "error":
-            text = f"{self._http.name} said that its answer ended in an error"
-            raise ModelFailed("overloaded", text, started=self.started)
         stop = correct_stop(self._read_stop(), has_calls=bool(self._calls))
         used = self._count_tokens(sent)
-        return self._respond(request, self._parts(request), stop, used, self._model, price)
+        answer = self._respond(request, self._parts(request), stop, used, self._model, price)
+        return with_reason(answer, self._finish)
 
     def _read_stop(self) -> Stop:
         """Return why the answer ended; a limit before the first token is that of the context."""
-        stop = _STOPS.get(self._finish, "end")
+        if self._has_refused:
+            return "refusal"
+        stop = read_stop(self._finish, self._http.name, started=self.started)
         written = read_count(self._usage, "completion_tokens", "output_tokens")
         if stop == "length" and written == 0 and not self.started:
             return "context_full"
@@ -128,7 +122,7 @@ class ChatAnswer(PartialAnswer):
         if self._texts:
             yield from _text_parts("".join(self._texts))
         if self._calls:
-            yield from tool_calls(self._calls, request.messages)
+            yield from tool_calls(_without_echoes(self._calls), request.messages)
 
     def _thought_data(self) -> dict[str, Any]:
         """Return the field that a thought is sent back in, with its value if that is no text."""
@@ -166,8 +160,13 @@ class ChatAnswer(PartialAnswer):
         """Read the text, the calls and the thoughts of a delta."""
         if content := delta.get("content"):
             self._add_text(content)
+        if refusal := delta.get("refusal"):
+            self._add_text(refusal)
+            self._has_refused = True
         for call in items_of(delta, "tool_calls"):
             self._add_call(call)
+        if legacy := delta.get("function_call"):
+            self._add_call({"function": legacy})
         self._read_thought(delta)
         for detail in items_of(delta, DETAILS):
             self._add_detail(detail)
@@ -272,8 +271,22 @@ def _is_another(
     if call_id and pieces.call_id not in ("", call_id):
         return True
     if call_id:
-        return raw.startswith("{") and is_complete("".join(pieces.raw))
+        return raw[:1] in ("", "{") and is_complete("".join(pieces.raw))
     return bool(pieces.name) and (not has_index or is_complete("".join(pieces.raw)))
+
+
+def _without_echoes(calls: list[PartialToolCall]) -> Iterator[PartialToolCall]:
+    """Yield the calls, without those that only repeat the name and the id of the one before.
+
+    Some endpoints send both again with every piece, also with an empty one at the end.
+    """
+    before = PartialToolCall()
+    for call in calls:
+        is_same = (call.name, call.call_id) == (before.name, before.call_id)
+        is_echo = is_same and any(before.raw) and not any(call.raw)
+        if not is_echo:
+            yield call
+            before = call
 
 
 def _is_error(frame: Any) -> bool:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NoReturn
 
 from remit.adapters.models.refusals.refusal import read_error, reports_failure
 from remit.adapters.models.wires.http_stream import Http
-from remit.adapters.models.wires.partial_answer import PartialAnswer, correct_stop
+from remit.adapters.models.wires.partial_answer import PartialAnswer, correct_stop, with_reason
 from remit.adapters.models.wires.response import (
     Limits,
     PartialToolCall,
@@ -20,6 +20,7 @@ from remit.adapters.models.wires.response import (
     text_of,
     tool_calls,
 )
+from remit.adapters.models.wires.stop_reasons import read_stop
 from remit.domain.llm.failures import storable
 from remit.domain.llm.messages import (
     Part,
@@ -44,7 +45,6 @@ _STATUS = {
     "invalid_request": 400,
     "unsupported_": 400,
 }
-_STOPS: dict[str, Stop] = {"max_output_tokens": "length", "content_filter": "refusal"}
 _DELTAS = {
     "response.output_text.delta": "text",
     "response.refusal.delta": "text",
@@ -102,15 +102,24 @@ class ResponsesAnswer(PartialAnswer):
         stop = correct_stop(self._stop(items), has_calls=bool(calls))
         parts = _parts(items, iter(calls))
         model = self._end.get("model")
-        return self._respond(request, parts, stop, self._count_tokens(sent), model, price)
+        answer = self._respond(request, parts, stop, self._count_tokens(sent), model, price)
+        return with_reason(answer, self._reason)
 
     def _stop(self, items: list[dict[str, Any]]) -> Stop:
         """Return why the answer ended, as the endpoint says."""
         for item in items:
             if any(_is(piece, "refusal") for piece in items_of(item, "content")):
                 return "refusal"
+        is_complete = get_field(self._end, "status") != "incomplete"
+        return read_stop(
+            self._reason, self._http.name, started=self.started, is_complete=is_complete
+        )
+
+    @property
+    def _reason(self) -> str:
+        """Why the answer is incomplete, or else its status."""
         reason = get_field(get_field(self._end, "incomplete_details"), "reason")
-        return _STOPS.get(str(reason), "end")
+        return text_of(reason or get_field(self._end, "status"))
 
     def _count_tokens(self, sent: int) -> Tokens:
         """Return the tokens of the call, as reported or estimated."""

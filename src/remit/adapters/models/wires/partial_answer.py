@@ -103,3 +103,10 @@ def correct_stop(said: Stop, *, has_calls: bool) -> Stop:
     if said == "tool_calls" and not has_calls:
         return "end"
     return said
+
+
+def with_reason(answer: Response, reason: str) -> Response:
+    """Return an answer; a refusal with the reason of the endpoint."""
+    if answer.stop != "refusal":
+        return answer
+    return answer._replace(reason=short_text(reason))

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any, NamedTuple, NoReturn, cast
 
 from remit.domain.llm.failures import ModelFailed, storable
+from remit.domain.llm.harmony import without_channels
 from remit.domain.llm.messages import Message, Tokens, ToolCall
 
 MAX_DEPTH = 32
@@ -83,7 +84,7 @@ def tool_call(call_id: str, name: str, raw: str) -> ToolCall:
     Of a call that can be used only the value is kept, as it is stored: a later run must send the
     very same text, or nothing of it is cached.
     """
-    name = storable(name)
+    name = _bare_name(storable(name))
     if not 0 < len(name) <= MAX_NAME:
         error = f"The name of the tool is empty or longer than {MAX_NAME} characters."
         return ToolCall(call_id, name[:MAX_NAME] or "unnamed", {}, storable(raw), error)
@@ -117,7 +118,7 @@ def without_thoughts(text: str) -> tuple[str, str]:
     thought, closing, said = text.partition(f"\n{THOUGHT}\n")
     if closing and THINK not in thought and thought.count("```") % 2 == 0:
         return thought.strip(), said.lstrip()
-    return "", text
+    return without_channels(text)
 
 
 def is_complete(raw: str) -> bool:
@@ -207,13 +208,22 @@ def bad(text: str, *, started: bool = False) -> ModelFailed:
     return ModelFailed("bad_response", text, started=started)
 
 
+def _bare_name(name: str) -> str:
+    """Return the name of a tool without the blanks, the prefix and the special tokens that some
+    models write around it; no tool has them in its name.
+    """
+    return name.partition("<|")[0].strip().removeprefix("functions.")
+
+
 def _decode_arguments(raw: str) -> Any:
-    """Return the arguments of a call; some endpoints write JSON inside a JSON string."""
+    """Return the arguments of a call; some endpoints write JSON inside a JSON string, or null."""
     if not raw or raw.isspace():
         return {}
     value: Any = _ARGUMENTS.decode(raw)
     if isinstance(value, str) and value.startswith("{"):
         value = _ARGUMENTS.decode(value)
+    if value is None:
+        return {}
     return storable_json(value)
 
 

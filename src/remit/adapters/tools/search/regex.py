@@ -7,6 +7,7 @@ from typing import Any
 
 from remit.errors import InvalidParam, invalid
 
+VALID = "a regular expression in the syntax of RE2"
 SUPPORTED = "a regular expression without look-around or back references"
 
 _re2: Any = import_module("re2")
@@ -83,11 +84,14 @@ def _read_message(error: Exception) -> str:
 
 def _refusal(pattern: str, text: str) -> InvalidParam:
     """Return the error for a pattern, with a plain reason for the most common ones."""
+    expected = SUPPORTED
     if _LOOK_AROUND.search(pattern) and "(?" in text:
         text = "look-around is not supported"
     elif re.fullmatch(r"invalid escape sequence: \\[1-9]", text):
         text = "back references are not supported"
-    return invalid("pattern", f"cannot be used: {text or 'it is not valid'}", SUPPORTED)
+    else:
+        expected = VALID
+    return invalid("pattern", f"cannot be used: {text or 'it is not valid'}", expected)
 
 
 class _NotTranslatable(Exception):

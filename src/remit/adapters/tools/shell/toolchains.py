@@ -53,7 +53,10 @@ SECRETS = (
 )
 """Paths in the home folder that commands never see, whatever the settings say."""
 
-MASKED = ("credentials", "credentials.toml", ".env", ".netrc", ".npmrc", ".pypirc", ".remit")
+MASKED = (
+    *("credentials", "credentials.toml", ".env", ".git-credentials", ".netrc", ".npmrc"),
+    *(".pypirc", ".remit"),
+)
 """Names that are hidden at the top of each readable folder, and everywhere in a folder of the
 settings.
 """
@@ -294,10 +297,11 @@ class _Finder:
         """Return False for a folder that is, contains or is inside something to hide."""
         hidden = (self._home, self._workspace, *self._secrets)
         contains_hidden = any(inner.is_relative_to(path) for inner in hidden)
+        has_secrets = any((path / name).exists() for name in SECRETS if name not in MASKED)
         return not (
             contains_hidden
+            or has_secrets
             or ".remit" in path.parts
-            or _has_secrets(path)
             or _is_within_any(path, self._secrets)
         )
 
