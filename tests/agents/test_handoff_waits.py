@@ -151,11 +151,20 @@ async def test_progress_continues_with_the_successor(
             await at.call("task", objective="Go", wait=False)
             fields = {"task_id": "1", "wait_seconds": 600}
 
-        async def follow() -> list[dict[str, Any]]:
-            caller = Caller(actor=ANN)
-            return [item async for item in attend(at.team.core, operation, fields, caller)]
+        items: list[dict[str, Any]] = []
+        is_followed = asyncio.Event()
 
-        items, _ = await asyncio.gather(follow(), hand_over(at, gate))
+        async def follow() -> None:
+            async for item in attend(at.team.core, operation, fields, Caller(actor=ANN)):
+                items.append(item)
+                if "state" in item:
+                    is_followed.set()
+
+        async def hand_over_when_followed() -> None:
+            await is_followed.wait()
+            await hand_over(at, gate)
+
+        await asyncio.gather(follow(), hand_over_when_followed())
         handed = [item for item in items if item.get("superseded_by")]
         assert [(item["task_id"], item["superseded_by"]) for item in handed] == [("1", "2")]
         told = [item["task_id"] for item in items if "state" in item]
