@@ -28,6 +28,7 @@ from tests.unit.given import (
     SCHEDULER,
     STARTED,
     STARTED_RUN,
+    TIMER,
     WAITING_TICK,
     WAITING_USER,
     YIELDED,
@@ -356,7 +357,7 @@ def test_a_message_during_the_last_answer_keeps_the_run_alive() -> None:
     task = then(given(*RUNNING), cmd.SendMessage(task_id="1", message="Wait"))
     task = by_run(task, finish())
     assert (task.state, task.run is not None, len(task.queued)) == (State.RUNNING, True, 1)
-    with pytest.raises(Conflict, match="update that you have not read"):
+    with pytest.raises(Conflict, match="you have not read the update"):
         by_run(task, cmd.CompleteTask(task_id="1"))
     assert by_run(task, cmd.DeliverUpdates(task_id="1"), finish()).state is State.DONE
 
@@ -494,6 +495,15 @@ def test_the_clock_runs_while_a_call_of_a_subtask_blocks_and_stops_while_a_perso
 ) -> None:
     task = given(*RUNNING, CHILD, Later(5, asked), Later(10, YIELDED), Later(110, ends))
     assert (task.state, task.duration) == (State.PENDING, expected)
+
+
+def test_a_claimed_task_stops_waiting_once_its_last_call_is_answered() -> None:
+    of_a_call = ev.TimerSet(timer_id="1-t2", due_at=NOW, call_id="call-1")
+    claimed = given(*RUNNING, TIMER, of_a_call, ev.CompletionClaimed(run_id="1-r000001"))
+    assert claimed.wait is not None
+    assert claimed.wait.holds
+    task = then(claimed, cmd.FireTimer(task_id="1", timer_id="1-t2"))
+    assert (task.state, task.wait) == (State.VERIFYING, None)
 
 
 def test_the_clock_stops_while_a_person_and_a_subtask_are_awaited_together() -> None:

@@ -33,16 +33,17 @@ def add_wait(task: Task, item: WaitFor, entry: ev.Entry) -> Task:
 
 
 def satisfy_wait(task: Task, kind: WaitKind, ref: str) -> Task:
-    """Remove one item from the wait; end the wait unless an answer is still outstanding."""
+    """Remove one item from the wait; end the wait unless an answer is still outstanding.
+
+    The wait of a live run also keeps items that need no answer: the run has not yielded yet.
+    """
     if task.wait is None:
         return task
-    left = _remaining_items(task.wait, kind, ref)
-    wait = replace(task.wait, on=left)
+    wait = replace(task.wait, on=_remaining_items(task.wait, kind, ref))
     if not wait.holds and is_waiting(task):
         return replace(move_to(task, State.PENDING), wait=None)
-    if not left:
-        return replace(task, wait=None)
-    return replace(task, wait=wait)
+    is_kept = wait.on and (wait.holds or task.state is not State.VERIFYING)
+    return replace(task, wait=wait if is_kept else None)
 
 
 def redirect_wait(wait: Wait | None, old_child: str | None, new_child: str) -> Wait | None:
