@@ -127,7 +127,7 @@ async def test_reports_that_wake_a_parent_are_task_results(any_url: str, tmp_pat
         found = {part["task_id"]: part for part in parts if part["type"] == "task_result"}
         assert (found["2"]["status"], found["3"]["status"]) == ("completed", "failed")
         assert len([part for part in parts if part["type"] == "task_result"]) == 2
-        assert found["2"]["text"].startswith('[Subtask ended]\nTask 2 "Look" (explore): completed')
+        assert found["2"]["text"].startswith('[Subtask ended]\nTask 2 "Look" (explore): done')
         assert any(part["type"] == "text" and "Hurry." in part["text"] for part in parts)
         shown = ["\n\n".join(part["text"] for part in message["parts"]) for message in messages]
         read = [message.text for message in at.script.asked[-1].messages if message.role == "user"]
