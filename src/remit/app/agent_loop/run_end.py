@@ -12,7 +12,7 @@ from remit.app.conversations.statements import last_answer, last_statement, last
 from remit.app.subagents.delegation_arguments import names_own_task
 from remit.domain.llm.failures import CAUSES, ModelFailed, explain
 from remit.domain.llm.text_call_values import read_arguments
-from remit.domain.llm.text_calls import Written
+from remit.domain.llm.text_calls import Written, is_marked
 from remit.domain.task import commands as cmd
 from remit.domain.task.policy import max_attempts
 from remit.domain.task.task import FailCause, FailReason, Json, Task
@@ -60,6 +60,11 @@ class RunEnd:
         """True if the agent has called a tool."""
         return any(item.calls for item in self._run.conversation.history)
 
+    def _is_quotation(self, text: str) -> bool:
+        """Return True if a model that calls tools repeats a message: it means what it wrote."""
+        is_repeated = text.strip() == last_text(self._run.conversation.history)
+        return self._has_called and is_repeated and not is_marked(text)
+
     async def finish_with_written_call(self, written: Written, text: str) -> None:
         """End the run with an answer that contains a written call.
 
@@ -71,8 +76,8 @@ class RunEnd:
             claim = read_arguments(text, written.tool)
             if claim is not None and names_own_task(self._task, claim):
                 return await self._finish_with_claim(claim)
-        elif self._has_called and text.strip() == last_text(self._run.conversation.history):
-            return await self.finish(text)  # it can call tools, so it means what it wrote
+        elif self._is_quotation(text):
+            return await self.finish(text)
         message = self._tools.why_no_call(written.tool, has_called=self._has_called)
         return await self.fail(ModelFailed("tool_calls_as_text", message))
 

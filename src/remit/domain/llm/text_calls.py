@@ -23,8 +23,8 @@ A suspected agent gets one more turn that says how to call a tool, and how to se
 it was the answer. If the next final message is suspected too, it is accepted if it has words beside
 the call that do not announce it. If it is nothing but a call of complete_task that can be read, the
 task is completed with its summary and outputs. If the agent has called tools before and sends the
-same message again, that is its answer. So an honest answer costs one turn at worst, and a model
-that only ever writes calls never completes its task.
+same message again, without the tokens or tags of a call, that is its answer. So an honest answer
+costs one turn at worst, and a model that only ever writes calls never completes its task.
 
 Everything here takes linear time: a model may repeat itself for megabytes.
 """
@@ -140,6 +140,11 @@ def written_call(text: str, offered: Collection[str], instructions: str = "") ->
         or _find_inline_python(text, tools)
         or _find_bare(text, tools)
     )
+
+
+def is_marked(text: str) -> bool:
+    """Return True if a text has tokens or tags that open a call: the endpoint did not read them."""
+    return MARK.search(text) is not None
 
 
 def is_statement(text: str) -> bool:
