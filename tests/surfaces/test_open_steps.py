@@ -20,7 +20,7 @@ from tests.modelserver import ModelServer, Say
 from tests.patience import patient
 from tests.surfaces.mcp_http import MODERN, ok, over_http
 from tests.surfaces.planner import asked, model_of, remit_in
-from tests.surfaces.shell import Shell
+from tests.surfaces.shell import Shell, served
 
 ANSWER = "The answer is 42."
 PLAN = ["Look", "Think"]
@@ -55,6 +55,20 @@ async def parked(at: Stage, **fields: Any) -> str:
     task = await at.waiting(task_id)
     assert task.wait is not None
     assert [item.kind for item in task.wait.on] == ["tick"]
+    return task_id
+
+
+async def stalled(at: Stage, **fields: Any) -> str:
+    """A task that nobody waits for, about which remit asked a person after three idle runs."""
+    task_id = await parked(at, **fields)
+    for _ in range(3):
+        before = await at.team.task(task_id)
+        await at.call("run_task", task_id=task_id)
+        task = await at.team.until(
+            task_id,
+            lambda task, runs=before.counts.runs: task.counts.runs > runs and task.run is None,
+        )
+    assert [question.asked_by for question in task.questions] == ["system:engine"]
     return task_id
 
 
@@ -155,12 +169,40 @@ async def test_running_a_parked_task_on_the_command_line_ends_it(
 ) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at:
         task_id = await parked(at)
+    await must_run_without_model(durable_url, tmp_path, task_id)
+
+
+async def must_run_without_model(durable_url: str, tmp_path: Path, task_id: str) -> None:
+    """`remit task run` gives the answer that is there."""
     async with planning_endpoint() as server:
         variables = model_of(server) | {"REMIT_DATABASE_URL": durable_url}
         code, out, err = await remit_in(tmp_path, variables, "task", "run", task_id, "--json")
+        assert code == 0, err
         task = json.loads(out)["task"]
-        assert (code, task["state"], task["summary"]) == (0, "done", ANSWER), err
-        assert server.asked == []  # its answer was there
+        assert (task["state"], task["summary"]) == ("done", ANSWER)
+        assert server.asked == []
+
+
+async def test_running_a_task_about_which_remit_asks_gives_its_answer(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at:
+        task_id = await stalled(at)
+    await must_run_without_model(durable_url, tmp_path, task_id)
+
+
+async def test_running_a_task_about_which_remit_asks_through_a_server_gives_its_answer(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at:
+        task_id = await stalled(at)
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
+    with served(shell) as front:
+        there = Shell(tmp_path, REMIT_URL=front.url, REMIT_TOKEN=front.token)
+        said = there.remit("task", "run", task_id, "--json")
+    assert said.code == 0, said.err
+    task = said.json["task"]
+    assert (task["state"], task["summary"]) == ("done", ANSWER)
 
 
 async def test_waiting_for_a_subtask_on_the_command_line_shows_its_progress(
