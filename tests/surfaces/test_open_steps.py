@@ -5,17 +5,19 @@ for it gets the answer in time.
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit import Remit
+from remit.catalog import Caller, attend
 from remit.domain.llm.messages import Request, Response
 from remit.domain.task.task import State, Task
 from tests.agents.endpoint import Body, RuledServer, tool_results, wants
 from tests.agents.stage import Stage, calls, results, says, stage, texts
+from tests.engine.fleet import ANN
 from tests.modelserver import ModelServer, Say
 from tests.patience import patient
 from tests.surfaces.mcp_http import MODERN, ok, over_http
@@ -347,6 +349,57 @@ async def test_a_delegation_that_depends_on_a_parked_task_gets_its_answer(
             await at.call("task", objective="Go", depends_on=[task_id], timeout_seconds=SECONDS)
         )
         must_have_open_steps(await at.team.task(task_id))
+
+
+async def test_a_late_caller_gets_the_end_of_a_stalled_task_whose_output_is_missing(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
+        task_id = await stalled(at, outputs=["report"])
+        found = await at.call("task_output", task_id=task_id, wait_seconds=60)
+        assert (found["status"], found["data"]["status"]) == ("error", "failed")
+        assert (await at.call("list_interactions"))["interactions"] == []
+
+
+async def test_a_delegation_that_depends_on_a_stalled_task_ends_with_it(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
+        task_id = await stalled(at, outputs=["report"])
+        found = await at.call("task", objective="Go", depends_on=[task_id])
+        assert (found["status"], found["data"]["status"]) == ("error", "failed")
+        assert (await at.team.task(task_id)).reason == "acceptance"
+
+
+async def test_a_stalled_task_that_only_complete_task_completes_gets_another_run_for_a_late_caller(
+    durable_url: str, tmp_path: Path
+) -> None:
+    waiting: list[str] = []
+
+    def rule(request: Request) -> Response:
+        if waiting:
+            return calls(("complete_task", {"summary": "Good."}))
+        return plan_and_answer(request)
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        task_id = await stalled(at, completion="explicit")
+        waiting.append(task_id)
+        found = await at.call("task_output", task_id=task_id, wait_seconds=60)
+        assert (found["data"]["status"], found["data"]["result"]) == ("completed", "Good.")
+
+
+async def test_a_late_caller_is_told_that_a_person_must_decide(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
+        task_id = await stalled(at, completion="explicit")
+        wanted = {"task_id": task_id, "wait_seconds": 60}
+        items = attend(at.team.core, "task_output", wanted, Caller(actor=ANN))
+        async with aclosing(items):
+            questions: list[Any] = []
+            while not any("without calling complete_task" in text for text in questions):
+                item = await anext(items)
+                questions = [asked["question"] for asked in item.get("questions", ())]
 
 
 async def test_a_caller_that_polls_gets_the_answer_of_a_parked_task(
