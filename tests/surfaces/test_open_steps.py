@@ -4,7 +4,7 @@ for it gets the answer in time.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -60,16 +60,19 @@ async def parked(at: Stage, **fields: Any) -> str:
     return task_id
 
 
+async def run_again(at: Stage, task_id: str) -> Task:
+    """A task after one more run."""
+    runs = (await at.team.task(task_id)).counts.runs
+    await at.call("run_task", task_id=task_id)
+    return await at.team.until(task_id, lambda task: task.counts.runs > runs and task.run is None)
+
+
 async def stalled(at: Stage, **fields: Any) -> str:
     """A task that nobody waits for, about which remit asked a person after three idle runs."""
     task_id = await parked(at, **fields)
-    for _ in range(3):
-        before = await at.team.task(task_id)
-        await at.call("run_task", task_id=task_id)
-        task = await at.team.until(
-            task_id,
-            lambda task, runs=before.counts.runs: task.counts.runs > runs and task.run is None,
-        )
+    for _ in range(2):
+        await run_again(at, task_id)
+    task = await run_again(at, task_id)
     assert [question.asked_by for question in task.questions] == ["system:engine"]
     return task_id
 
@@ -400,6 +403,48 @@ async def test_a_late_caller_is_told_that_a_person_must_decide(
             while not any("without calling complete_task" in text for text in questions):
                 item = await anext(items)
                 questions = [asked["question"] for asked in item.get("questions", ())]
+
+
+def claimed_by(events: list[dict[str, Any]]) -> dict[str, str]:
+    """Who recorded that somebody waits, the claim, and the completion."""
+    wanted = ("TaskAwaited", "CompletionClaimed", "CriterionChecked", "TaskCompleted")
+    return {event["type"]: event["actor"] for event in events if event["type"] in wanted}
+
+
+BY_THE_AGENT = {
+    "CompletionClaimed": "agent:general",
+    "CriterionChecked": "agent:general",
+    "TaskCompleted": "agent:general",
+}
+
+
+@pytest.mark.parametrize("make", [parked, stalled])
+async def test_a_caller_that_waits_claims_nothing(
+    make: Callable[..., Awaitable[str]], durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
+        task_id = await make(at, acceptance=["It is short"])
+        await at.call("task_output", task_id=task_id)
+        events = (await at.call("get_events", task_id=task_id))["events"]
+        assert claimed_by(events) == {"TaskAwaited": ANN, **BY_THE_AGENT}
+        task = await at.team.task(task_id)
+        assert [criterion.by for criterion in task.acceptance] == ["agent:general"]
+
+
+async def test_a_run_that_delegates_on_top_of_a_parked_task_claims_nothing_for_it(
+    durable_url: str, tmp_path: Path
+) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent != "build":
+            return plan_and_answer(request)
+        work = {"objective": "Go", "depends_on": ["1"]}
+        return says("Done.") if results(request) else calls(("task", work))
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        task_id = await parked(at, owner="general", acceptance=["It is short"])
+        await at.team.ended(await at.create(owner="build"))
+        events = (await at.call("get_events", task_id=task_id))["events"]
+        assert claimed_by(events) == {"TaskAwaited": "agent:build", **BY_THE_AGENT}
 
 
 async def test_a_caller_that_polls_gets_the_answer_of_a_parked_task(

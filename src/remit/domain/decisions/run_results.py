@@ -42,7 +42,8 @@ def await_result(task: Task, _: cmd.AwaitTask, context: Context) -> Events:
     """Record that a caller waits for a task, so that it is never parked again.
 
     A task that is parked, on a tick or on a question of remit itself, runs again. If it has
-    answered and was parked only because of open steps, it completes at once.
+    answered and was parked only because of open steps, it completes at once: its agent claims that,
+    not the caller.
     """
     if task.awaited:
         return []
@@ -54,7 +55,7 @@ def await_result(task: Task, _: cmd.AwaitTask, context: Context) -> Events:
     after = apply_events(task, awaited, context.actor, context.now)
     completed = claim(
         after,
-        context.actor,
+        f"agent:{task.owner}",
         context.now,
         authorized=True,
         summary=task.final_message,
