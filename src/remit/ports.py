@@ -231,6 +231,13 @@ class EventStore(Protocol):
         """Import a whole history into an empty store, in one transaction."""
         ...
 
+    def end_within(self, seconds: float) -> None:
+        """Let calls wait for the store at most this long from now on: the process ends.
+
+        After that, a call that gets no answer at once fails as Unavailable.
+        """
+        ...
+
     async def close(self) -> None:
         """Finish accepted writes and close the store."""
         ...

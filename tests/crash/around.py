@@ -46,6 +46,9 @@ class Around:
     async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
         await self._store.import_events(events, changes)
 
+    def end_within(self, seconds: float) -> None:
+        self._store.end_within(seconds)
+
     async def close(self) -> None:
         await self._store.close()
 

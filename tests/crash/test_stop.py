@@ -198,6 +198,117 @@ def test_a_program_that_fails_beside_a_live_run_ends(tmp_path: Path, durable_url
         assert program.lines()[-1] == {"running": True}
 
 
+WITH_ASYNC = """
+import asyncio
+from remit import Remit
+
+async def main():
+    async with Remit.open() as remit:
+        await remit.task(objective="Gentle")
+
+asyncio.run(main())
+"""
+BLOCKING = """
+from remit import Remit
+
+with Remit.open_sync() as remit:
+    remit.task(objective="Gentle")
+"""
+
+
+@contextmanager
+def program(shell: Shell, text: str) -> Iterator["subprocess.Popen[str]"]:
+    """A program that waits for a task of its own, which is running."""
+    with interruptible():
+        process = subprocess.Popen(
+            [sys.executable, "-c", text],
+            cwd=shell.folder,
+            env=shell.env,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    try:
+        until(lambda: shell.remit("task", "list", "--json").json["tasks"] != [])
+        until(lambda: shell.remit("task", "show", "1", "--json").json["state"] == "running")
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def told_to_end(process: "subprocess.Popen[str]") -> str:
+    """Send Ctrl-C to a program: it must end in time; return what it has written."""
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=patient(60))
+    assert time.monotonic() - began < LIMIT_SECONDS + patient(LATE_SECONDS)
+    assert process.returncode == -signal.SIGINT
+    return said
+
+
+LATE_CLOSE = (
+    "Closed without an answer of the store. When their leases expire, other workers take over the"
+    " runs that were not handed over."
+)
+
+
+@pytest.mark.parametrize("text", [WITH_ASYNC, BLOCKING], ids=["async", "blocking"])
+def test_a_program_ends_in_time_when_the_server_is_gone(
+    text: str, own_server: PostgresForTests, tmp_path: Path
+) -> None:
+    with program(shell_for(tmp_path, own_server.new_database()), text) as process:
+        own_server.crash()
+        try:
+            said = told_to_end(process)
+        finally:
+            own_server.start()
+    assert LATE_CLOSE in said
+
+
+@pytest.mark.parametrize("text", [WITH_ASYNC, BLOCKING], ids=["async", "blocking"])
+def test_a_program_ends_in_time_when_the_server_does_not_answer(
+    text: str, own_server: PostgresForTests, tmp_path: Path
+) -> None:
+    shell = shell_for(tmp_path, own_server.new_database())
+    with program(shell, text) as process, held(own_server):
+        said = told_to_end(process)
+    assert LATE_CLOSE in said
+
+
+@pytest.mark.parametrize("text", [WITH_ASYNC, BLOCKING], ids=["async", "blocking"])
+def test_a_program_ends_in_time_when_the_file_is_locked(text: str, tmp_path: Path) -> None:
+    path = tmp_path / ".remit" / "remit.db"
+    shell, lock = shell_for(tmp_path, f"sqlite:///{path}"), [{"path": str(path)}]
+    with program(shell, text) as process, children(tmp_path, "hold_lock", lock) as (holder,):
+        holder.go()
+        holder.wait_until_said("held", 1)
+        said = told_to_end(process)
+    assert LATE_CLOSE in said
+
+
+def test_a_program_that_waits_for_a_locked_file_to_open_ends_in_time(tmp_path: Path) -> None:
+    path = tmp_path / ".remit" / "remit.db"
+    shell, lock = shell_for(tmp_path, f"sqlite:///{path}"), [{"path": str(path)}]
+    with children(tmp_path, "hold_lock", lock) as (holder,):
+        holder.go()
+        holder.wait_until_said("held", 1)
+        with interruptible():
+            process = subprocess.Popen(
+                [sys.executable, "-c", BLOCKING],
+                cwd=shell.folder,
+                env=shell.env,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        assert process.stderr is not None
+        try:
+            assert "Waiting for the store" in process.stderr.readline()
+            told_to_end(process)
+        finally:
+            process.kill()
+            process.communicate()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     "words", [["run", "Gentle"], ["task", "run", "1"]], ids=["run", "task run"]

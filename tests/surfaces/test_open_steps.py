@@ -4,23 +4,25 @@ for it gets the answer in time.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit import Remit
+from remit.catalog import Caller, attend
 from remit.domain.llm.messages import Request, Response
 from remit.domain.task.task import State, Task
 from tests.agents.endpoint import Body, RuledServer, tool_results, wants
 from tests.agents.stage import Stage, calls, results, says, stage, texts
+from tests.engine.fleet import ANN
 from tests.modelserver import ModelServer, Say
 from tests.patience import patient
 from tests.surfaces.mcp_http import MODERN, ok, over_http
 from tests.surfaces.planner import asked, model_of, remit_in
-from tests.surfaces.shell import Shell
+from tests.surfaces.shell import Shell, served
 
 ANSWER = "The answer is 42."
 PLAN = ["Look", "Think"]
@@ -55,6 +57,23 @@ async def parked(at: Stage, **fields: Any) -> str:
     task = await at.waiting(task_id)
     assert task.wait is not None
     assert [item.kind for item in task.wait.on] == ["tick"]
+    return task_id
+
+
+async def run_again(at: Stage, task_id: str) -> Task:
+    """A task after one more run."""
+    runs = (await at.team.task(task_id)).counts.runs
+    await at.call("run_task", task_id=task_id)
+    return await at.team.until(task_id, lambda task: task.counts.runs > runs and task.run is None)
+
+
+async def stalled(at: Stage, **fields: Any) -> str:
+    """A task that nobody waits for, about which remit asked a person after three idle runs."""
+    task_id = await parked(at, **fields)
+    for _ in range(2):
+        await run_again(at, task_id)
+    task = await run_again(at, task_id)
+    assert [question.asked_by for question in task.questions] == ["system:engine"]
     return task_id
 
 
@@ -155,12 +174,40 @@ async def test_running_a_parked_task_on_the_command_line_ends_it(
 ) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at:
         task_id = await parked(at)
+    await must_run_without_model(durable_url, tmp_path, task_id)
+
+
+async def must_run_without_model(durable_url: str, tmp_path: Path, task_id: str) -> None:
+    """`remit task run` gives the answer that is there."""
     async with planning_endpoint() as server:
         variables = model_of(server) | {"REMIT_DATABASE_URL": durable_url}
         code, out, err = await remit_in(tmp_path, variables, "task", "run", task_id, "--json")
+        assert code == 0, err
         task = json.loads(out)["task"]
-        assert (code, task["state"], task["summary"]) == (0, "done", ANSWER), err
-        assert server.asked == []  # its answer was there
+        assert (task["state"], task["summary"]) == ("done", ANSWER)
+        assert server.asked == []
+
+
+async def test_running_a_task_about_which_remit_asks_gives_its_answer(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at:
+        task_id = await stalled(at)
+    await must_run_without_model(durable_url, tmp_path, task_id)
+
+
+async def test_running_a_task_about_which_remit_asks_through_a_server_gives_its_answer(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at:
+        task_id = await stalled(at)
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
+    with served(shell) as front:
+        there = Shell(tmp_path, REMIT_URL=front.url, REMIT_TOKEN=front.token)
+        said = there.remit("task", "run", task_id, "--json")
+    assert said.code == 0, said.err
+    task = said.json["task"]
+    assert (task["state"], task["summary"]) == ("done", ANSWER)
 
 
 async def test_waiting_for_a_subtask_on_the_command_line_shows_its_progress(
@@ -305,6 +352,99 @@ async def test_a_delegation_that_depends_on_a_parked_task_gets_its_answer(
             await at.call("task", objective="Go", depends_on=[task_id], timeout_seconds=SECONDS)
         )
         must_have_open_steps(await at.team.task(task_id))
+
+
+async def test_a_late_caller_gets_the_end_of_a_stalled_task_whose_output_is_missing(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
+        task_id = await stalled(at, outputs=["report"])
+        found = await at.call("task_output", task_id=task_id, wait_seconds=60)
+        assert (found["status"], found["data"]["status"]) == ("error", "failed")
+        assert (await at.call("list_interactions"))["interactions"] == []
+
+
+async def test_a_delegation_that_depends_on_a_stalled_task_ends_with_it(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
+        task_id = await stalled(at, outputs=["report"])
+        found = await at.call("task", objective="Go", depends_on=[task_id])
+        assert (found["status"], found["data"]["status"]) == ("error", "failed")
+        assert (await at.team.task(task_id)).reason == "acceptance"
+
+
+async def test_a_stalled_task_that_only_complete_task_completes_gets_another_run_for_a_late_caller(
+    durable_url: str, tmp_path: Path
+) -> None:
+    waiting: list[str] = []
+
+    def rule(request: Request) -> Response:
+        if waiting:
+            return calls(("complete_task", {"summary": "Good."}))
+        return plan_and_answer(request)
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        task_id = await stalled(at, completion="explicit")
+        waiting.append(task_id)
+        found = await at.call("task_output", task_id=task_id, wait_seconds=60)
+        assert (found["data"]["status"], found["data"]["result"]) == ("completed", "Good.")
+
+
+async def test_a_late_caller_is_told_that_a_person_must_decide(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
+        task_id = await stalled(at, completion="explicit")
+        wanted = {"task_id": task_id, "wait_seconds": 60}
+        items = attend(at.team.core, "task_output", wanted, Caller(actor=ANN))
+        async with aclosing(items):
+            questions: list[Any] = []
+            while not any("without calling complete_task" in text for text in questions):
+                item = await anext(items)
+                questions = [asked["question"] for asked in item.get("questions", ())]
+
+
+def claimed_by(events: list[dict[str, Any]]) -> dict[str, str]:
+    """Who recorded that somebody waits, the claim, and the completion."""
+    wanted = ("TaskAwaited", "CompletionClaimed", "CriterionChecked", "TaskCompleted")
+    return {event["type"]: event["actor"] for event in events if event["type"] in wanted}
+
+
+BY_THE_AGENT = {
+    "CompletionClaimed": "agent:general",
+    "CriterionChecked": "agent:general",
+    "TaskCompleted": "agent:general",
+}
+
+
+@pytest.mark.parametrize("make", [parked, stalled])
+async def test_a_caller_that_waits_claims_nothing(
+    make: Callable[..., Awaitable[str]], durable_url: str, tmp_path: Path
+) -> None:
+    async with stage(durable_url, tmp_path, plan_and_answer) as at, asyncio.timeout(patient(60)):
+        task_id = await make(at, acceptance=["It is short"])
+        await at.call("task_output", task_id=task_id)
+        events = (await at.call("get_events", task_id=task_id))["events"]
+        assert claimed_by(events) == {"TaskAwaited": ANN, **BY_THE_AGENT}
+        task = await at.team.task(task_id)
+        assert [criterion.by for criterion in task.acceptance] == ["agent:general"]
+
+
+async def test_a_run_that_delegates_on_top_of_a_parked_task_claims_nothing_for_it(
+    durable_url: str, tmp_path: Path
+) -> None:
+    def rule(request: Request) -> Response:
+        if request.agent != "build":
+            return plan_and_answer(request)
+        work = {"objective": "Go", "depends_on": ["1"]}
+        return says("Done.") if results(request) else calls(("task", work))
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        task_id = await parked(at, owner="general", acceptance=["It is short"])
+        await at.team.ended(await at.create(owner="build"))
+        events = (await at.call("get_events", task_id=task_id))["events"]
+        assert claimed_by(events) == {"TaskAwaited": "agent:build", **BY_THE_AGENT}
 
 
 async def test_a_caller_that_polls_gets_the_answer_of_a_parked_task(

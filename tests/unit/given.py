@@ -222,8 +222,11 @@ class World:
         """Carry a command out; the task it was about, or the new one."""
         decided = self.plan(command, actor, run_id)
         for stream, happened in decided.events.items():
-            for event in happened:
-                self.happen(stream, event, decided.actors.get(stream, actor))
+            known = self.tasks.get(stream)
+            by = decided.actors.get(stream, actor)
+            signers = ev.signers(happened, by, known.owner if known else None)
+            for event, signer in zip(happened, signers, strict=True):
+                self.happen(stream, event, signer)
         self.tell(decided)
         return self.tasks[decided.task_id] if decided.task_id else next(iter(self.tasks.values()))
 

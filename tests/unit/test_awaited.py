@@ -186,6 +186,24 @@ def test_the_prerequisites_of_an_awaited_task_are_awaited_too() -> None:
     assert [task.title for task in world.tasks.values() if not task.awaited] == []
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_prerequisite_whose_file_is_gone_does_not_complete_with_it(lost: bool) -> None:
+    parked = (
+        created(steps=plan_of("Look"), outputs=(Output(name="report", kind="file"),)),
+        *STARTED_RUN,
+        ev.CompletionClaimed(run_id="1-r000001", outputs={"report": "out.md"}, summary="First."),
+        ev.AcceptanceRejected(update_id="", gaps=(), outdated=True),
+        ev.RunStarted(run_id="1-r000002", worker="w1"),
+        ev.RunYielded(run_id="1-r000002", final_message="So far.", tick=True),
+    )
+    world = World(last_id=1, lost={"out.md": "is gone"} if lost else {})
+    for event in parked:
+        world.happen("1", event, ANN)
+    on_it = (Dependency(task_id="1"),)
+    world.do(cmd.CreateDelegated(title="Delegated", owner="build", depends_on=on_it))
+    assert world.tasks["1"].state is (State.PENDING if lost else State.DONE)
+
+
 # Final messages.
 
 

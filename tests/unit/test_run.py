@@ -10,7 +10,7 @@ from remit.domain.decisions.evolve import apply_events, evolve
 from remit.domain.projection.follow_up_jobs import deadline, run_job
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
-from remit.domain.task.task import Limits, State, Task, ToolCount, Usage
+from remit.domain.task.task import Limits, Output, State, Task, ToolCount, Usage
 from remit.errors import Conflict, StaleRun
 from tests.unit.given import (
     ANN,
@@ -311,6 +311,25 @@ def test_a_caller_of_a_task_about_which_remit_asked_gets_its_answer() -> None:
     task = then(task, cmd.AwaitTask(task_id="1"))
     assert (task.state, task.questions, task.wait) == (State.DONE, (), None)
     assert task.summary == task.final_message
+
+
+@pytest.mark.parametrize(
+    "terms", [{"completion": "explicit"}, {"outputs": (Output(name="report"),)}]
+)
+def test_a_caller_wakes_a_task_about_which_remit_asked_and_that_cannot_complete(
+    terms: dict[str, Any],
+) -> None:
+    task = idle_runs(given(created(steps=plan_of("Look"), **terms)), 3)
+    task = then(task, cmd.AwaitTask(task_id="1"))
+    assert (task.state, task.questions, task.wait) == (State.PENDING, (), None)
+
+
+def test_a_caller_leaves_the_question_about_a_delegation_to_a_person() -> None:
+    task = given(created(completion="explicit", parent_id="9"), *STARTED_RUN)
+    task = by_run(task, *finish_twice())
+    assert [question.asked_by for question in task.questions] == ["system:engine"]
+    awaited = then(task, cmd.AwaitTask(task_id="1"))
+    assert (awaited.state, awaited.questions) == (State.WAITING, task.questions)
 
 
 def test_a_message_leaves_the_question_of_an_agent_open() -> None:

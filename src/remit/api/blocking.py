@@ -109,6 +109,8 @@ class _LoopThread(Generic[R]):
         self._calls: set[_Call[Any]] = set()
         self._streams: set[AsyncGenerator[Any, None]] = set()
         self._error: BaseException | None = None
+        self._opening: asyncio.Task[Any] | None = None
+        """The task that opens the context; None once it is open."""
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         # A daemon thread: a program that does not close remit must still be able to exit.
@@ -158,7 +160,7 @@ class _LoopThread(Generic[R]):
         with self._lock:
             was_closed, self._closed_error = self._closed_error, True
         if not was_closed and self._thread.is_alive() and hasattr(self, "_stop"):
-            self._loop.call_soon_threadsafe(self._stop.set)
+            self._loop.call_soon_threadsafe(self._end)
         self._thread.join()
         error, self._error = self._error, None
         if error is not None:
@@ -168,7 +170,8 @@ class _LoopThread(Generic[R]):
         try:
             asyncio.run(self._hold())
         except BaseException as error:  # noqa: BLE001 - raised in the thread that opens or closes
-            self._error = error
+            was_stopped = isinstance(error, asyncio.CancelledError) and self._closed_error
+            self._error = None if was_stopped else error
             if not self._ready.done():
                 self._ready.set_exception(error)
         with self._lock:
@@ -179,12 +182,20 @@ class _LoopThread(Generic[R]):
 
     async def _hold(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._opening = asyncio.current_task()
         self._loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="remit"))
         async with self._opened() as remit:
+            self._opening = None
             self._ready.set_result(remit)
             if not self._closed_error:  # closed while it was being opened
                 await self._stop.wait()
             await self._end_calls()
+
+    def _end(self) -> None:
+        """End the block; a context that is still being opened is not waited for."""
+        self._stop.set()
+        if self._opening is not None:
+            self._opening.cancel()
 
     async def _end_calls(self) -> None:
         """Cancel the running calls before the context that they use is closed."""

@@ -22,6 +22,7 @@ from remit.app.engine.scheduler import Scheduler
 from remit.app.engine.task_log import TaskLog
 from remit.app.engine.worker import Worker
 from remit.app.runs.worker_scope import AllTrees, Scope
+from remit.bootstrap.closing import CLOSE_SECONDS
 from remit.bootstrap.signals import Deadline, Stop
 from remit.config import Settings
 from remit.domain.agents.agent import agent_id
@@ -331,9 +332,7 @@ async def working(
     with collect_rarely(), worker.serving():
         running = asyncio.create_task(worker.run())
         try:
-            await worker.prepared.wait()
-            await core.store.beat(worker.row, [])  # announced before a caller waits for it
-            await worker.adopt_at_start()
+            await _announce(core, worker)
             yield worker
         finally:
             if options.at_once:
@@ -341,6 +340,17 @@ async def working(
             else:
                 worker.stop()
             await running
+
+
+async def _announce(core: AppContext, worker: RunningWorker) -> None:
+    """Announce a worker before a caller waits for it; if that is canceled, the process ends."""
+    try:
+        await worker.prepared.wait()
+        await core.store.beat(worker.row, [])
+        await worker.adopt_at_start()
+    except asyncio.CancelledError:
+        core.store.end_within(CLOSE_SECONDS)
+        raise
 
 
 @contextmanager

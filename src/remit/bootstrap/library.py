@@ -11,6 +11,7 @@ from remit import config
 from remit.api.blocking import SyncRemit
 from remit.api.methods import Operations
 from remit.api.streaming import Streams
+from remit.bootstrap.closing import closing_in_time
 from remit.bootstrap.workspace import open_workspace
 from remit.catalog import OPERATIONS, AppContext, Caller, attend, call, fleet, follow_events
 from remit.domain.agents.agent import TOOLS
@@ -60,10 +61,14 @@ class Remit(Operations, Streams):
             config.make_workspace(settings.root)
             settings = config.load(workspace, {"database_url": database_url})
         async with (
+            closing_in_time() as closing,
             open_workspace(settings, tools, to_write=bool(worker)) as core,
             _worker(core, settings, tools, worker),
         ):
-            yield cls(core, Caller(actor=actor or operator()))
+            try:
+                yield cls(core, Caller(actor=actor or operator()))
+            finally:
+                closing.begin(core.store)
 
     @classmethod
     def open_sync(

@@ -199,6 +199,9 @@ async def _wake(core: AppContext, task_id: str, caller: Caller) -> None:
     held = (await core.task(task_id))["held_by"]
     if _can_start(task, is_held=bool(held)):
         await begin_wait(core, task, caller)
+        task = await core.service.load(task_id)
+        if task.state.terminal:  # its answer was there already
+            return
     try:
         await call(core, "run_task", {"task_id": task_id}, caller)
     except Conflict:
@@ -244,14 +247,28 @@ async def _remote_run(settings: Settings, task_id: str) -> AsyncGenerator[Result
     The wait wakes a task that waits for its tick; it is recorded before the task runs.
     """
     async with RemitClient(settings.get("url"), config.server_token(settings)) as client:
-        task = await client.call("get_task", task_id=task_id)
-        if not _goes_on(task):
-            await client.call("run_task", task_id=task_id)
+        await _wake_through(client, task_id)
     async with aclosing(
         _remote(settings, "task_output", {"task_id": task_id, "wait_seconds": ONE_DAY})
     ) as items:
         async for item in items:
             yield item
+
+
+async def _wake_through(client: RemitClient, task_id: str) -> None:
+    """Make a task run now, unless it continues by itself.
+
+    The wait settles a task about which remit itself has asked.
+    """
+    task = await client.call("get_task", task_id=task_id)
+    if _goes_on(task):
+        return
+    if task["state"] == "waiting":
+        await client.call("task_output", task_id=task_id)
+        task = await client.call("get_task", task_id=task_id)
+        if task["state"] != "waiting":
+            return
+    await client.call("run_task", task_id=task_id)
 
 
 def _goes_on(task: Result) -> bool:

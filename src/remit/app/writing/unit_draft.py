@@ -35,8 +35,9 @@ def seal_events(
     task, rows = before, Rows(before)
     entries: list[ev.Entry] = []
     sealed: list[Stored] = []
-    for version, event in enumerate(events, first + 1):
-        actor = ev.signer(event, context.actor)
+    happened = list(events)
+    signers = ev.signers(happened, context.actor, None if before is None else before.owner)
+    for version, (event, actor) in enumerate(zip(happened, signers, strict=True), first + 1):
         entry = ev.Entry(
             id=clock.uid(), stream=stream, version=version, at=context.now, actor=actor, event=event
         )

@@ -4,8 +4,9 @@ from remit.domain.decisions.completion import claim, join_texts, report_gaps, un
 from remit.domain.decisions.context import Context, Events
 from remit.domain.decisions.evolve import apply_events
 from remit.domain.decisions.wait_state import awaited_own_question
-from remit.domain.outputs.required_outputs import gaps
+from remit.domain.outputs.required_outputs import FileQuery, gaps, output_files
 from remit.domain.prompts.reminders import reminder
+from remit.domain.records.record import replace
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
 from remit.domain.task.policy import ENGINE_ACTOR, MAX_IDLE_RUNS
@@ -39,26 +40,34 @@ def finish_run(task: Task, command: cmd.FinishRun, context: Context) -> Events:
 
 
 def await_result(task: Task, _: cmd.AwaitTask, context: Context) -> Events:
-    """Record that a caller waits for a task, so that it never waits for a tick again.
+    """Record that a caller waits for a task, so that it is never parked again.
 
-    A task that has answered and waits, for a tick or for the answer to a question of remit itself,
-    only because of open steps completes at once.
+    A task that is parked, on a tick or on a question of remit itself, runs again. If it has
+    answered and was parked only because of open steps, it completes at once: its agent claims that,
+    not the caller.
     """
     if task.awaited:
         return []
     awaited: Events = [ev.TaskAwaited()]
+    if (question := awaited_own_question(task)) and not task.delegated:
+        awaited.append(ev.TaskWoken(ref=question, cause="run"))
     if not _has_unclaimed_result(task) or gaps(task, None, context.files):
         return awaited
-    if question := awaited_own_question(task):
-        awaited.append(ev.TaskWoken(ref=question, cause="run"))
     after = apply_events(task, awaited, context.actor, context.now)
     completed = claim(
         after,
-        context,
+        replace(context, actor=f"agent:{task.owner}"),
         authorized=True,
         summary=task.final_message,
     )
     return [*awaited, *completed]
+
+
+def files_to_claim(task: Task) -> tuple[FileQuery, ...]:
+    """Return the files that a task submits if it completes because a caller begins to wait."""
+    if task.awaited or not _has_unclaimed_result(task):
+        return ()
+    return output_files(task, None)
 
 
 def live_run_id(task: Task) -> str:
@@ -101,7 +110,8 @@ def _has_unclaimed_result(task: Task) -> bool:
     """Return whether a task has answered and only waits for a tick, or for a person whom remit
     itself asked, with nothing new to do.
     """
-    only_rests = task.waits_for_tick or awaited_own_question(task) is not None
+    is_stalled = not task.delegated and awaited_own_question(task) is not None
+    only_rests = task.waits_for_tick or is_stalled
     return (
         task.state is State.WAITING
         and not task.queued

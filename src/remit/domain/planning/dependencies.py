@@ -4,12 +4,15 @@ from collections.abc import Iterable, Mapping
 
 from remit.domain.decisions.context import Context, Events
 from remit.domain.decisions.decide import decide
+from remit.domain.decisions.run_results import files_to_claim
+from remit.domain.outputs.required_outputs import Files
 from remit.domain.planning.lookups import (
     Changes,
     Dependents,
     Load,
     Lookups,
     Plan,
+    SeenFiles,
     ancestors,
     find_task,
     load_tasks,
@@ -84,15 +87,26 @@ def _check_dependency(field: str, dependency: Dependency, other: Task | None) ->
 
 def await_prerequisites(depends_on: Iterable[Dependency], context: Context) -> Lookups[Changes]:
     """Record that a caller waits for all unfinished prerequisites of an awaited task, direct and
-    indirect, so that none of them waits for a tick.
+    indirect, so that none of them is parked.
     """
     upstream = yield from _upstream(item.task_id for item in depends_on)
     outside = replace(context, run_id=None)  # the fence belongs to the caller's own task
-    return {
-        task.id: decide(task, cmd.AwaitTask(task_id=task.id), outside)
-        for task in upstream
-        if not task.awaited and not task.state.terminal
-    }
+    changes: Changes = {}
+    for task in upstream:
+        if not task.awaited and not task.state.terminal:
+            files = yield from _seen_files(task)
+            seen = replace(outside, files=files)
+            changes[task.id] = decide(task, cmd.AwaitTask(task_id=task.id), seen)
+    return changes
+
+
+def _seen_files(task: Task) -> Lookups[Files]:
+    """Return what is known of the files that a task submits if a wait completes it."""
+    wanted = files_to_claim(task)
+    if not wanted:
+        return {}
+    files: Files = yield SeenFiles(files=wanted)
+    return files
 
 
 def _ancestors(task: Task | None) -> Lookups[tuple[str, ...]]:

@@ -8,6 +8,7 @@ from remit.domain.decisions.context import Context, Events, task_of_run
 from remit.domain.decisions.creation import cap_limits, drop_blank_texts
 from remit.domain.decisions.decide import TaskCommand, decide
 from remit.domain.decisions.evolve import fold
+from remit.domain.decisions.run_results import files_to_claim
 from remit.domain.decisions.runs import check_fence
 from remit.domain.decisions.update_task import if_changed
 from remit.domain.outputs.criteria import files_to_check
@@ -268,8 +269,8 @@ def _files_needed(task: Task, command: TaskCommand) -> tuple[FileQuery, ...]:
             return output_files(task, given)
         case cmd.UpdateTask(status="done", outputs=outputs):
             return output_files(task if outputs is None else replace(task, outputs=outputs), None)
-        case cmd.AwaitTask() if task.waits_for_tick:
-            return output_files(task, None)
+        case cmd.AwaitTask():
+            return files_to_claim(task)
         case cmd.CheckCriteria() if task.state is State.VERIFYING:
             return files_to_check(task)
         case _:

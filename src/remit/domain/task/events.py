@@ -697,9 +697,18 @@ def includes(events: Iterable[object], kinds: type[Any] | tuple[type[Any], ...])
     return any(isinstance(event, kinds) for event in events)
 
 
-def signer(event: object, actor: str) -> str:
-    """Return the actor of an event in a commit of `actor`; remit is the actor of its own
-    questions.
+def signers(events: Iterable[object], actor: str, owner: str | None) -> list[str]:
+    """Return the actor of each event of a task in a commit of `actor`.
+
+    remit is the actor of its own questions. A caller that begins to wait claims nothing: a claim
+    that follows from the wait, and its outcome, are by the agent that gave the answer.
     """
-    asked_by = event.asked_by if isinstance(event, UserInteractionRequested) else None
-    return asked_by or actor
+    signed: list[str] = []
+    is_wait = False
+    for event in events:
+        is_wait |= isinstance(event, TaskAwaited)
+        if is_wait and owner is not None and isinstance(event, CompletionClaimed):
+            actor = f"agent:{owner}"
+        asked_by = event.asked_by if isinstance(event, UserInteractionRequested) else None
+        signed.append(asked_by or actor)
+    return signed

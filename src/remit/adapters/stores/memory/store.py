@@ -135,6 +135,9 @@ class MemoryEventStore:
         tasks = [int(stream) for stream in self._data.streams if stream.isdigit()]
         self._last_id = max([self._last_id, *tasks])
 
+    def end_within(self, seconds: float) -> None:
+        """Do nothing: there is nothing to wait for."""
+
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""
 

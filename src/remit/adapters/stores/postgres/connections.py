@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import asyncpg
@@ -30,6 +31,8 @@ SILENCE_SECONDS = 10.0
 """The time to wait for a response before a connection counts as dead: it can go silent without
 breaking.
 """
+LATE_SECONDS = 0.3
+"""The time that a call may still take after the time of `end_within`, for a server that answers."""
 
 
 def closed_error(place: str) -> Unavailable:
@@ -43,6 +46,17 @@ class Connections:
     def __init__(self, pool: Any, history: History) -> None:
         self.pool, self.history = pool, history
         self._announced = False
+        self._ends_at = math.inf
+        self._limits: set[asyncio.Timeout] = set()
+        """The limits of the calls that wait for an answer."""
+
+    def end_within(self, seconds: float) -> None:
+        """Let calls wait at most this long from now on."""
+        self._ends_at = min(self._ends_at, asyncio.get_running_loop().time() + seconds)
+        for limit in self._limits:
+            when = limit.when()
+            if when is None or when > self._ends_at:
+                limit.reschedule(self._ends_at)
 
     async def fetch(self, statement: str, *arguments: Any) -> list[Any]:
         """Return the rows of a statement."""
@@ -78,9 +92,10 @@ class Connections:
                 except LOST:
                     if self.pool.is_closing():
                         raise closed_error(self.history.marks.place) from None
-                    if loop.time() + pause > deadline:
+                    left = min(deadline, self._ends_at) - loop.time()
+                    if left <= 0:
                         raise
-                await asyncio.sleep(pause)
+                await asyncio.sleep(min(pause, left))
                 pause = min(pause * 2, 0.5)
         finally:
             announcement.cancel()
@@ -104,7 +119,7 @@ class Connections:
         driver would ask the server to cancel, and wait for that on a connection that may be silent.
         """
         try:
-            async with asyncio.timeout(SILENCE_SECONDS), self.pool.acquire() as connection:
+            async with self._limit(), self.pool.acquire() as connection:
                 try:
                     return await action(connection)
                 except asyncio.CancelledError:
@@ -117,3 +132,16 @@ class Connections:
                     raise
         except asyncpg.InvalidCatalogNameError:
             raise await self.history.remember_removal() from None
+
+    @asynccontextmanager
+    async def _limit(self) -> AsyncGenerator[None, None]:
+        """Limit the time of a call, which `end_within` may shorten."""
+        now = asyncio.get_running_loop().time()
+        end = max(self._ends_at, now + LATE_SECONDS)
+        limit = asyncio.timeout_at(min(now + SILENCE_SECONDS, end))
+        self._limits.add(limit)
+        try:
+            async with limit:
+                yield
+        finally:
+            self._limits.discard(limit)

@@ -278,6 +278,10 @@ class PostgresEventStore:
             await self._connections.use(self._history.check)
             await asyncio.to_thread(self._history.write)
 
+    def end_within(self, seconds: float) -> None:
+        """Let calls wait for the server at most this long from now on."""
+        self._connections.end_within(seconds)
+
     async def close(self) -> None:
         """Accept no more units; accepted ones are finished."""
         self._commits.close()

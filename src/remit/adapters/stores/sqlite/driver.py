@@ -1,5 +1,6 @@
 """Selects the SQLite library, and sets up connections."""
 
+import math
 import sqlite3 as linked
 import time
 from collections.abc import Callable
@@ -60,11 +61,15 @@ def connect(path: Path | str, *, readonly: bool = False, busy_seconds: float = B
 
 
 def patiently(
-    action: Callable[[], object], say: Callable[[], None], began: float | None = None
+    action: Callable[[], object],
+    say: Callable[[], None],
+    began: float | None = None,
+    ends_at: Callable[[], float] = lambda: math.inf,
 ) -> None:
     """Repeat a call that needs a lock until no other process holds it, with a fair chance for all.
 
-    `say` announces a long wait. The wait is counted from `began` (monotonic clock), or from now.
+    `say` announces a long wait. The wait is counted from `began` (monotonic clock), or from now. It
+    ends at `ends_at` at the latest, which may change meanwhile.
     """
     if began is None:
         began = time.monotonic()
@@ -74,7 +79,7 @@ def patiently(
             action()
         except sqlite3.OperationalError as error:
             waited = time.monotonic() - began
-            if not is_busy(error) or waited > BUSY_SECONDS:
+            if not is_busy(error) or waited > BUSY_SECONDS or time.monotonic() > ends_at():
                 raise
             if waited >= SAY_SECONDS and not said:
                 said = True

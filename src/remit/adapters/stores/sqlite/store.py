@@ -116,6 +116,7 @@ class SqliteEventStore:
         """The problem that opening found and did not refuse."""
         self._queue: SimpleQueue[Request | None] = SimpleQueue()
         self._file_check_requested_at = self._reopened_at = -math.inf
+        self._ends_at = math.inf
         self._lost: RolledBack | None = None
         """Why our file cannot be used, from when another took its place until that one was
         opened.
@@ -256,6 +257,7 @@ class SqliteEventStore:
                 return
             self._file.close()
             self._file, self._writer, self._reader = file, writer, reader
+            self._writer.ends_at = self._ends_at
             self._lost = None
 
     def _let_go(self) -> None:
@@ -375,6 +377,11 @@ class SqliteEventStore:
         """Take over a whole history into an empty store, in one transaction."""
         await asyncio.to_thread(lambda: Writer(self.path, self._file).load(events, changes))
         Notifier(self.path).notify()
+
+    def end_within(self, seconds: float) -> None:
+        """Let writes wait for other processes at most this long from now on."""
+        self._ends_at = min(self._ends_at, time.monotonic() + seconds)
+        self._writer.ends_at = self._ends_at
 
     async def close(self) -> None:
         """Finish accepted requests and close."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -76,6 +78,8 @@ class Writer:
         """The newest state that was seen and is durable."""
         self._state = State(self.known, 0)
         self._announced = self._waits = False
+        self.ends_at = math.inf
+        """When the wait for a lock ends at the latest, by the monotonic clock."""
         self._asked_at: float | None = None
         """The time at which the first request of the current batch was made."""
         self._transactions = 0
@@ -241,7 +245,12 @@ class Writer:
                     lambda: self._connection.execute("BEGIN IMMEDIATE"),
                     self._announce_wait,
                     self._asked_at,
+                    lambda: self.ends_at,
                 )
+            except sqlite3.OperationalError as error:
+                if is_busy(error) and time.monotonic() > self.ends_at:
+                    raise self._closing_error() from error
+                raise
             finally:
                 self._waits = False
             try:
@@ -264,6 +273,10 @@ class Writer:
             self._transactions += 1
 
         self._run_guarded(whole)
+
+    def _closing_error(self) -> Unavailable:
+        """Return the error of a write that the end of the process cut short."""
+        return Unavailable(f"The store {self._path} is locked by another process and is closing.")
 
     def _is_generation_due(self, changed_at: int | None) -> bool:
         """True if a checkpoint may have written the current generation into the file."""
