@@ -184,7 +184,7 @@ class RemitClient(Operations, Streams):
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
             return Unavailable(
                 f"There is no remit server at {self.url}.",
-                hint="Start one with `remit serve`, or correct the address.",
+                hint="Correct the address, or start one with: `remit serve`",
             )
         hint = "The call may have been carried out. Check before you repeat it."
         if isinstance(error, TimeoutError):

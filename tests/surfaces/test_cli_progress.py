@@ -24,6 +24,7 @@ from remit.surfaces.cli.actions.watch_actions import tell_watch_ended
 from remit.surfaces.cli.command import Session
 from remit.surfaces.cli.output.live_progress import Progress
 from remit.surfaces.text.display import width
+from remit.surfaces.text.printed_commands import repeat_options
 from tests.patience import patient
 from tests.surfaces.cli_host import Shop, Terminal, shop
 
@@ -157,6 +158,27 @@ def test_the_shown_time_advances_without_news() -> None:
     assert re.fullmatch(r"(?:(?:\x1b\[1F)?▸ #1 [^\x1b]*\x1b\[K\n\x1b\[J)+", err.getvalue()), (
         "pictures are drawn over each other, line by line"
     )
+
+
+def test_commands_in_a_live_tree_are_whole_and_their_rows_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = "/home/ann/the workspace of a project"
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("remit.surfaces.cli.output.live_progress._SILENCE_SECONDS", 0.1)
+    repeat_options({"workspace": folder})
+    question = {"id": "1-q1", "question": "Which?", "options": []}
+    with redirect_stderr(Terminal()) as err, Progress(lambda: True) as progress:
+        progress.take(item(1, questions=[question]))
+        _until(lambda: "No worker is running now" in err.getvalue())
+        lines = progress.picture(39)
+        drawn = f"\x1b[{sum(width(line) // 40 + 1 for line in lines)}F"
+        _until(lambda: drawn in err.getvalue())
+    repeat_options({})
+    answer = f"remit --workspace '{folder}' interact respond 1-q1 'YOUR ANSWER'"
+    note = "No worker is running now. Start one with:"
+    assert " ".join(lines[-3:]) == f"{note} remit --workspace '{folder}' worker"
+    assert answer in lines
 
 
 @pytest.mark.parametrize("output", [Terminal, io.StringIO])

@@ -397,7 +397,7 @@ def _respond(command: cmd.Respond, context: Context) -> Lookups[Plan]:
     if task is None or answer is None:
         raise NotFound(
             f"There is no interaction {interaction_id}.",
-            hint="list_interactions shows the open ones.",
+            hint="See the open ones with list_interactions.",
         )
     _must_be_open(interaction_id, answer, task)
     return (yield from _change(task, command, context))

@@ -182,9 +182,9 @@ def _report(error: RemitError, argv: Sequence[str]) -> int:
     if _logs_json(argv):
         _log_json(error)
         return error.exit_code
-    told = f"error: {display_line(_message_in_commands(error.message))}"
+    told = f"error: {_message_in_commands(display_line(error.message))}"
     if error.hint:
-        told += f"\n{display_line(_in_commands(error.hint))}"
+        told += f"\n{_in_commands(display_line(error.hint))}"
     usage = error.usage if isinstance(error, WrongUse) else ""
     lines = wrapped_for(sys.stderr, told)
     sys.stderr.write(display(usage) + "".join(f"{line}\n" for line in lines))
@@ -225,7 +225,7 @@ def _message_in_commands(message: str) -> str:
     """
     import re
 
-    pattern = r"(?s)(?<=[.!?] )(?:Use|Get|See|Try) [^.]*\b[a-z]+_[a-z_]+\b.*$"
+    pattern = r"(?s)(?<=[.!?] )(?:Cancel|Do|Get|See|Set|Try|Use) [^.]*\b[a-z]+_[a-z_]+\b.*$"
     advice = re.search(pattern, message)
     if advice is None:
         return with_commands(message)

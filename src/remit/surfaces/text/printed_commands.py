@@ -5,8 +5,12 @@ were typed. Environment variables and the current folder are not repeated: a cop
 them. The options come first, so that a command that is copied without its end fails and does not
 reach another store.
 
-Other layers do not know these options. They write a command in backticks, and each surface prints
-their texts through `with_commands`. Texts for other processes keep the backticks.
+Nothing follows a command in its line: a dot behind it would be copied with it, and a terminal
+breaks the line of a long command without a newline in it.
+
+Other layers do not know these options. They write a command in backticks, at the end of a sentence,
+and each surface prints their texts through `with_commands`. Texts for other processes keep the
+backticks.
 """
 
 import re
@@ -30,6 +34,8 @@ OPENS_DATABASE = frozenset(
 server's machine, where a client's options mean nothing.
 """
 _MARKED = re.compile(r"`remit ([a-z][^`]*)`")
+_ENDED = re.compile(r"(`remit [a-z][^`]*`)\.(?: +|$)")
+"""A command with the end of its sentence."""
 
 _typed: dict[str, str] = {}
 """The options of this process's command line."""
@@ -59,13 +65,22 @@ def command_line(*parts: str) -> str:
 
 
 def with_commands(text: str) -> str:
-    """Return a text of another layer with the commands in backticks as they are printed."""
+    """Return a text of another layer with the commands in backticks as they are printed; each ends
+    its line instead of its sentence.
+    """
+    lines = _ENDED.sub(r"\1\n", text).removesuffix("\n")
+    return _print_marked(lines)
+
+
+def _print_marked(text: str) -> str:
     return _MARKED.sub(lambda found: command_line(found[1]), text)
 
 
 def with_commands_in(error: RemitError) -> RemitError:
-    """Return an error of another layer, with its commands as they are printed."""
-    return error.for_call(message=with_commands(error.message), hint=with_commands(error.hint))
+    """Return an error of another layer, with its commands as they are printed, in sentences: a
+    program reads it.
+    """
+    return error.for_call(message=_print_marked(error.message), hint=_print_marked(error.hint))
 
 
 def without_password(url: str, shown: str = PASSWORD) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from remit.errors import NotFound, RemitError, RolledBack
 from remit.surfaces.cli.cli_host import Result
 from remit.surfaces.cli.command import Session, Told
-from remit.surfaces.cli.output.next_steps import named, quit_at_once, stopped
+from remit.surfaces.cli.output.next_steps import named, quit_at_once, start_worker, stopped
 from remit.surfaces.text.printed_commands import command_line
 
 if TYPE_CHECKING:  # threads are imported only by commands that wait
@@ -96,12 +96,12 @@ def report_unfinished(session: Session, tasks: Sequence[Result], say: Say) -> No
     if len(tasks) == 1:
         verb, them = "has", "it"
     if session.host.server is not None:
-        how = "The server keeps " + them
+        how = f"The server keeps {them}."
     elif any(session.unattended(task["id"]) for task in tasks):
-        how = f"No worker is running for {them}; start one with: {command_line('worker')}"
+        how = f"No worker is running for {them}. {start_worker()}"
     else:
-        how = f"A worker is running for {them}"
-    say(f"{names} {verb} not ended. {how}.", f"Cancel with: {command_line('task cancel', first)}")
+        how = f"A worker is running for {them}."
+    say(f"{names} {verb} not ended. {how}", f"Cancel with: {command_line('task cancel', first)}")
 
 
 @contextmanager
