@@ -135,7 +135,8 @@ class RemitClient(Operations, Streams):
             raise self._lost(error) from error
         raise Unavailable(
             f"The server at {self.url} stopped.",
-            hint="The task continues when the server is back. Get its result with task_output.",
+            hint="The task is kept; work continues when a worker runs. Get the result with:"
+            " task_output",
         )
 
     async def follow(

@@ -120,7 +120,8 @@ def test_parallel_says_it_of_every_task(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "works.txt").write_text("Gentle\nGentle\n")
     said = interrupted(running(shell, "parallel", "works.txt", tasks=2))
     assert said[0] == STOPPING
-    assert "Stopped. #1, #2 are kept. No worker is running for all of them now." in said
+    assert "Stopped. #1, #2 are kept." in said
+    assert "No worker is running for #1, #2 now." in said
     assert "Continue one with: remit task run 1" in said
     assert "Continue all with: remit worker" in said
 
@@ -131,7 +132,8 @@ def test_parallel_says_it_also_of_tasks_that_it_does_not_wait_for(
     works = ["Gentle", {"objective": "Gentle", "wait": False}, "Gentle"]
     (tmp_path / "works.json").write_text(json.dumps(works))
     said = interrupted(running(shell, "parallel", "works.json", tasks=2))
-    assert "Stopped. #1, #2, #3 are kept. No worker is running for all of them now." in said
+    assert "Stopped. #1, #2, #3 are kept." in said
+    assert "No worker is running for #1, #2, #3 now." in said
 
 
 def test_with_a_worker_elsewhere_the_task_continues(shell: Shell) -> None:
@@ -206,6 +208,26 @@ def test_through_a_server_without_a_worker_it_says_at_once_that_none_is_running(
         ]
         del shell.env["REMIT_URL"]
         server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(patient(30)) == 0
+
+
+def test_a_server_that_stops_promises_no_worker(shell: Shell) -> None:
+    with served(shell) as server:
+        shell.env |= {"REMIT_URL": server.url, "REMIT_TOKEN": server.token}
+        run = running(shell, "run", "Gentle")
+        server.process.send_signal(signal.SIGTERM)
+        assert run.stderr is not None
+        lines = [line.rstrip("\n") for line in run.stderr if "· running" not in line]
+        assert run.wait(patient(30)) == 7
+        run.communicate()
+        assert lines == [
+            f"The server at {server.url} keeps #1. A worker continues it when one runs.",
+            "Follow it there with: remit task watch 1",
+            (
+                "error: The server is stopping. Task 1 is kept; work continues when a worker runs."
+                " Get the result from a server with: remit task result 1"
+            ),
+        ]
         assert server.process.wait(patient(30)) == 0
 
 

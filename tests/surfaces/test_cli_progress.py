@@ -474,6 +474,31 @@ def test_an_interrupted_wait_knows_every_state(
     assert told in at("run", "Work").err
 
 
+@pytest.mark.parametrize("server", [None, "http://there"])
+def test_an_interrupted_wait_names_the_open_questions(
+    at: Shop, monkeypatch: pytest.MonkeyPatch, server: str | None
+) -> None:
+    at.create("Ask", "--owner", "general")
+    run = at.ask("1", "Which?")
+    at.do("YieldRun", "agent:general", run, task_id="1")
+    shown = [item(1)]
+
+    def delegate(*_: Any, **_options: Any) -> Iterator[dict[str, Any]]:
+        yield from shown
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(at.host, "delegate", delegate)
+    at.host.url = server
+    one = at("run", "Work").err
+    assert "It waits for an answer from you. See the question with: remit inbox\n" in one
+    at.create("Other", "--owner", "general")
+    shown.append(item(2))
+    several = at("run", "Work").err
+    assert "#1 waits for an answer from you. See the question with: remit inbox\n" in several
+    assert "\nWorkers continue the others.\n" in several
+    assert "its workers continue it" not in one + several
+
+
 def test_a_stopped_command_says_that_its_task_is_not_in_the_store(
     at: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:

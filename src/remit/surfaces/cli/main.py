@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -182,9 +182,9 @@ def _report(error: RemitError, argv: Sequence[str]) -> int:
     if _logs_json(argv):
         _log_json(error)
         return error.exit_code
-    told = f"error: {_message_in_commands(display_line(error.message))}"
+    told = f"error: {_message_in_commands(display_line(error.message), error.details)}"
     if error.hint:
-        told += f"\n{_in_commands(display_line(error.hint))}"
+        told += f"\n{_in_commands(display_line(error.hint), error.details)}"
     usage = error.usage if isinstance(error, WrongUse) else ""
     lines = wrapped_for(sys.stderr, told)
     sys.stderr.write(display(usage) + "".join(f"{line}\n" for line in lines))
@@ -211,15 +211,15 @@ def _log_json(error: RemitError) -> None:
         "time": now,
         "level": "error",
         "logger": "remit",
-        "message": display_line(_message_in_commands(error.message)),
+        "message": display_line(_message_in_commands(error.message, error.details)),
         "code": error.code,
     }
     if error.hint:
-        line["hint"] = display_line(_in_commands(error.hint))
+        line["hint"] = display_line(_in_commands(error.hint, error.details))
     sys.stderr.write(dumps(line) + "\n")
 
 
-def _message_in_commands(message: str) -> str:
+def _message_in_commands(message: str, details: Mapping[str, Any]) -> str:
     """A message with commands in the advice that it ends with: the error of a server has its hint
     in its message.
     """
@@ -229,11 +229,11 @@ def _message_in_commands(message: str) -> str:
     advice = re.search(pattern, message)
     if advice is None:
         return with_commands(message)
-    return with_commands(message[: advice.start()]) + _in_commands(advice[0])
+    return with_commands(message[: advice.start()]) + _in_commands(advice[0], details)
 
 
-def _in_commands(hint: str) -> str:
-    """Return a hint with commands in place of operations."""
+def _in_commands(hint: str, details: Mapping[str, Any]) -> str:
+    """Return a hint with commands in place of operations, for the task that an error is about."""
     import re
 
     # The first command of an operation is the best known.
@@ -242,6 +242,9 @@ def _in_commands(hint: str) -> str:
         for path, command in reversed(COMMANDS.items())
         if isinstance(command.act, str)
     }
+    task_ids = [details["task_id"]] if "task_id" in details else details.get("task_ids", ())
+    for task_id in task_ids[:1]:
+        commands["task_output"] = f"`remit task result {task_id}`"
     return with_commands(
         re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: commands.get(found[0], found[0]), hint)
     )

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from remit.errors import NotFound, RemitError, RolledBack
 from remit.surfaces.cli.cli_host import Result
 from remit.surfaces.cli.command import Session, Told
-from remit.surfaces.cli.output.next_steps import named, quit_at_once, start_worker, stopped
+from remit.surfaces.cli.output.next_steps import (
+    kept_by_server,
+    named,
+    quit_at_once,
+    start_worker,
+    stopped,
+)
 from remit.surfaces.text.printed_commands import command_line
 
 if TYPE_CHECKING:  # threads are imported only by commands that wait
@@ -123,8 +129,16 @@ def _report_end(
         raise Told(*interrupt.args) from None
     except RemitError as error:
         if task_ids := progress.created or error.details.get("task_ids", ()):
-            report_stopped(session, task_ids, progress.say, _attendance(session, progress))
+            _report_failed(session, task_ids, progress)
         raise
+
+
+def _report_failed(session: Session, task_ids: Sequence[str], progress: "Progress") -> None:
+    """Print what an error leaves: a server that ends a wait may be gone, with its workers."""
+    if session.host.server is None:
+        report_stopped(session, task_ids, progress.say, session.unattended)
+        return
+    progress.say(*kept_by_server(task_ids, session.host.server))
 
 
 def _attendance(session: Session, progress: "Progress") -> Callable[[str], bool]:

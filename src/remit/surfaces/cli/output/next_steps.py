@@ -198,7 +198,7 @@ def _waiting(task: Task, unattended: Unattended, _now: Any, server: str | None) 
     """Return what a waiting task waits for, and whether a worker continues it."""
     wait: dict[str, Any] = task["wait"] or {"on": []}
     kinds = {item["kind"] for item in wait["on"]}
-    if "user" in kinds:
+    if _asks(task):
         return f"It waits for an answer from you. See the question with: {command_line('inbox')}"
     subtasks = [item["ref"] for item in wait["on"] if item["kind"] == "subtask"]
     said = _awaited(task, kinds, subtasks)
@@ -316,12 +316,13 @@ def _one_left(task: Task, unattended: Unattended, now: Any, server: str | None) 
     """Return lines about the only task that has not ended."""
     cancel = f"Cancel it with: {command_line('task cancel', task['id'])}"
     follow = f"Follow it with: {command_line('task watch', task['id'])}"
+    how = outlook(task, unattended, now, server)
     if server is not None:
         kept = f"Stopped waiting. The server at {server} keeps #{task['id']} ({task['state']})"
-        if unattended(task["id"]):
-            return [f"{kept}.", NO_SERVER_WORKER, cancel]
+        if how:
+            return [f"{kept}.", *how.split("\n"), cancel]
         return [f"{kept}; its workers continue it.", follow, cancel]
-    if how := outlook(task, unattended, now, None):
+    if how:
         if _is_idle(task, unattended):
             how = _how_to_continue_idle(task)
         return [f"Stopped. #{task['id']} is kept ({task['state']}).", *how.split("\n"), cancel]
@@ -344,27 +345,57 @@ def _how_to_continue_idle(task: Task) -> str:
 
 def _several_left(tasks: Sequence[Task], unattended: Unattended, server: str | None) -> list[str]:
     """Return lines about several tasks that have not ended."""
-    first, names = tasks[0]["id"], named([task["id"] for task in tasks])
-    cancel = f"Cancel one with: {command_line('task cancel', first)}"
-    has_unattended = any(unattended(task["id"]) for task in tasks)
+    names = named([task["id"] for task in tasks])
+    cancel = f"Cancel one with: {command_line('task cancel', tasks[0]['id'])}"
+    asks = [task["id"] for task in tasks if _asks(task)]
+    idle = [task["id"] for task in tasks if task["id"] not in asks and unattended(task["id"])]
+    lines = [f"Stopped. {names} are kept."]
     if server is not None:
-        return [*_kept_by_server(server, names, has_unattended=has_unattended), cancel]
-    if has_unattended:
-        return [
-            f"Stopped. {names} are kept. No worker is running for all of them now.",
-            f"Continue one with: {command_line('task run', first)}",
-            f"Continue all with: {command_line('worker')}",
-            cancel,
-        ]
-    return [f"Stopped waiting. {names} continue: a worker is running elsewhere.", cancel]
+        lines = [f"Stopped waiting. The server at {server} keeps {names}."]
+    elif not asks and not idle:
+        lines = [f"Stopped waiting. {names} continue: a worker is running elsewhere."]
+    if asks:
+        lines.append(_questions_of(asks))
+    if idle:
+        lines += _how_to_continue_several(idle, server)
+    elif len(asks) < len(tasks) and (asks or server is not None):
+        lines.append(f"Workers continue {'the others' if asks else 'them'}.")
+    return [*lines, cancel]
 
 
-def _kept_by_server(server: str, names: str, *, has_unattended: bool) -> list[str]:
-    """Return lines about several tasks of a server that have not ended."""
-    kept = f"Stopped waiting. The server at {server} keeps {names}"
-    if not has_unattended:
-        return [f"{kept}; its workers continue them."]
-    return [f"{kept}.", f"No worker is running for all of them now. {_START_ON_SERVER}"]
+def _asks(task: Task) -> bool:
+    """Return True if a task waits for an answer of a person."""
+    wait: dict[str, Any] = task["wait"] or {"on": []}
+    return any(item["kind"] == "user" for item in wait["on"])
+
+
+def _questions_of(task_ids: Sequence[str]) -> str:
+    verb, questions = ("waits", "question") if len(task_ids) == 1 else ("wait", "questions")
+    see = command_line("inbox")
+    return f"{named(task_ids)} {verb} for an answer from you. See the {questions} with: {see}"
+
+
+def _how_to_continue_several(idle: Sequence[str], server: str | None) -> list[str]:
+    """Return lines on how to continue tasks for which no worker is running."""
+    missing = f"No worker is running for {named(idle)} now."
+    if server is not None:
+        return [f"{missing} {_START_ON_SERVER}"]
+    return [
+        missing,
+        f"Continue one with: {command_line('task run', idle[0])}",
+        f"Continue all with: {command_line('worker')}",
+    ]
+
+
+def kept_by_server(task_ids: Sequence[str], server: str) -> list[str]:
+    """Return lines about tasks of a server that ended the wait for them and may be gone."""
+    them, how = "them", f"See them there with: {command_line('task list')}"
+    if len(task_ids) == 1:
+        them, how = "it", f"Follow it there with: {command_line('task watch', task_ids[0])}"
+    kept = (
+        f"The server at {server} keeps {named(task_ids)}. A worker continues {them} when one runs."
+    )
+    return [kept, how]
 
 
 def named(task_ids: Sequence[str]) -> str:
