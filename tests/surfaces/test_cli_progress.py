@@ -474,6 +474,25 @@ def test_an_interrupted_wait_knows_every_state(
     assert told in at("run", "Work").err
 
 
+@pytest.mark.parametrize(
+    ("items", "told"),
+    [
+        ([], "Stopped. No task was created.\n"),
+        ([{"type": "opened"}], "Stopped. Tasks may have been created. See them with: remit task"),
+    ],
+    ids=["waiting for the store", "opened"],
+)
+def test_an_interrupt_says_whether_a_task_may_have_been_created(
+    at: Shop, monkeypatch: pytest.MonkeyPatch, items: list[Any], told: str
+) -> None:
+    def delegate(*_: Any, **_options: Any) -> Iterator[dict[str, Any]]:
+        yield from items
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(at.host, "delegate", delegate)
+    assert told in at("run", "Work").err
+
+
 @pytest.mark.parametrize("server", [None, "http://there"])
 def test_an_interrupted_wait_names_the_open_questions(
     at: Shop, monkeypatch: pytest.MonkeyPatch, server: str | None

@@ -27,7 +27,6 @@ _OPTIONS = (
     "log_format",
 )
 _PIPE_CLOSED, _INTERRUPTED = 141, 130
-_NOT_STARTED = "Stopped before anything was started."
 _STOPPED = "Stopped."
 
 
@@ -87,7 +86,7 @@ def _parse_or_stop(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
     try:
         return parse(argv)
     except KeyboardInterrupt:
-        say_stopped(_NOT_STARTED)
+        say_stopped(_STOPPED)
         raise Told from None
 
 
@@ -115,7 +114,7 @@ def _prepare(command: Command, session: Session, fields: dict[str, Any]) -> dict
     try:
         return command.prepare(session, fields)
     except KeyboardInterrupt:
-        say_stopped(_NOT_STARTED)
+        say_stopped(_STOPPED)
         raise Told from None
 
 

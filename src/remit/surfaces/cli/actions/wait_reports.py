@@ -45,7 +45,8 @@ def show_progress(
 
     def quit_line() -> str:
         created = awaited()
-        return quit_at_once(created, progress.left_of(created), session.host.server)
+        left, server = progress.left_of(created), session.host.server
+        return quit_at_once(created, left, server, has_begun=bool(created) or progress.has_begun)
 
     deadline = StopDeadline(lambda: late_quit_line(awaited()), INTERRUPTED)
 
@@ -77,9 +78,6 @@ def report_stopped(
     session: Session, task_ids: Sequence[str], say: Say, unattended: Callable[[str], bool]
 ) -> None:
     """Print the state of the tasks that this command stopped waiting for."""
-    if not task_ids:
-        say(quit_at_once((), (), None))
-        return
     session.host.hurry()
     try:
         lines = _describe_stopped(session, task_ids, unattended)
@@ -122,7 +120,10 @@ def _report_end(
         yield
     except KeyboardInterrupt as interrupt:
         progress.end()
-        report_stopped(session, awaited(), progress.say, _attendance(session, progress))
+        if task_ids := awaited():
+            report_stopped(session, task_ids, progress.say, _attendance(session, progress))
+        else:
+            progress.say(quit_at_once((), (), None, has_begun=progress.has_begun))
         if 0 < len(progress.created) < expected:  # interrupted before all were shown
             see = command_line("task list")
             progress.say(f"More tasks may have been created. See all with: {see}")

@@ -80,6 +80,8 @@ class Progress:
         self._writer = ThreadedWriter(sys.stderr)
         self._tree = TaskTree()
         self._handed_out: list[str] = []
+        self.has_begun = False
+        """True once tasks may have been created: before that, the store was not open."""
         self._drawn, self._changed = 0, False
         self._lock, self._over = Lock(), Event()
         self._began_at: float | None = None
@@ -149,10 +151,11 @@ class Progress:
 
     def take(self, item: dict[str, Any]) -> None:
         """Show an item of progress; results are shown at the end."""
+        self.has_begun = True
         match item["type"]:
             case "result":
                 self._handed_out += filter(None, [item["task_id"]])
-            case "waiting":
+            case "waiting" | "opened":
                 return
             case "left_alone":
                 self._tell_left_alone(item["task_ids"])

@@ -281,11 +281,15 @@ def _has_ended(task: Task) -> str:
     return f"#{task['id']} has ended: it is {task['state']}. See it with: {see}"
 
 
-def quit_at_once(created: Sequence[str], left: Sequence[str], server: str | None) -> str:
+def quit_at_once(
+    created: Sequence[str], left: Sequence[str], server: str | None, *, has_begun: bool = True
+) -> str:
     """Return lines about the tasks of a wait that ends at once, without reading the store.
 
-    `left` are the created tasks that have not ended.
+    `left` are the created tasks that have not ended. `has_begun` is False if none can exist.
     """
+    if not has_begun:
+        return "Stopped. No task was created."
     if not created:
         return f"Stopped. Tasks may have been created. See them with: {command_line('task list')}"
     if not left:
