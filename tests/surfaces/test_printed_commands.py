@@ -22,6 +22,7 @@ from remit.surfaces.text.printed_commands import (
     with_commands_in,
 )
 from tests.surfaces.cli_host import Said, Shop, shop
+from tests.surfaces.shell import Shell
 
 SOURCE = Path(remit.__file__).parent
 FIRST_WORDS = {path.split()[0] for path in COMMANDS}
@@ -160,6 +161,8 @@ def test_nothing_follows_a_printed_command_in_its_line() -> None:
         ({"workspace": None}, "remit task run 1"),
         ({"workspace": "/a b"}, "remit --workspace '/a b' task run 1"),
         ({"workspace": "it's"}, """remit --workspace 'it'"'"'s' task run 1"""),
+        ({"workspace": "-d"}, "remit --workspace=-d task run 1"),
+        ({"workspace": "- d"}, "remit --workspace='- d' task run 1"),
         ({"url": "http://host:8420"}, "remit --url http://host:8420 task run 1"),
         (
             {"workspace": "/w", "database_url": "postgresql://ann@db/x"},
@@ -187,6 +190,27 @@ def test_a_printed_command_repeats_the_typed_options(
 def test_an_option_that_a_text_names_itself_is_not_repeated() -> None:
     repeat_options({"workspace": "/w"})
     assert command_line("init --workspace /v") == "remit init --workspace /v"
+
+
+def test_a_hidden_password_is_explained_once(at: Shop) -> None:
+    where = ("--database-url", "postgresql://ann:hunter2@db/x")
+    at.host.attended = False
+    said = at("task", "create", "Work", "--owner", "general", *where)
+    assert "remit --database-url postgresql://ann:PASSWORD@db/x task run 1\n" in said.err
+    assert said.err.endswith("\nPASSWORD stands for the password, which is not shown.\n")
+    assert "PASSWORD" not in at("task", "list", *where).err
+    assert "hunter2" not in said.err
+
+
+def test_a_folder_that_does_not_exist_is_named_so_that_it_can_be_typed(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    said = shell.remit("--workspace=-d", "task", "list")
+    (command,) = re.findall("(?<=: )remit .*", said.err)
+    assert shell.remit(*shlex.split(command)[1:]).code == 0
+    made = shell.remit("init", "--workspace=-d")
+    (command,) = re.findall("(?<=: )remit .*", made.err)
+    assert command == "remit --workspace=-d init --allow-edits"
+    assert shell.remit(*shlex.split(command)[1:]).code == 0
 
 
 def test_commands_for_the_machine_of_a_server_have_no_options_of_the_client() -> None:

@@ -14,7 +14,13 @@ from remit.surfaces.cli.command_table import COMMANDS
 from remit.surfaces.cli.output.terminal import Screen, wrapped_for
 from remit.surfaces.cli.parser import Printed, command_words, parse
 from remit.surfaces.text.display import display, display_line
-from remit.surfaces.text.printed_commands import repeat_options, with_commands, with_commands_in
+from remit.surfaces.text.printed_commands import (
+    PASSWORD_NOTE,
+    has_hidden_password,
+    repeat_options,
+    with_commands,
+    with_commands_in,
+)
 
 _OPTIONS = (
     "workspace",
@@ -38,6 +44,7 @@ def main(argv: Sequence[str], open_host: OpenHost) -> int:
     try:
         code = _run_guarded(argv, open_host)
         sys.stdout.flush()
+        _explain_password(argv)
     except BrokenPipeError:
         _forget_output()
         return _PIPE_CLOSED
@@ -48,8 +55,15 @@ def main(argv: Sequence[str], open_host: OpenHost) -> int:
         _forget_warnings()
         if not isinstance(interrupt, Told):
             say_stopped(_STOPPED)
+        _explain_password(argv)
         return _code_of(interrupt)
     return code
+
+
+def _explain_password(argv: Sequence[str]) -> None:
+    """Write once what the placeholder in printed commands means, unless a program reads them."""
+    if has_hidden_password() and not _logs_json(argv):
+        sys.stderr.write(f"{PASSWORD_NOTE}\n")
 
 
 def _code_of(interrupt: KeyboardInterrupt) -> int:

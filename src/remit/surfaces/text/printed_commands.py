@@ -26,6 +26,7 @@ PASSWORD = "PASSWORD"  # noqa: S105
 or TITLE elsewhere. A command copied with it cannot log in; an unset variable would be an empty
 option and select another store.
 """
+PASSWORD_NOTE = f"{PASSWORD} stands for the password, which is not shown."
 
 OPENS_DATABASE = frozenset(
     ("doctor", "export", "import", "init", "migrate", "schedule", "serve", "token", "worker")
@@ -39,11 +40,14 @@ _ENDED = re.compile(r"(`remit [a-z][^`]*`)\.(?: +|$)")
 
 _typed: dict[str, str] = {}
 """The options of this process's command line."""
+_hidden: set[str] = set()
+"""Those of them whose password was hidden in a command."""
 
 
 def repeat_options(options: Mapping[str, Any]) -> None:
     """Make every printed command repeat those of these options that select the store."""
     _typed.clear()
+    _hidden.clear()
     for name in REPEATED:
         if options.get(name):
             _typed[name] = without_password(str(options[name]))
@@ -54,14 +58,27 @@ def command_line(*parts: str) -> str:
     words = " ".join(parts)
     if not _typed or ("url" in _typed and words.split()[0] in OPENS_DATABASE):
         return f"remit {words}"
-    from shlex import quote
-
     repeated: list[str] = []
     for name, value in _typed.items():
         option = f"--{name.replace('_', '-')}"
-        if f"{option} " not in words:
-            repeated += [option, quote(value)]
+        if f"{option} " not in words and f"{option}=" not in words:
+            repeated.append(option_with_value(option, value))
+            if PASSWORD in value:
+                _hidden.add(name)
     return " ".join(["remit", *repeated, words])
+
+
+def has_hidden_password() -> bool:
+    """Return True if a command was made with a placeholder for a password."""
+    return bool(_hidden)
+
+
+def option_with_value(option: str, value: str) -> str:
+    """Return an option as it is printed; a value with a dash in front would be an option itself."""
+    from shlex import quote
+
+    joint = "=" if value.startswith("-") else " "
+    return f"{option}{joint}{quote(value)}"
 
 
 def with_commands(text: str) -> str:
