@@ -6,9 +6,10 @@ thousands of them.
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, assert_never
+from typing import Any, Literal, NamedTuple, Protocol, assert_never
 
 from remit.domain.agents.media import Media
+from remit.domain.llm.failures import Retry
 from remit.domain.task.task import Effort
 from remit.errors import UnknownEvent
 
@@ -199,11 +200,17 @@ class Delta(NamedTuple):
 
 
 OnPart = Callable[[Delta], None]
-Pause = Callable[[Awaitable[None]], Awaitable[None]]
-"""Waits before a model is asked again; may return early.
 
-If it raises, the model must not be asked.
-"""
+
+class Pause(Protocol):
+    """Waits before a model is asked again; may return early.
+
+    If it raises, the model must not be asked.
+    """
+
+    def __call__(self, waiting: Awaitable[None], retry: Retry | None = None, /) -> Awaitable[None]:
+        """Wait; `retry` tells why the model is asked again."""
+        ...
 
 
 def text_of(parts: tuple[Part, ...]) -> str:
