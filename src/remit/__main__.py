@@ -21,7 +21,6 @@ else:
     import _signal
 
 INTERRUPTED = 130
-NOT_STARTED = "Stopped before anything was started.\n"
 STOPPED = "Stopped.\n"
 
 
@@ -34,7 +33,6 @@ def main() -> None:
     has_ended = False
     try:
         run, host = guard.call(_load)
-        guard.words = STOPPED
         code = run(sys.argv[1:], host)
         has_ended = True
     except (
@@ -120,8 +118,6 @@ class ImportGuard:
     def __init__(self, unguarded: "Callable[..., Any]") -> None:
         self.unguarded = unguarded
         """What `import` did before."""
-        self.words = NOT_STARTED
-        """What to say of a command that ends here."""
         self._thread = get_ident()
 
     def load(self, *given: "Any", **named: "Any") -> "Any":
@@ -141,7 +137,7 @@ class ImportGuard:
 
     def tell(self) -> None:
         """Write that the command was stopped."""
-        _tell(self.words)
+        _tell(STOPPED)
 
     def _end(self, _number: int, _frame: object) -> None:
         try:

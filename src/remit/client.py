@@ -132,7 +132,8 @@ class RemitClient(Operations, Streams):
                         return
         raise Unavailable(
             f"The server at {self.url} stopped.",
-            hint="The task continues when the server is back. Get its result with task_output.",
+            hint="The task is kept; work continues when a worker runs. Get the result with:"
+            " task_output",
         )
 
     async def follow(
@@ -189,7 +190,7 @@ class RemitClient(Operations, Streams):
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
             return Unavailable(
                 f"There is no remit server at {self.url}.",
-                hint="Start one with `remit serve`, or correct the address.",
+                hint="Correct the address, or start one with: `remit serve`",
             )
         hint = "The call may have been carried out. Check before you repeat it."
         if isinstance(error, TimeoutError):

@@ -175,9 +175,9 @@ class Settings(NamedTuple):
 
     @property
     def _init(self) -> str:
-        from shlex import quote
+        from remit.surfaces.text.printed_commands import option_with_value
 
-        return f"`remit init --workspace {quote(str(self.workspace))}`"
+        return f"`remit init {option_with_value('--workspace', str(self.workspace))}`"
 
     @property
     def database_url(self) -> str:

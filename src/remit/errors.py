@@ -134,7 +134,7 @@ def no_task(ref: str, field: str = "task_id") -> NotFound:
 
 def no_guide(guide_id: str) -> NotFound:
     """Create a `NotFound` for a guide."""
-    return _missing("guide", guide_id, "guide_id", "Use list_guides to find guides.")
+    return _missing("guide", guide_id, "guide_id", "See the guides with list_guides.")
 
 
 def _missing(what: str, ref: str, field: str, hint: str) -> NotFound:

@@ -410,7 +410,7 @@ def test_resources_guides_sessions_and_waivers() -> None:
             == f"Added guide {GUIDE}\n"
         )
         assert at("task", "guide", task, GUIDE).out == "Linked.\n"
-        assert f"{GUIDE}  (remit guide show {GUIDE})" in at("task", "show", task).out
+        assert f"{GUIDE}  read it with: remit guide show {GUIDE}\n" in at("task", "show", task).out
         assert at("guide", "show", GUIDE).out.splitlines()[3:] == ["Retry.", "Then wait."]
         assert (
             at("guide", "list").out.splitlines()[1].startswith(f"{GUIDE}  Flaky network  user:ann")
@@ -518,7 +518,7 @@ def test_a_delegated_task_sets_the_exit_code(tmp_path: Path) -> None:
     with shop() as at:
         ran = at("run", "Look", "--agent", "explore", "--timeout", "5")
         assert (ran.code, ran.out.splitlines()[0]) == (0, "Look")
-        assert "it asks: Look 1: Look  (answer with: remit interact respond 1-q1 N)" in ran.err
+        assert "it asks: Look 1: Look · answer with: remit interact respond 1-q1 N\n" in ran.err
         assert "done" in ran.err
         assert (
             ran.err.splitlines()[-1]
@@ -591,7 +591,7 @@ def test_creating_a_task_without_a_worker_prints_a_notice() -> None:
         assert at("task", "create", "Look", "--owner", "general").err == ""
         at.host.attended = False
         assert (
-            "No worker is running for it. Run it here with: remit task run 2."
+            "No worker is running for it. Run it here with: remit task run 2\n"
             in at("task", "create", "Look", "--owner", "general").err
         )
         assert "No worker" not in at("task", "create", "Look", "--owner", "general", "--draft").err

@@ -30,7 +30,7 @@ _remit; printf "%s " "${COMPREPLY[@]}"
     # the matches.
     "zsh": (
         """
-words=("$@"); CURRENT=$#; compadd() { shift; print -r -- $@ }; _files() { }
+words=("$@"); CURRENT=$#; compadd() { shift 3; print -r -- $@ }; _files() { }
 _remit
 """
     ),
@@ -223,6 +223,32 @@ def test_options_are_offered_only_after_a_dash(tmp_path: Path, by: str) -> None:
         name for name in offered(shell, "remit", "task", "run", "1", "", by=by) if name[0] == "-"
     ]
     assert "--json" in offered(shell, "remit", "task", "run", "1", "--", by=by)
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_the_first_tab_in_zsh_completes_from_a_file_in_fpath(tmp_path: Path) -> None:
+    """The completion system autoloads the file; matches keep their order by `-V`."""
+    shell = Shell(tmp_path)
+    (tmp_path / "_remit").write_text(shell.remit("completion", "zsh").out)
+    script = (
+        f"fpath=({tmp_path} $fpath); autoload -Uz compinit && compinit -u -d {tmp_path}/dump\n"
+        "compadd() { print -r -- $@ }; words=(remit task sh); CURRENT=3\n"
+        "print -r -- $_comps[remit]; _remit; words=(remit help tas); _remit"
+    )
+    done = subprocess.run(
+        ["zsh", "-f", "-c", script],
+        cwd=tmp_path,
+        env=shell.env,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=patient(60),
+    )
+    used, first, second = done.stdout.splitlines()
+    assert used == "_remit"
+    assert first.startswith("-V remit -- ")
+    assert ("show" in first.split(), "task" in second.split()) == (True, True)
+    assert done.stderr == ""
 
 
 def test_a_name_is_offered_once_in_a_list(tmp_path: Path, by: str) -> None:

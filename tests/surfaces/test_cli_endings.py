@@ -118,7 +118,7 @@ def test_a_failed_task_shows_the_answer_that_is_on_record(
         (
             ("--owner", "general"),
             "",
-            "No worker is running for it. Run it here with: remit task run 2.",
+            "No worker is running for it. Run it here with: remit task run 2\n",
         ),
         ((), "No agent owns it, so it does not start.", ""),
         (
@@ -128,25 +128,25 @@ def test_a_failed_task_shows_the_answer_that_is_on_record(
         ),
         (
             ("--draft",),
-            "It is a draft. Activate it with: remit task update 2 --status active. No agent owns"
+            "It is a draft. Activate it with: remit task update 2 --status active\nNo agent owns"
             " it, so it does not start then. Give it one with: remit task update 2 --owner AGENT",
             "",
         ),
         (
             ("--owner", "general", "--draft", "--depends-on", "1", "--not-before", FUTURE),
-            "It is a draft. Activate it with: remit task update 2 --status active. It then starts"
-            " when #1 is done. It then does not start before 2030-01-31 ",
+            "It is a draft. Activate it with: remit task update 2 --status active\nIt then starts"
+            " when #1 is done.\nIt then does not start before 2030-01-31 ",
             "",
         ),
         (
             ("--owner", "general", "--not-before", FUTURE),
             "It does not start before 2030-01-31 ",
-            "it needs one then (remit worker, or remit serve).",
+            "it needs one then. Start one with: remit worker\n",
         ),
         (
             ("--owner", "general", "--depends-on", "1"),
             "It starts when #1 is done.",
-            "it needs one then (remit worker, or remit serve).",
+            "it needs one then. Start one with: remit worker\n",
         ),
         (
             ("--owner", "general", "--depends-on", "1:settled"),

@@ -120,9 +120,10 @@ def test_parallel_says_it_of_every_task(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "works.txt").write_text("Gentle\nGentle\n")
     said = interrupted(running(shell, "parallel", "works.txt", tasks=2))
     assert said[0] == STOPPING
-    assert "Stopped. #1, #2 are kept. No worker is running for all of them now." in said
-    assert "Continue one with: remit task run 1." in said
-    assert "Continue all with: remit worker, or remit serve." in said
+    assert "Stopped. #1, #2 are kept." in said
+    assert "No worker is running for #1, #2 now." in said
+    assert "Continue one with: remit task run 1" in said
+    assert "Continue all with: remit worker" in said
 
 
 def test_parallel_says_it_also_of_tasks_that_it_does_not_wait_for(
@@ -131,7 +132,8 @@ def test_parallel_says_it_also_of_tasks_that_it_does_not_wait_for(
     works = ["Gentle", {"objective": "Gentle", "wait": False}, "Gentle"]
     (tmp_path / "works.json").write_text(json.dumps(works))
     said = interrupted(running(shell, "parallel", "works.json", tasks=2))
-    assert "Stopped. #1, #2, #3 are kept. No worker is running for all of them now." in said
+    assert "Stopped. #1, #2, #3 are kept." in said
+    assert "No worker is running for #1, #2, #3 now." in said
 
 
 def test_with_a_worker_elsewhere_the_task_continues(shell: Shell) -> None:
@@ -144,9 +146,10 @@ def test_with_a_worker_elsewhere_the_task_continues(shell: Shell) -> None:
                 with interruptible():
                     started = shell.started(*arguments)
                 said = _after_a_wait(started)
-            assert said[-2:] == [
+            assert said[-3:] == [
                 "Stopped waiting. #1 continues (running): a worker is running elsewhere.",
-                "Follow it with: remit task watch 1. Cancel it with: remit task cancel 1",
+                "Follow it with: remit task watch 1",
+                "Cancel it with: remit task cancel 1",
             ]
         assert events_of(shell, "1")[-1] == "RunStarted", "it was not touched"
 
@@ -176,7 +179,8 @@ def test_through_a_server_the_task_stays_with_it(shell: Shell) -> None:
                 f"Stopped waiting. The server at {server.url} keeps #1 (running); its workers"
                 " continue it."
             ),
-            "Follow it with: remit task watch 1. Cancel it with: remit task cancel 1",
+            "Follow it with: remit task watch 1",
+            "Cancel it with: remit task cancel 1",
         ]
         assert events_of(shell, "1")[-1] == "RunStarted"
         del shell.env["REMIT_URL"]
@@ -187,10 +191,7 @@ def test_through_a_server_the_task_stays_with_it(shell: Shell) -> None:
 def test_through_a_server_without_a_worker_it_says_at_once_that_none_is_running(
     shell: Shell,
 ) -> None:
-    alone = (
-        "No worker is running for it. Start one: remit worker or remit serve (on the server's"
-        " machine)."
-    )
+    alone = "No worker is running for it. Start one on the server's machine with: remit worker"
     shell.remit("task", "create", "Gentle", "--owner", "general")
     with served(shell, "--no-worker") as server:
         shell.env |= {"REMIT_URL": server.url, "REMIT_TOKEN": server.token}
@@ -202,10 +203,31 @@ def test_through_a_server_without_a_worker_it_says_at_once_that_none_is_running(
         assert interrupted(started) == [
             STOPPING,
             f"Stopped waiting. The server at {server.url} keeps #1 (pending).",
-            f"{alone} Cancel it with: remit task cancel 1",
+            alone,
+            "Cancel it with: remit task cancel 1",
         ]
         del shell.env["REMIT_URL"]
         server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(patient(30)) == 0
+
+
+def test_a_server_that_stops_promises_no_worker(shell: Shell) -> None:
+    with served(shell) as server:
+        shell.env |= {"REMIT_URL": server.url, "REMIT_TOKEN": server.token}
+        run = running(shell, "run", "Gentle")
+        server.process.send_signal(signal.SIGTERM)
+        assert run.stderr is not None
+        lines = [line.rstrip("\n") for line in run.stderr if "· running" not in line]
+        assert run.wait(patient(30)) == 7
+        run.communicate()
+        assert lines == [
+            f"The server at {server.url} keeps #1. A worker continues it when one runs.",
+            "Follow it there with: remit task watch 1",
+            (
+                "error: The server is stopping. Task 1 is kept; work continues when a worker runs."
+                " Get the result from a server with: remit task result 1"
+            ),
+        ]
         assert server.process.wait(patient(30)) == 0
 
 

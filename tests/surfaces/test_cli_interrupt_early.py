@@ -143,7 +143,7 @@ def _script(shell: Shell, before: str, *arguments: str) -> "subprocess.Completed
         (
             "remit.surfaces.cli.command_table",
             ("run", "Look"),
-            "Stopped before anything was started.\n",
+            "Stopped.\n",
         ),
         ("remit.bootstrap.sync_delegation", ("run", "Look"), "Stopped.\n"),
         ("asyncio", ("task", "create", "More"), "Stopped.\n"),
@@ -224,7 +224,8 @@ def test_watching_says_that_it_stopped_and_the_state_of_the_task(
             said = _stopped_watching(shell, *arguments)
         stands = [
             f"The server at {server.url} keeps #1 (pending).",
-            f"{NO_SERVER_WORKER} Cancel it with: remit task cancel 1",
+            NO_SERVER_WORKER,
+            "Cancel it with: remit task cancel 1",
         ]
     stopped = ["Stopping… Ctrl-C or SIGTERM again to quit now.", "Stopped watching."]
     assert said == [*stopped, *(stands if "1" in arguments else [])]

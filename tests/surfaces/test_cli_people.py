@@ -111,9 +111,7 @@ def test_the_inbox_says_where_another_answer_is_accepted(any_url: str) -> None:
             options=["eu"],
             allow_other=True,
         )
-        assert (
-            "answer with: remit interact respond 1-q1 N, or 'ANOTHER ANSWER'\n" in at("inbox").out
-        )
+        assert "answer with: remit interact respond 1-q1 'N OR YOUR ANSWER'\n" in at("inbox").out
 
 
 def test_a_task_id_selects_its_only_open_question(any_url: str) -> None:
@@ -207,7 +205,10 @@ def test_next_steps_are_printed_after_the_receipt(any_url: str) -> None:
             main(["interact", "respond", "1-q1", "1"], lambda _options: at.host)
             main(["task", "message", "1", "Hurry."], lambda _options: at.host)
         begins = [" ".join(line.split()[:2]) for line in both.getvalue().splitlines()]
-        assert begins == ["Answered.", "The worker", "Sent 1-u2", "The worker"]
+        assert begins == [
+            *("Answered.", "The worker", "Or start"),
+            *("Sent 1-u2", "The worker", "Or start"),
+        ]
 
 
 def test_next_steps_are_not_printed_for_programs(any_url: str) -> None:

@@ -24,6 +24,7 @@ from remit.surfaces.cli.actions.watch_actions import tell_watch_ended
 from remit.surfaces.cli.command import Session
 from remit.surfaces.cli.output.live_progress import Progress
 from remit.surfaces.text.display import width
+from remit.surfaces.text.printed_commands import repeat_options
 from tests.patience import patient
 from tests.surfaces.cli_host import Shop, Terminal, shop
 
@@ -157,6 +158,27 @@ def test_the_shown_time_advances_without_news() -> None:
     assert re.fullmatch(r"(?:(?:\x1b\[1F)?▸ #1 [^\x1b]*\x1b\[K\n\x1b\[J)+", err.getvalue()), (
         "pictures are drawn over each other, line by line"
     )
+
+
+def test_commands_in_a_live_tree_are_whole_and_their_rows_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = "/home/ann/the workspace of a project"
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("remit.surfaces.cli.output.live_progress._SILENCE_SECONDS", 0.1)
+    repeat_options({"workspace": folder})
+    question = {"id": "1-q1", "question": "Which?", "options": []}
+    with redirect_stderr(Terminal()) as err, Progress(lambda: True) as progress:
+        progress.take(item(1, questions=[question]))
+        _until(lambda: "No worker is running now" in err.getvalue())
+        lines = progress.picture(39)
+        drawn = f"\x1b[{sum(width(line) // 40 + 1 for line in lines)}F"
+        _until(lambda: drawn in err.getvalue())
+    repeat_options({})
+    answer = f"remit --workspace '{folder}' interact respond 1-q1 'YOUR ANSWER'"
+    note = "No worker is running now. Start one with:"
+    assert " ".join(lines[-3:]) == f"{note} remit --workspace '{folder}' worker"
+    assert answer in lines
 
 
 @pytest.mark.parametrize("output", [Terminal, io.StringIO])
@@ -450,6 +472,50 @@ def test_an_interrupted_wait_knows_every_state(
 
     monkeypatch.setattr(at.host, "delegate", delegate)
     assert told in at("run", "Work").err
+
+
+@pytest.mark.parametrize(
+    ("items", "told"),
+    [
+        ([], "Stopped. No task was created.\n"),
+        ([{"type": "opened"}], "Stopped. Tasks may have been created. See them with: remit task"),
+    ],
+    ids=["waiting for the store", "opened"],
+)
+def test_an_interrupt_says_whether_a_task_may_have_been_created(
+    at: Shop, monkeypatch: pytest.MonkeyPatch, items: list[Any], told: str
+) -> None:
+    def delegate(*_: Any, **_options: Any) -> Iterator[dict[str, Any]]:
+        yield from items
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(at.host, "delegate", delegate)
+    assert told in at("run", "Work").err
+
+
+@pytest.mark.parametrize("server", [None, "http://there"])
+def test_an_interrupted_wait_names_the_open_questions(
+    at: Shop, monkeypatch: pytest.MonkeyPatch, server: str | None
+) -> None:
+    at.create("Ask", "--owner", "general")
+    run = at.ask("1", "Which?")
+    at.do("YieldRun", "agent:general", run, task_id="1")
+    shown = [item(1)]
+
+    def delegate(*_: Any, **_options: Any) -> Iterator[dict[str, Any]]:
+        yield from shown
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(at.host, "delegate", delegate)
+    at.host.url = server
+    one = at("run", "Work").err
+    assert "It waits for an answer from you. See the question with: remit inbox\n" in one
+    at.create("Other", "--owner", "general")
+    shown.append(item(2))
+    several = at("run", "Work").err
+    assert "#1 waits for an answer from you. See the question with: remit inbox\n" in several
+    assert "\nWorkers continue the others.\n" in several
+    assert "its workers continue it" not in one + several
 
 
 def test_a_stopped_command_says_that_its_task_is_not_in_the_store(

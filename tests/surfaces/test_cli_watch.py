@@ -65,7 +65,7 @@ def _lines(started: "subprocess.Popen[str]", count: int) -> list[str]:
 def test_watching_a_task_repeats_what_it_waits_for(shell: Shell, remote: bool) -> None:
     if not remote:
         with watching(shell, "1") as started:
-            said = "No worker is running for it. Run it here with: remit task run 1."
+            said = "No worker is running for it. Run it here with: remit task run 1"
             # The first ones may come before it has looked.
             while said not in (line := _lines(started, 1)[0]):
                 assert line.startswith("· #1 Work · general · pending"), line
@@ -73,7 +73,9 @@ def test_watching_a_task_repeats_what_it_waits_for(shell: Shell, remote: bool) -
     with served(shell, "--no-worker") as server:
         shell.env |= {"REMIT_URL": server.url, "REMIT_TOKEN": server.token}
         with watching(shell, "1") as started:
-            said = "No worker is running for it. Start one: remit worker or remit serve"
+            said = (
+                "No worker is running for it. Start one on the server's machine with: remit worker"
+            )
             before = ("· #1 Work · general · pending", f"Waiting for the server {server.url}")
             while said not in (line := _lines(started, 1)[0]):
                 assert line.startswith(before), line
@@ -109,10 +111,7 @@ def test_repeats_never_stand_among_the_events(shell: Shell, arguments: tuple[str
     assert [event["type"] for event in events] == ["TaskCreated", "MessageSent", "TaskCanceled"]
 
 
-GONE = (
-    "The worker that ran it is gone. Start one: remit worker or remit serve (on the server's"
-    " machine)."
-)
+GONE = "The worker that ran it is gone. Start one on the server's machine with: remit worker"
 
 
 async def _left_running(url: str) -> None:

@@ -395,7 +395,7 @@ def test_a_caller_of_a_stopping_server_is_told_that_the_work_continues(stubborn:
                 ids,
             )
             assert "is stopping" in said["error"]["message"]
-            assert "kept, and workers continue" in said["error"]["message"]
+            assert "kept; work continues when a worker runs" in said["error"]["message"]
             assert said.keys() == (
                 {"error"}
                 if connection is result

@@ -91,6 +91,7 @@ def test_without_a_model_the_doctor_names_the_offline_one(host: WorkspaceHost) -
 def test_a_worker_for_one_task_does_not_serve_the_workspace(host: WorkspaceHost) -> None:
     other = host.call("create_task", {"title": "Left alone", "owner": "explore"})["task_id"]
     works = host.delegate("task", {"objective": "Look", "subagent_type": "explore"}, unsaid)
+    assert next(works) == {"type": "opened"}
     assert next(works) == {"type": "left_alone", "task_ids": [other]}
     mine = next(works)["task_id"]
     assert host.unattended(other)
@@ -103,6 +104,7 @@ def test_a_workspace_is_attended_by_a_worker_for_everything(host: WorkspaceHost)
     works = host.delegate(
         "task", {"objective": "Look", "subagent_type": "explore"}, unsaid, everything=True
     )
+    assert next(works) == {"type": "opened"}
     mine = next(works)["task_id"]
     assert (host.unattended(mine), host.schedule()["workers"]) == (False, 1)
     list(works)

@@ -65,7 +65,7 @@ def test_running_a_task_of_an_unknown_agent_is_refused_at_once(haunted: Place) -
         " it." in said.err
     )
     assert (
-        "another owner with remit task update. Available: build, explore, general, plan, summary."
+        "another owner with remit task update\nAvailable: build, explore, general, plan, summary."
         in said.err
     )
     assert haunted.remit("task", "update", "1", "--owner", "general").code == 0
@@ -170,7 +170,7 @@ def test_a_dependency_that_failed_is_named_with_what_follows(
         assert (
             "A worker fails it soon."
             if attended
-            else "A worker fails it when one runs (remit worker"
+            else "A worker fails it when one runs. Start one with: remit worker"
         ) in shown.err
         assert f"remit task update {second} --clear depends-on" in shown.err
         refused = at("task", "run", second)
@@ -237,8 +237,8 @@ def test_the_doctor_counts_the_runs_that_the_store_knows(place: Place) -> None:
 
 
 GONE = (
-    "The worker that ran it is gone. Continue it with: remit task run 1. Or start a worker: remit"
-    " worker, or remit serve."
+    "The worker that ran it is gone. Continue it with: remit task run 1\n"
+    "Or start a worker with: remit worker"
 )
 
 

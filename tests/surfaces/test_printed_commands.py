@@ -3,7 +3,9 @@ printed it.
 """
 
 import ast
+import itertools
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 import remit
 from remit.errors import NotFound
 from remit.surfaces.cli.command_table import COMMANDS
-from remit.surfaces.cli.parser import arguments_of
+from remit.surfaces.cli.parser import arguments_of, parse
 from remit.surfaces.text.printed_commands import (
     command_line,
     repeat_options,
@@ -20,17 +22,15 @@ from remit.surfaces.text.printed_commands import (
     with_commands_in,
 )
 from tests.surfaces.cli_host import Said, Shop, shop
+from tests.surfaces.shell import Shell
 
 SOURCE = Path(remit.__file__).parent
 FIRST_WORDS = {path.split()[0] for path in COMMANDS}
 NAMED = re.compile(rf"(.?)\bremit ({'|'.join(sorted(FIRST_WORDS))})\b", re.DOTALL)
 """A command in a text, and the sign before it."""
-AT_SERVER = (
-    "Start one: remit worker or remit serve (on the server's machine).",
-    "on the server's machine: remit worker or remit serve",
-)
+AT_SERVER = "Start one on the server's machine with: remit worker"
 NOT_TO_COPY = {
-    *AT_SERVER,
+    AT_SERVER,
     "There is no remit server at ",
     "This remit mcp process is stopping.",
     "remit hook adds nothing. ",
@@ -81,6 +81,79 @@ def test_no_source_text_has_a_command_that_cannot_repeat_options() -> None:
     assert not forgotten, "write `remit …` in backticks, or use command_line()"
 
 
+FOLLOWED = re.compile(r"`remit [a-z][^`]*`(?!$|\.(?: |$))")
+"""A marked command that is not at the end of a sentence."""
+IN_PROGRESS = (
+    "someone to resume it (`remit task resume {id}`)",
+    "your answer (`remit inbox`)",
+    "its turn at the next tick (`remit schedule show`)",
+)
+"""Parts of a line of progress, which is never wrapped and mentions commands in brackets."""
+
+
+def _hints(path: Path) -> Iterator[str]:
+    """The texts of a module from which commands are printed: no help, and no documentation."""
+    exempt = {*_help(), *IN_PROGRESS, *NOT_TO_COPY}
+    about_settings = re.compile("Let `build` and|The (?:log format|address|port) |# Settings of")
+    yield from (
+        text for text in _texts(path) if text not in exempt and not about_settings.match(text)
+    )
+
+
+def test_every_marked_command_ends_its_sentence() -> None:
+    followed = [
+        f"{path.relative_to(SOURCE)}: {text}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        if path.name not in ("completion.py", "instructions.py", "openapi.py")
+        for text in _hints(path)
+        if FOLLOWED.search(text)
+    ]
+    assert not followed, "a dot or a bracket behind a command is copied with it"
+
+
+IN_BRACKETS = ("_asks", "_shorten")
+"""Functions for lines of progress, which are never wrapped and mention commands in brackets."""
+
+
+def _names_of_commands(function: ast.AST) -> set[str]:
+    """The variables of a function that are printed commands."""
+    return {
+        target.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and _is_command(node.value, set())
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _is_command(value: ast.expr, names: set[str]) -> bool:
+    match value:
+        case ast.Call(func=ast.Name(id="command_line" | "start_worker" | "how_to_answer")):
+            return True
+        case ast.Name(id=name):
+            return name in names or name in ("NO_SERVER_WORKER", "_START_ON_SERVER", "ACCEPT")
+        case _:
+            return False
+
+
+def test_nothing_follows_a_printed_command_in_its_line() -> None:
+    followed: list[str] = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(function, ast.FunctionDef) or function.name in IN_BRACKETS:
+                continue
+            names = _names_of_commands(function)
+            for text in (node for node in ast.walk(function) if isinstance(node, ast.JoinedStr)):
+                for part, after in itertools.pairwise(text.values):
+                    is_command = isinstance(part, ast.FormattedValue) and _is_command(
+                        part.value, names
+                    )
+                    ends = isinstance(after, ast.Constant) and str(after.value).startswith("\n")
+                    if is_command and not ends:
+                        followed.append(f"{path.relative_to(SOURCE)}: {ast.unparse(text)}")
+    assert not followed
+
+
 @pytest.mark.parametrize(
     ("options", "printed"),
     [
@@ -88,6 +161,8 @@ def test_no_source_text_has_a_command_that_cannot_repeat_options() -> None:
         ({"workspace": None}, "remit task run 1"),
         ({"workspace": "/a b"}, "remit --workspace '/a b' task run 1"),
         ({"workspace": "it's"}, """remit --workspace 'it'"'"'s' task run 1"""),
+        ({"workspace": "-d"}, "remit --workspace=-d task run 1"),
+        ({"workspace": "- d"}, "remit --workspace='- d' task run 1"),
         ({"url": "http://host:8420"}, "remit --url http://host:8420 task run 1"),
         (
             {"workspace": "/w", "database_url": "postgresql://ann@db/x"},
@@ -108,12 +183,34 @@ def test_a_printed_command_repeats_the_typed_options(
 ) -> None:
     repeat_options(options)
     assert command_line("task run", "1") == printed
-    assert with_commands("Do `remit task run 1`. Not `rm`.") == f"Do {printed}. Not `rm`."
+    assert with_commands("Do `remit task run 1`. Not `rm`.") == f"Do {printed}\nNot `rm`."
+    assert with_commands("Not `rm`. Do `remit task run 1`.") == f"Not `rm`. Do {printed}"
 
 
 def test_an_option_that_a_text_names_itself_is_not_repeated() -> None:
     repeat_options({"workspace": "/w"})
     assert command_line("init --workspace /v") == "remit init --workspace /v"
+
+
+def test_a_hidden_password_is_explained_once(at: Shop) -> None:
+    where = ("--database-url", "postgresql://ann:hunter2@db/x")
+    at.host.attended = False
+    said = at("task", "create", "Work", "--owner", "general", *where)
+    assert "remit --database-url postgresql://ann:PASSWORD@db/x task run 1\n" in said.err
+    assert said.err.endswith("\nPASSWORD stands for the password, which is not shown.\n")
+    assert "PASSWORD" not in at("task", "list", *where).err
+    assert "hunter2" not in said.err
+
+
+def test_a_folder_that_does_not_exist_is_named_so_that_it_can_be_typed(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    said = shell.remit("--workspace=-d", "task", "list")
+    (command,) = re.findall("(?<=: )remit .*", said.err)
+    assert shell.remit(*shlex.split(command)[1:]).code == 0
+    made = shell.remit("init", "--workspace=-d")
+    (command,) = re.findall("(?<=: )remit .*", made.err)
+    assert command == "remit --workspace=-d init --allow-edits"
+    assert shell.remit(*shlex.split(command)[1:]).code == 0
 
 
 def test_commands_for_the_machine_of_a_server_have_no_options_of_the_client() -> None:
@@ -166,24 +263,26 @@ def _typed(at: Shop) -> Iterator[tuple[str, ...]]:
     yield ("task", "watch", "1")
 
 
-@pytest.mark.parametrize("url", [None, "http://127.0.0.1:1"])
-def test_every_command_that_a_command_prints_repeats_the_workspace(
-    at: Shop, url: str | None, tmp_path: Path
+@pytest.mark.parametrize("columns", [None, 40], ids=["piped", "narrow"])
+@pytest.mark.parametrize("url", [None, "http://127.0.0.1:1"], ids=["store", "server"])
+def test_every_command_that_a_command_prints_is_whole_and_repeats_the_workspace(
+    at: Shop, url: str | None, columns: int | None, tmp_path: Path
 ) -> None:
     at.host.attended, at.host.url = False, url
     folder = tmp_path / "my work"
     folder.mkdir()
     printed = 0
     for argv in _typed(at):
-        said: Said = at(*argv, "--workspace", str(folder))
+        said: Said = at(*argv, "--workspace", str(folder), columns=columns, NO_COLOR="1")
         for text in (said.err, said.out):
-            assert "`remit" not in text.replace("Ask `remit task list` for me", ""), argv
-            shown = text.replace("Ask `remit task list` for me", "")
-            for elsewhere in AT_SERVER:
-                shown = shown.replace(elsewhere, "")
+            shown = " ".join(text.split()).replace(AT_SERVER, "")
+            shown = re.sub("Ask `remit(…| task list` for me)", "", shown)
+            assert "`remit" not in shown, argv
             forgotten = [found[0] for found in NAMED.finditer(shown)]
             assert not forgotten, (argv, text)
-            printed += shown.count(f"remit --workspace '{folder}' ")
+            for command in re.findall(r"(?:: |^ *)(remit --workspace .*)", text, re.MULTILINE):
+                parse(shlex.split(command)[1:])
+                printed += 1
     assert printed > 20
 
 

@@ -40,8 +40,8 @@ def leaving(details: Mapping[str, Any]) -> Unavailable:
 def stopping(details: Mapping[str, Any]) -> Unavailable:
     """Return the error for waits at a server that stops."""
     hint = (
-        f"{_kept(details)}, and workers continue: task_output returns the result when a server is"
-        " back."
+        f"{_kept(details)}; work continues when a worker runs. Get the result from a server with:"
+        " task_output"
     )
     return Unavailable("The server is stopping.", hint=hint, details=details)
 

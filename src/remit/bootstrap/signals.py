@@ -35,6 +35,19 @@ class Deadline(StopDeadline):
             self._runs = self.running()
         super().begin()
 
+    def quit_line(self) -> str:
+        """Return the last line of a process that is told to end at once; safe in a signal
+        handler.
+        """
+        runs = self.running()
+        if not runs:
+            return stopped_line()
+        left = "1 run was" if runs == 1 else f"{runs} runs were"
+        follows = "Other workers continue it when its lease expires."
+        if runs > 1:
+            follows = "Other workers continue them when their leases expire."
+        return f"{stopped_line()} {left} not handed over. {follows}"
+
     def _last_line(self) -> str:
         """Return the last line, with the number of runs that were not handed over."""
         left = "No run was left to hand over."
@@ -91,7 +104,7 @@ class Stop:
         if self._deadline is None:
             end_process(stopped_line(), 128 + number)
         else:
-            self._deadline.quit(stopped_line(), 128 + number)
+            self._deadline.quit(self._deadline.quit_line(), 128 + number)
 
     def _begin_by_signal(self) -> None:
         log.info("Stopping%s. %s again to quit now.", self._under_way(), stop_again())

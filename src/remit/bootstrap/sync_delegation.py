@@ -38,6 +38,8 @@ class Ending(NamedTuple):
 AT_REST = ("draft", "paused", "done", "failed", "canceled")
 """The states in which a task stays until a person acts on it, or forever."""
 ONE_DAY = 86_400
+OPENED: Result = {"type": "opened"}
+"""The item before which no task was created."""
 
 
 def delegate_now(
@@ -50,9 +52,10 @@ def delegate_now(
 ) -> Generator[Result]:
     """Delegate work: yield progress, each result, and finally `end` with the answer.
 
-    An item `left_alone` has the ids of unfinished tasks that no worker works on, if there are any.
-    The first Ctrl-C or SIGTERM calls `ending.stopping`, ends the wait and hands over the runs of
-    this process; the second ends the process.
+    The item `opened` comes first; before it, no task was created. An item `left_alone` has the ids
+    of unfinished tasks that no worker works on, if there are any. The first Ctrl-C or SIGTERM calls
+    `ending.stopping`, ends the wait and hands over the runs of this process; the second ends the
+    process.
     """
     if settings.get("url"):
         return each(_remote(settings, operation, fields), ending)
@@ -285,6 +288,7 @@ async def _remote(
         RemitClient(settings.get("url"), config.server_token(settings)) as client,
         aclosing(client.attend(operation, **fields)) as items,
     ):
+        yield OPENED
         async for item in items:
             yield item
 
@@ -299,6 +303,7 @@ async def _local(
         embedded_worker(core, settings, everything=everything),
         aclosing(_with_left_alone(core, attend(core, operation, fields, caller))) as items,
     ):
+        yield OPENED
         async for item in items:
             yield item
 

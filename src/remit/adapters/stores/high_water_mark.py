@@ -36,8 +36,8 @@ CAUSES = (
 HINT = f"Put the newer copy back, or accept the loss with: {ACCEPT}"
 
 KEEP_OR_RETURN = (
-    f"Keep this copy with: {ACCEPT}, which loses what was written since; or put the copy of epoch"
-    " {epoch} back."
+    "Put the copy of epoch {epoch} back, or keep this one and lose what was written since, with:"
+    f" {ACCEPT}"
 )
 
 

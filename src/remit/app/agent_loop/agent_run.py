@@ -140,13 +140,23 @@ class AgentRun:
             return
         await self._discard_step()
         self._writer.count_stored_calls(is_ended=True)
+        message = f"The time limit of {in_seconds(limit)} is reached."
+        if error := await self._last_model_error():
+            message += f" {error}"
         report = ""
         if self._conversation.turns and not self._handle.halted:
             with suppress(TimeoutError, ModelFailed, RunStopped):
                 async with asyncio.timeout(report_seconds(limit)):
                     report = await self._report_at_time_limit(limit)
-        message = f"The time limit of {in_seconds(limit)} is reached."
         await self._end.abort("timeout", message + report)
+
+    async def _last_model_error(self) -> str:
+        """Return why the model did not answer last, in this run or the one before; empty if it
+        did.
+        """
+        if failed := self._model.last_failure:
+            return self._end.explain(failed)
+        return "" if self._model.has_answered else await self._end.error_of_run_before()
 
     async def _report_at_time_limit(self, limit: float) -> str:
         """Ask for a last report, which can use the partial answers to open calls."""

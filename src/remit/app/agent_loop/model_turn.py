@@ -1,6 +1,7 @@
 """Asks the model of a run: within the budget, with less to read if its context is full."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 from typing import NamedTuple
 
@@ -11,10 +12,12 @@ from remit.app.agent_loop.run_writer import RunWriter
 from remit.app.agent_loop.summaries import Summarizer
 from remit.app.conversations.model_view import next_mark, replaced_by
 from remit.app.conversations.stored_message import StoredMessage
-from remit.domain.llm.failures import UNBILLED, ModelFailed
+from remit.domain.llm.failures import UNBILLED, ModelFailed, Retry
 from remit.domain.llm.messages import Message, Request, Response, explain_cut_calls, user
 from remit.domain.prompts import agent_prompts
 from remit.domain.prompts.compaction import Mark
+
+log = logging.getLogger("remit.model")
 
 
 class RunStopped(Exception):
@@ -37,6 +40,10 @@ class ModelTurn:
         self._run, self._requests, self._budget, self._writer = run, requests, budget, writer
         self._answer_seconds = 0.0
         """How many seconds the model took for its last answer."""
+        self.last_failure: ModelFailed | None = None
+        """Why the model did not answer the last request; None if it did."""
+        self.has_answered = False
+        """True once it has answered a request."""
 
     async def next_request(self, last_turn_text: str = "") -> Request | None:
         """Build the next request; None if the budget of the tree does not cover it.
@@ -64,21 +71,27 @@ class ModelTurn:
         gateway = self._run.chosen.gateway
         try:
             response = await gateway.request(request, pause=self._pause)
+            self.last_failure, self.has_answered = None, True
         except RunStopped:
             await self._budget.release()
             raise
         except ModelFailed as failed:
+            self.last_failure = failed
             if failed.kind in UNBILLED:
                 await self._budget.release()
             raise
         return with_cost(explain_cut_calls(response), self._run.chosen)
 
-    async def _pause(self, waiting: Awaitable[None]) -> None:
-        """Wait before the model is asked again.
+    async def _pause(self, waiting: Awaitable[None], retry: Retry | None = None) -> None:
+        """Wait before the model is asked again, and log why.
 
         Raise `RunStopped` if the run should stop, or `StaleRun` if it has lost its task.
         """
         handle = self._run.handle
+        if retry is not None:
+            self.last_failure = retry.failed
+            told = {"task": handle.task.id, "run": handle.run_id, "model": self._run.chosen.shown}
+            log.warning("#%s: %s", handle.task.id, retry, extra={"fields": told})
         either = [asyncio.ensure_future(waiting), asyncio.ensure_future(handle.stopping.wait())]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -10,13 +10,19 @@ from remit.app.agent_loop.toolset import RunTools
 from remit.app.conversations.reminders import standing_reminder
 from remit.app.conversations.statements import last_answer, last_statement, last_text
 from remit.app.subagents.delegation_arguments import names_own_task
+from remit.codec import decode_event
 from remit.domain.llm.failures import CAUSES, ModelFailed, explain
 from remit.domain.llm.text_call_values import read_arguments
 from remit.domain.llm.text_calls import Written, is_marked
+from remit.domain.projection.rows import OUTCOMES
 from remit.domain.task import commands as cmd
+from remit.domain.task import events as ev
 from remit.domain.task.policy import max_attempts
 from remit.domain.task.task import FailCause, FailReason, Json, Task
+from remit.store_queries.event_queries import EVENTS
 
+LOOK_BACK = 50
+"""The most events that are read to find how the run before ended."""
 IDLE = frozenset({"no_first_byte", "stalled", "timed_out"})
 """Kinds of model failures that mean that the model stayed silent for too long."""
 
@@ -126,7 +132,7 @@ class RunEnd:
         """End the run because its model failed; another run may try again."""
         if await self.finish_despite_failure(failed):
             return
-        error = self._explain(failed)
+        error = self.explain(failed)
         if failed.kind == "circuit_open":
             await self._wait_for_circuit(failed, error)
         elif failed.kind in IDLE:
@@ -145,13 +151,27 @@ class RunEnd:
         """Fail the task because of a failure that no other run can avoid, with a last report."""
         command = cmd.FailRun(
             task_id=self._task.id,
-            error=self._explain(failed) + report,
+            error=self.explain(failed) + report,
             permanent=True,
             cause=CAUSES[failed.cause],
         )
         await self._writer.end(command)
 
-    def _explain(self, failed: ModelFailed) -> str:
+    async def error_of_run_before(self) -> str:
+        """Return the error of the run before this one; empty if it did not fail."""
+        after = max(self._task.version - LOOK_BACK, 0)
+        parameters = {"stream": self._task.id, "after": after, "limit": LOOK_BACK}
+        rows = await self._run.services.store.select(EVENTS, parameters)
+        for row in reversed(rows):
+            event = decode_event(row.stored).event
+            if isinstance(event, ev.RunFailed | ev.RunTimedOut):
+                return event.error
+            if type(event) in OUTCOMES:
+                return ""
+        return ""
+
+    def explain(self, failed: ModelFailed) -> str:
+        """Return why the model failed, and which setting to change."""
         return explain(failed, self._run.chosen.shown, self._run.chosen.origin)
 
     async def _wait_for_circuit(self, failed: ModelFailed, error: str) -> None:

@@ -1,19 +1,18 @@
 """Summaries of the older part of a conversation, written by the light model."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from remit.app.agent_loop.budget import RootLimits, RunBudget, with_cost
 from remit.app.runs.run_handle import RunHandle
 from remit.domain.llm.failures import UNBILLED, ModelFailed
-from remit.domain.llm.messages import Message, ModelSettings, Request, Response, user
+from remit.domain.llm.messages import Message, ModelSettings, Pause, Request, Response, user
 from remit.domain.prompts import compaction
 from remit.errors import RemitError
 from remit.ports import Models, ResolvedModel
 
 SUMMARY_TOKENS = 1_500
 """The maximum length of a summary."""
-Pause = Callable[[Awaitable[None]], Awaitable[None]]
 
 
 class Summarized(NamedTuple):

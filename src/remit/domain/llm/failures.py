@@ -137,6 +137,20 @@ class ModelFailed(Exception):
         return f"{self.kind}: {self.text}"
 
 
+class Retry(NamedTuple):
+    """A request that is sent again because it failed."""
+
+    failed: ModelFailed
+    seconds: float
+    """How long to wait before it is sent again."""
+    attempt: int
+    """The number of the next attempt, from 2."""
+
+    def __str__(self) -> str:
+        why = self.failed.text.rstrip(".")
+        return f"{why}; trying again in {self.seconds:.1f} s (attempt {self.attempt})"
+
+
 class ModelOrigin(NamedTuple):
     """The names of the settings that chose a model; never their values."""
 

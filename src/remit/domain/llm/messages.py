@@ -6,9 +6,10 @@ thousands of them.
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from remit.domain.agents.media import Media
+from remit.domain.llm.failures import Retry
 from remit.domain.task.task import Effort
 from remit.errors import UnknownEvent
 
@@ -190,11 +191,15 @@ def _explain_cut_call(part: Part) -> Part:
     return part._replace(error=CUT_OFF_CALL)
 
 
-Pause = Callable[[Awaitable[None]], Awaitable[None]]
-"""Waits before a model is asked again; may return early.
+class Pause(Protocol):
+    """Waits before a model is asked again; may return early.
 
-If it raises, the model must not be asked.
-"""
+    If it raises, the model must not be asked.
+    """
+
+    def __call__(self, waiting: Awaitable[None], retry: Retry | None = None, /) -> Awaitable[None]:
+        """Wait; `retry` tells why the model is asked again."""
+        ...
 
 
 def text_of(parts: tuple[Part, ...]) -> str:

@@ -164,7 +164,7 @@ def _never_starts(task: Task, ended: list[Task], blocked: list[str]) -> Conflict
     names = ", ".join(f"task {other.id} ({other.state.value})" for other in ended)
     return Conflict(
         f"Task {task.id} can never start: it depends on {names}.",
-        hint="Change depends_on with update_task, or cancel it. A worker fails it otherwise.",
+        hint="A worker fails it. Cancel it, or set other dependencies with update_task.",
         details={"blocked_by": blocked},
     )
 

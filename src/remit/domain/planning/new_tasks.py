@@ -329,6 +329,6 @@ def must_have_guides(ids: tuple[str, ...]) -> Lookups[None]:
     if missing := [guide_id for guide_id in ids if guide_id not in known]:
         raise NotFound(
             f"There is no guide {', '.join(missing)}.",
-            hint="Use list_guides to find guides.",
+            hint="See the guides with list_guides.",
             details={"guides": missing},
         )

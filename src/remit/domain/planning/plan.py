@@ -380,7 +380,7 @@ def _asking_task(interaction_id: str) -> Lookups[Task]:
 def _no_interaction(interaction_id: str) -> NotFound:
     return NotFound(
         f"There is no interaction {interaction_id}.",
-        hint="list_interactions shows the open ones.",
+        hint="See the open ones with list_interactions.",
     )
 
 

@@ -48,7 +48,8 @@ class Host(Protocol):
         everything: bool = False,
         quit_line: Callable[[], str] = stopped_line,
     ) -> Generator[Result]:
-        """Delegate work and wait: yield items like `attend` of the catalog.
+        """Delegate work and wait: yield items like `attend` of the catalog, after an item `opened`
+        once the store is open or the server is called.
 
         If no worker for all tasks is alive, one is started for this work, or for all tasks. An item
         `left_alone` then has the `task_ids` of unfinished tasks that no worker works on. Closing

@@ -166,21 +166,26 @@ _remit() {
   _remit_store "${(@)words[2,CURRENT-1]}"
   if [[ "$current" == --*=* ]]; then
     found="$(_remit_values "$command ${current%%=*}" "${current#*=}" "${current%%=*}=")"
-    compadd -- ${=found} || _files
+    compadd -V remit -- ${=found} || _files
   elif [[ "$before" == -* ]] && found="$(_remit_values "$command $before" "$current" "")"; then
-    compadd -- ${=found}
+    compadd -V remit -- ${=found}
   else
     found="$(_remit_words "$command")"
     # Options are offered after a dash: alone, they would all begin with the same two.
     [[ "$current" == -* || "$found" != -* ]] || found="$(_remit_names "$command $place")"
     if [[ -n "$found" ]]; then
-      compadd -- ${=found}
+      compadd -V remit -- ${=found}
     elif _remit_takes "$command $place"; then
       _files
     fi
   fi
 }
-compdef _remit remit
+# In a folder of fpath, this file is the body of _remit at its first call.
+if [[ "${funcstack[1]}" == _remit ]]; then
+  _remit "$@"
+else
+  compdef _remit remit
+fi
 """
 
 

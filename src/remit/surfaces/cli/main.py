@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +14,13 @@ from remit.surfaces.cli.command_table import COMMANDS
 from remit.surfaces.cli.output.terminal import Screen, wrapped_for
 from remit.surfaces.cli.parser import Printed, command_words, parse
 from remit.surfaces.text.display import display, display_line
-from remit.surfaces.text.printed_commands import repeat_options, with_commands, with_commands_in
+from remit.surfaces.text.printed_commands import (
+    PASSWORD_NOTE,
+    has_hidden_password,
+    repeat_options,
+    with_commands,
+    with_commands_in,
+)
 
 _OPTIONS = (
     "workspace",
@@ -27,7 +33,6 @@ _OPTIONS = (
     "log_format",
 )
 _PIPE_CLOSED, _INTERRUPTED = 141, 130
-_NOT_STARTED = "Stopped before anything was started."
 _STOPPED = "Stopped."
 
 
@@ -39,6 +44,7 @@ def main(argv: Sequence[str], open_host: OpenHost) -> int:
     try:
         code = _run_guarded(argv, open_host)
         sys.stdout.flush()
+        _explain_password(argv)
     except BrokenPipeError:
         _forget_output()
         return _PIPE_CLOSED
@@ -49,8 +55,15 @@ def main(argv: Sequence[str], open_host: OpenHost) -> int:
         _forget_warnings()
         if not isinstance(interrupt, Told):
             say_stopped(_STOPPED)
+        _explain_password(argv)
         return _code_of(interrupt)
     return code
+
+
+def _explain_password(argv: Sequence[str]) -> None:
+    """Write once what the placeholder in printed commands means, unless a program reads them."""
+    if has_hidden_password() and not _logs_json(argv):
+        sys.stderr.write(f"{PASSWORD_NOTE}\n")
 
 
 def _code_of(interrupt: KeyboardInterrupt) -> int:
@@ -87,7 +100,7 @@ def _parse_or_stop(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
     try:
         return parse(argv)
     except KeyboardInterrupt:
-        say_stopped(_NOT_STARTED)
+        say_stopped(_STOPPED)
         raise Told from None
 
 
@@ -115,7 +128,7 @@ def _prepare(command: Command, session: Session, fields: dict[str, Any]) -> dict
     try:
         return command.prepare(session, fields)
     except KeyboardInterrupt:
-        say_stopped(_NOT_STARTED)
+        say_stopped(_STOPPED)
         raise Told from None
 
 
@@ -182,9 +195,9 @@ def _report(error: RemitError, argv: Sequence[str]) -> int:
     if _logs_json(argv):
         _log_json(error)
         return error.exit_code
-    told = f"error: {display_line(_message_in_commands(error.message))}"
+    told = f"error: {_message_in_commands(display_line(error.message), error.details)}"
     if error.hint:
-        told += f"\n{display_line(_in_commands(error.hint))}"
+        told += f"\n{_in_commands(display_line(error.hint), error.details)}"
     usage = error.usage if isinstance(error, WrongUse) else ""
     lines = wrapped_for(sys.stderr, told)
     sys.stderr.write(display(usage) + "".join(f"{line}\n" for line in lines))
@@ -211,29 +224,29 @@ def _log_json(error: RemitError) -> None:
         "time": now,
         "level": "error",
         "logger": "remit",
-        "message": display_line(_message_in_commands(error.message)),
+        "message": display_line(_message_in_commands(error.message, error.details)),
         "code": error.code,
     }
     if error.hint:
-        line["hint"] = display_line(_in_commands(error.hint))
+        line["hint"] = display_line(_in_commands(error.hint, error.details))
     sys.stderr.write(dumps(line) + "\n")
 
 
-def _message_in_commands(message: str) -> str:
+def _message_in_commands(message: str, details: Mapping[str, Any]) -> str:
     """A message with commands in the advice that it ends with: the error of a server has its hint
     in its message.
     """
     import re
 
-    pattern = r"(?s)(?<=[.!?] )(?:Use|Get|See|Try) [^.]*\b[a-z]+_[a-z_]+\b.*$"
+    pattern = r"(?s)(?<=[.!?] )(?:Cancel|Do|Get|See|Set|Try|Use) [^.]*\b[a-z]+_[a-z_]+\b.*$"
     advice = re.search(pattern, message)
     if advice is None:
         return with_commands(message)
-    return with_commands(message[: advice.start()]) + _in_commands(advice[0])
+    return with_commands(message[: advice.start()]) + _in_commands(advice[0], details)
 
 
-def _in_commands(hint: str) -> str:
-    """Return a hint with commands in place of operations."""
+def _in_commands(hint: str, details: Mapping[str, Any]) -> str:
+    """Return a hint with commands in place of operations, for the task that an error is about."""
     import re
 
     # The first command of an operation is the best known.
@@ -242,6 +255,9 @@ def _in_commands(hint: str) -> str:
         for path, command in reversed(COMMANDS.items())
         if isinstance(command.act, str)
     }
+    task_ids = [details["task_id"]] if "task_id" in details else details.get("task_ids", ())
+    for task_id in task_ids[:1]:
+        commands["task_output"] = f"`remit task result {task_id}`"
     return with_commands(
         re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: commands.get(found[0], found[0]), hint)
     )

@@ -86,13 +86,14 @@ class Reminder:
     def _say(self) -> None:
         self._said_at = time.monotonic()
         silence = self._said_at - self._heard_at
-        self._write(f"{self._line} · {silence:.0f} s without news")
+        first, *hints = self._line.split("\n")
+        self._write(f"{first} · {silence:.0f} s without news", *hints)
 
     def _tell_stopping(self) -> None:
         if not self._told_stopping:
             self._told_stopping = True
             self._write(live_progress.stopping_line())
 
-    def _write(self, line: str) -> None:
-        self._err.write(f"{display_line(line)}\n")
+    def _write(self, *lines: str) -> None:
+        self._err.write("".join(f"{display_line(line)}\n" for line in lines))
         self._err.flush()

@@ -110,7 +110,7 @@ class Guard:
         scheme, _, token = authorization.partition(b" ")
         if scheme.lower() == b"bearer" and compare_digest(token.strip(), self._token):
             return
-        hint = "Send the header Authorization: Bearer <token>; `remit token show` prints the token."
+        hint = "Send the header Authorization: Bearer <token>. Print it with: `remit token show`"
         error = Unauthenticated("The token is missing or wrong.", hint=hint)
         raise Refused(401, error, CHALLENGE)
 

@@ -23,6 +23,8 @@ _HIDDEN = (
 )
 _UNSAFE = f"{_SEQUENCES}|{_CONTROLS}|{_HIDDEN}"
 _BREAKS = "[\u2028\u2029]"
+COMMAND = r"(?<=: )remit [a-z-].*$"
+"""A command that a text ends with."""
 
 
 def display(text: str) -> str:
@@ -116,8 +118,28 @@ def wrap(text: str, cells: int) -> list[str]:
 
 
 def wrap_all(lines: Iterable[str], cells: int) -> list[str]:
-    """Return several displayed lines, each wrapped at words."""
-    return [part for line in lines for part in wrap(line, cells)]
+    """Return several displayed lines, each wrapped at words, but never inside a command."""
+    return [part for line in lines for part in wrap_before_command(line, cells)]
+
+
+def wrap_before_command(text: str, cells: int) -> list[str]:
+    """Return a displayed line, wrapped at words. A printed command at its end stays whole, because
+    a copied newline would split it; one that does not fit gets a line of its own.
+    """
+    found = re.search(COMMAND, text)
+    if found is None or width(text) <= cells:
+        return wrap(text, cells)
+    lines, command = wrap(text[: found.start()].rstrip(), cells), found[0]
+    if width(lines[-1]) + 1 + width(command) <= cells:
+        lines[-1] += f" {command}"
+    else:
+        lines.append(command)
+    return lines
+
+
+def rows_of(text: str, columns: int) -> int:
+    """Return the rows that a displayed line and the cursor behind it take in a terminal."""
+    return width(text) // columns + 1
 
 
 def _split_words(text: str, cells: int) -> list[str]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from remit.domain.llm.failures import CAUSES, PERMANENT, UNHEALTHY, FailureKind, ModelFailed
+from remit.domain.llm.failures import CAUSES, PERMANENT, UNHEALTHY, FailureKind, ModelFailed, Retry
 from remit.domain.llm.messages import Pause
 
 T = TypeVar("T")
@@ -328,9 +328,10 @@ class Endpoint:
             self._cool_until = max(self._cool_until, now + seconds)
         if now + seconds >= deadline or self._breaker.state(now).state == "open":
             raise failed
+        retry = Retry(failed, seconds, tries + 1)
         if failed.kind == "rate_limited":
             seconds = 0.0  # all callers wait for the pause that the endpoint asked for
-        await self._wait(seconds, pause)
+        await self._wait(seconds, pause, retry)
 
     def _backoff_seconds(self, failed: ModelFailed, tries: int) -> float:
         """Return how long to wait: as long as the endpoint asks for, or longer after each try."""
@@ -354,10 +355,10 @@ class Endpoint:
             await self._wait(left * (1 + self._ticks.chance() / 4), pause)
         self._cool_until = 0.0
 
-    async def _wait(self, seconds: float, pause: Pause | None) -> None:
+    async def _wait(self, seconds: float, pause: Pause | None, retry: Retry | None = None) -> None:
         """Wait through `pause` if there is one; it may return early."""
         if pause is not None:
-            await pause(self._ticks.sleep(seconds))
+            await pause(self._ticks.sleep(seconds), retry)
         elif seconds:
             await self._ticks.sleep(seconds)
 

@@ -38,8 +38,8 @@ A server that is further behind needs a new database.
 """
 
 PUT_BACK = f"""\
-Put it back, and running processes continue (accept an older copy with: {ACCEPT}); or create an \
-empty database and restart them to begin with a new store."""
+Put it back, and running processes continue; or create an empty database and restart them to begin \
+with a new store. Accept an older copy with: {ACCEPT}"""
 
 
 class History:

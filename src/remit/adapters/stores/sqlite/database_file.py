@@ -38,9 +38,9 @@ RESTART = (
 )
 USE_OTHER = "Put the file back, and running processes continue; or restart this process to use it."
 SET_ASIDE = (
-    "Put the file back, and running processes continue; or use the other store: run"
-    " `remit doctor --accept-rollback`, which sets the log of this store aside as"
-    " {name}-wal.replaced-…, and restart this process."
+    "Put the file back, and running processes continue; or set the log of this store aside as"
+    " {name}-wal.replaced-… with: `remit doctor --accept-rollback`. Then restart this process to"
+    " use the other store."
 )
 
 

@@ -54,7 +54,7 @@ def _must_be_unused(other: Path, here: Path, *, is_open_here: bool) -> None:
     if log_identity(other):
         url = quote(f"sqlite:///{other}")
         follows = (
-            f"Run `remit doctor --database-url {url}`: it writes the log into the file. After that"
-            " the other name can be opened."
+            f"Write the log into the file with: `remit doctor --database-url {url}`."
+            " After that the other name can be opened."
         )
         raise RolledBack(f"{message} has a write-ahead log. {risk}", hint=f"{hint}. {follows}")

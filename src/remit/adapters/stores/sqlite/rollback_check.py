@@ -115,8 +115,8 @@ def foreign_log(path: Path, file: DatabaseFile, marks: Marks) -> tuple[Mark, Rol
         " not fit."
     )
     hint = (
-        f"Put the file back that the log belongs to; or continue without it: {ACCEPT} sets the log"
-        f" aside as {path.name}-wal.replaced-…"
+        "Put the file back that the log belongs to; or set the log aside as"
+        f" {path.name}-wal.replaced-… and continue without it, with: {ACCEPT}"
     )
     return newest, RolledBack(message, hint=hint)
 

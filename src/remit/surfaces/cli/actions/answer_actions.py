@@ -40,7 +40,7 @@ def tell_outlook(session: Session, fields: dict[str, Any]) -> None:
     sys.stdout.flush()
     with suppress(RemitError):
         if said := session.outlook(session.call("get_task", task_id=task_id)):
-            write_notes(said)
+            write_notes(*said.split("\n"))
 
 
 def _find_only_question(session: Session, task_id: str) -> Result:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from remit.errors import NotFound, RemitError, RolledBack
 from remit.surfaces.cli.cli_host import Result
 from remit.surfaces.cli.command import Session, Told
-from remit.surfaces.cli.output.next_steps import named, quit_at_once, stopped
+from remit.surfaces.cli.output.next_steps import (
+    kept_by_server,
+    named,
+    quit_at_once,
+    start_worker,
+    stopped,
+)
 from remit.surfaces.text.printed_commands import command_line
 
 if TYPE_CHECKING:  # threads are imported only by commands that wait
@@ -39,7 +45,8 @@ def show_progress(
 
     def quit_line() -> str:
         created = awaited()
-        return quit_at_once(created, progress.left_of(created), session.host.server)
+        left, server = progress.left_of(created), session.host.server
+        return quit_at_once(created, left, server, has_begun=bool(created) or progress.has_begun)
 
     deadline = StopDeadline(lambda: late_quit_line(awaited()), INTERRUPTED)
 
@@ -71,9 +78,6 @@ def report_stopped(
     session: Session, task_ids: Sequence[str], say: Say, unattended: Callable[[str], bool]
 ) -> None:
     """Print the state of the tasks that this command stopped waiting for."""
-    if not task_ids:
-        say(quit_at_once((), (), None))
-        return
     session.host.hurry()
     try:
         lines = _describe_stopped(session, task_ids, unattended)
@@ -96,12 +100,12 @@ def report_unfinished(session: Session, tasks: Sequence[Result], say: Say) -> No
     if len(tasks) == 1:
         verb, them = "has", "it"
     if session.host.server is not None:
-        how = "The server keeps " + them
+        how = f"The server keeps {them}."
     elif any(session.unattended(task["id"]) for task in tasks):
-        how = f"No worker is running for {them}; start one with: {command_line('worker')}"
+        how = f"No worker is running for {them}. {start_worker()}"
     else:
-        how = f"A worker is running for {them}"
-    say(f"{names} {verb} not ended. {how}.", f"Cancel with: {command_line('task cancel', first)}")
+        how = f"A worker is running for {them}."
+    say(f"{names} {verb} not ended. {how}", f"Cancel with: {command_line('task cancel', first)}")
 
 
 @contextmanager
@@ -116,15 +120,26 @@ def _report_end(
         yield
     except KeyboardInterrupt as interrupt:
         progress.end()
-        report_stopped(session, awaited(), progress.say, _attendance(session, progress))
+        if task_ids := awaited():
+            report_stopped(session, task_ids, progress.say, _attendance(session, progress))
+        else:
+            progress.say(quit_at_once((), (), None, has_begun=progress.has_begun))
         if 0 < len(progress.created) < expected:  # interrupted before all were shown
             see = command_line("task list")
             progress.say(f"More tasks may have been created. See all with: {see}")
         raise Told(*interrupt.args) from None
     except RemitError as error:
         if task_ids := progress.created or error.details.get("task_ids", ()):
-            report_stopped(session, task_ids, progress.say, _attendance(session, progress))
+            _report_failed(session, task_ids, progress)
         raise
+
+
+def _report_failed(session: Session, task_ids: Sequence[str], progress: "Progress") -> None:
+    """Print what an error leaves: a server that ends a wait may be gone, with its workers."""
+    if session.host.server is None:
+        report_stopped(session, task_ids, progress.say, session.unattended)
+        return
+    progress.say(*kept_by_server(task_ids, session.host.server))
 
 
 def _attendance(session: Session, progress: "Progress") -> Callable[[str], bool]:

@@ -10,6 +10,7 @@ from remit.surfaces.cli.actions.wait_reports import late_quit_line, report_stopp
 from remit.surfaces.cli.cli_host import Result
 from remit.surfaces.cli.command import Session, Told
 from remit.surfaces.cli.output.terminal import write_notes
+from remit.surfaces.text.display import display_line
 from remit.surfaces.text.printed_commands import command_line
 
 if TYPE_CHECKING:  # threads are imported only by commands that wait
@@ -163,7 +164,7 @@ def _follow(
 def _read_headline(session: Session, task_id: str) -> str:
     """Return what a task does or waits for, in one line."""
     task = session.call("get_task", task_id=task_id)
-    return " · ".join(filter(None, (_headline(task), session.outlook(task))))
+    return "\n".join(filter(None, (_headline(task), session.outlook(task))))
 
 
 def _headline(task: Result) -> str:
@@ -171,7 +172,7 @@ def _headline(task: Result) -> str:
     from remit.surfaces.cli.output.progress_tree import MARKS
 
     parts = (f"#{task['id']} {task['title']}", task["owner"], task["state"])
-    return f"{MARKS.get(task['state'], '·')} {' · '.join(filter(None, parts))}"
+    return display_line(f"{MARKS.get(task['state'], '·')} {' · '.join(filter(None, parts))}")
 
 
 def _end_watch(session: Session, fields: dict[str, Any], deadline: "StopDeadline") -> None:

@@ -38,8 +38,8 @@ TASK_COMMANDS = (
         "List draft and active tasks, newest first.",
         "list_tasks",
         show_tasks(
-            "No tasks to show. Create one with: `remit task create TITLE --owner AGENT`; ended"
-            " ones are in: `remit task history`"
+            "No tasks to show. Create one with: `remit task create TITLE --owner AGENT`."
+            " See ended ones with: `remit task history`"
         ),
         (
             Argument(

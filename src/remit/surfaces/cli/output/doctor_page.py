@@ -35,7 +35,7 @@ _WORKER_COLUMNS = (
 
 def show_doctor(answer: Result, screen: Screen) -> None:
     """Show the settings in force and whether the store is consistent."""
-    workspace = answer["workspace"] or f"none (make one with: {command_line('init')})"
+    workspace = answer["workspace"] or f"none. Make one with: {command_line('init')}"
     screen.put(f"remit {answer['version']}, workspace {workspace}")
     screen.put()
     _put_settings(answer, screen)
@@ -137,9 +137,9 @@ def _note_missing_workers(rows: list[dict[str, Any]], screen: Screen) -> None:
     """Note that no worker is running, or none for all tasks."""
     scopes = [row["scope"] for row in rows if row["alive"]]
     if not scopes:
-        screen.note(f"No worker is running. Start one with: {start_worker()}")
+        screen.note(f"No worker is running. {start_worker()}")
     elif None not in scopes:
-        screen.note(f"No worker for all tasks is running. Start one with: {start_worker()}")
+        screen.note(f"No worker for all tasks is running. {start_worker()}")
 
 
 def _worker_cells(row: dict[str, Any]) -> list[Part]:

@@ -16,7 +16,7 @@ from remit.errors import RemitError
 from remit.surfaces.cli.output.next_steps import NO_SERVER_WORKER, named, start_worker
 from remit.surfaces.cli.output.progress_tree import Node, TaskTree, format_elapsed
 from remit.surfaces.shutdown import stop_again
-from remit.surfaces.text.display import cut, display_line, wrap_all
+from remit.surfaces.text.display import display_line, rows_of, width, wrap_all, wrap_before_command
 from remit.surfaces.text.last_line import stopped_line
 from remit.surfaces.text.printed_commands import command_line, with_commands
 from remit.surfaces.text.stream_writer import ThreadedWriter
@@ -80,6 +80,8 @@ class Progress:
         self._writer = ThreadedWriter(sys.stderr)
         self._tree = TaskTree()
         self._handed_out: list[str] = []
+        self.has_begun = False
+        """True once tasks may have been created: before that, the store was not open."""
         self._drawn, self._changed = 0, False
         self._lock, self._over = Lock(), Event()
         self._began_at: float | None = None
@@ -149,10 +151,11 @@ class Progress:
 
     def take(self, item: dict[str, Any]) -> None:
         """Show an item of progress; results are shown at the end."""
+        self.has_begun = True
         match item["type"]:
             case "result":
                 self._handed_out += filter(None, [item["task_id"]])
-            case "waiting":
+            case "waiting" | "opened":
                 return
             case "left_alone":
                 self._tell_left_alone(item["task_ids"])
@@ -211,8 +214,10 @@ class Progress:
         footer = stopping_line() if self._stopping else self._footer
         if not footer:
             return self._task_lines(cells, rows)
-        rows_above = None if rows is None else rows - 1
-        return [*self._task_lines(cells, rows_above), cut(footer, cells)]
+        below = wrap_before_command(footer, cells)
+        taken = sum(rows_of(line, cells + 1) for line in below)
+        rows_above = None if rows is None else rows - taken
+        return [*self._task_lines(cells, rows_above), *below]
 
     def _task_lines(self, cells: int, rows: int | None) -> list[str]:
         """Return the tasks, or a clock if there are none yet."""
@@ -299,7 +304,7 @@ class Progress:
             return ""
         if self._server is not None:
             return NO_SERVER_WORKER
-        return f"No worker is running now. Start one with: {start_worker()}"
+        return f"No worker is running now. {start_worker()}"
 
     def _tell_handover(self, ends_at: float) -> None:
         """Print, after a moment, the tasks that are still being handed over."""
@@ -321,12 +326,13 @@ class Progress:
         with self._lock:
             if rows is not None and self._over.is_set():  # the last tree is drawn
                 return
-            lines, self._changed = self.picture(get_terminal_size().columns - 1, rows), False
+            columns = get_terminal_size().columns
+            lines, self._changed = self.picture(columns - 1, rows), False
             up = f"\x1b[{self._drawn}F" if self._drawn else ""
             # Line over line: nothing flickers, and terminals do not keep a cleared screen in their
             # history.
-            self._write(up + "".join(f"{line}\x1b[K\n" for line in lines) + "\x1b[J")
-            self._drawn = len(lines)
+            self._write(up + "".join(_over_old(line, columns) for line in lines) + "\x1b[J")
+            self._drawn = sum(rows_of(line, columns) for line in lines)
 
     def _say(self, *lines: str) -> None:
         """Write lines above the tree, or below everything at the end."""
@@ -335,7 +341,8 @@ class Progress:
             # Replace the drawn tree; it is redrawn below these lines. Line over line: a terminal
             # may keep a screen that is cleared from its first line on.
             if self._drawn and not self._over.is_set():
-                text = "".join(f"{display_line(line)}\x1b[K\n" for line in lines)
+                columns = get_terminal_size().columns
+                text = "".join(_over_old(display_line(line), columns) for line in lines)
                 self._write(f"\x1b[{self._drawn}F{text}\x1b[J")
                 self._drawn, self._changed = 0, True
             else:
@@ -355,3 +362,10 @@ class Progress:
         process. Text that cannot be written is lost.
         """
         self._writer.put(text)
+
+
+def _over_old(line: str, columns: int) -> str:
+    """Return a line that replaces the rest of an older one."""
+    # At the last column, the cursor would stand on the last character and delete it.
+    gap = " " if line and width(line) % columns == 0 else ""
+    return f"{line}{gap}\x1b[K\n"

@@ -13,21 +13,22 @@ Unattended = Callable[[str], bool]
 """Returns True if no live worker works on a task."""
 
 ENDED = ("done", "failed", "canceled")
-_AT_SERVER = "on the server's machine: remit worker or remit serve"
-_START_ON_SERVER = "Start one: remit worker or remit serve (on the server's machine)."
+_START_ON_SERVER = "Start one on the server's machine with: remit worker"
 NO_SERVER_WORKER = f"No worker is running for it. {_START_ON_SERVER}"
+_OR_WORKER = "Or start a worker with: "
 _NAMED = 5
 
 
 def start_worker(server: str | None = None) -> str:
-    """Return the commands that start a worker, on the server's machine if a server is used."""
+    """Return how to start a worker, on the server's machine if a server is used."""
     if server is not None:
-        return _AT_SERVER
-    return f"{command_line('worker')}, or {command_line('serve')}"
+        return _START_ON_SERVER
+    return f"Start one with: {command_line('worker')}"
 
 
 def outlook(task: Task, unattended: Unattended, now: Any, server: str | None) -> str:
-    """Return what happens next to a task, and what a person can do about it.
+    """Return what happens next to a task, and what a person can do about it. Each command ends a
+    line, so that it can be copied.
 
     Only the server's workers continue a task of a server.
 
@@ -57,23 +58,23 @@ def _running(task: Task, unattended: Unattended, _now: Any, server: str | None) 
 def how_to_activate(task: Task, now: Any) -> str:
     """The command that activates a draft, and what keeps the task from starting afterwards."""
     activate = command_line("task update", task["id"], "--status active")
-    return ". ".join([f"Activate it with: {activate}", *_holds_of_draft(task, now)])
+    return "\n".join([f"Activate it with: {activate}", *_holds_of_draft(task, now)])
 
 
 def _holds_of_draft(task: Task, now: Any) -> list[str]:
     """What keeps a draft from starting when it is active."""
     holds: list[str] = []
     if task["session_id"] is not None:
-        holds.append(f"Session {task['session_id']} then gets it with its next request")
+        holds.append(f"Session {task['session_id']} then gets it with its next request.")
     elif task["owner"] is None:
         set_owner = command_line("task update", task["id"], "--owner AGENT")
         holds.append(f"No agent owns it, so it does not start then. Give it one with: {set_owner}")
     if task["blocked_by"]:
-        holds.append(f"It then starts when {prerequisites(task)}")
+        holds.append(f"It then starts when {prerequisites(task)}.")
     schedule: dict[str, Any] = task["schedule"] or {}
     not_before: str | None = schedule.get("not_before")
     if not_before is not None and is_ahead(not_before, now):
-        holds.append(f"It then does not start before {upcoming(not_before, now)}")
+        holds.append(f"It then does not start before {upcoming(not_before, now)}.")
     return holds
 
 
@@ -82,7 +83,7 @@ def _how_to_continue(task: Task, server: str | None) -> str:
     if server is not None:
         return _START_ON_SERVER
     run = command_line("task run", task["id"])
-    return f"Continue it with: {run}. Or start a worker: {start_worker()}."
+    return f"Continue it with: {run}\n{_OR_WORKER}{command_line('worker')}"
 
 
 def has_lost_worker(task: Task, unattended: Unattended) -> bool:
@@ -113,7 +114,7 @@ def _pending(task: Task, unattended: Unattended, now: Any, server: str | None) -
     if ended := [item for item in task["held_by"] if item.get("state") in ENDED]:
         return _never(task, ended, unattended, server)
     if holds:
-        return f"{_start(task, holds, now)} {_then(task, unattended, server)}".rstrip()
+        return "\n".join(filter(None, _start(task, holds, now, _then(task, unattended, server))))
     if not unattended(task["id"]):
         return ""
     return _needs_worker(task, server)
@@ -125,23 +126,27 @@ def _needs_worker(task: Task, server: str | None) -> str:
         return NO_SERVER_WORKER
     run = command_line("task run", task["id"])
     return (
-        f"No worker is running for it. Run it here with: {run}."
-        f" Or start a worker: {start_worker()}."
+        f"No worker is running for it. Run it here with: {run}"
+        f"\n{_OR_WORKER}{command_line('worker')}"
     )
 
 
-def _start(task: Task, holds: dict[str, str], now: Any) -> str:
-    """Return when a task starts that waits for other tasks, a time, or both."""
+def _start(task: Task, holds: dict[str, str], now: Any, needs: str) -> tuple[str, str]:
+    """Return lines on when a task starts that waits for other tasks, a time, or both; `needs` is
+    what it needs then.
+    """
     if "dependency" in holds:
-        return f"It starts when {prerequisites(task)}{_start_after_others(task, holds, now)}."
-    if "retry" in holds:
-        return f"It is tried again at {upcoming(holds['retry'], now)}."
-    if "slot" in holds:
+        when = f"It starts when {prerequisites(task)}{_start_after_others(task, holds, now)}."
+    elif "retry" in holds:
+        when = f"It is tried again at {upcoming(holds['retry'], now)}."
+    elif "slot" in holds:
         again = ", and again at each later slot until you cancel it" if recurs(task) else ""
         run = command_line("task run", task["id"])
         slot = upcoming(holds["slot"], now)
-        return f"It starts at its next slot, {slot}{again}. Run it now with: {run}."
-    return f"It does not start before {upcoming(holds['not_before'], now)}."
+        return f"It starts at its next slot, {slot}{again}. Run it now with: {run}", needs
+    else:
+        when = f"It does not start before {upcoming(holds['not_before'], now)}."
+    return f"{when} {needs}".rstrip(), ""
 
 
 def _start_after_others(task: Task, holds: dict[str, str], now: Any) -> str:
@@ -168,12 +173,12 @@ def _never(
 ) -> str:
     """Return what happens to a task whose dependencies ended without being done."""
     told = " and ".join(map("#{0[ref]} is {0[state]}".format, ended))
-    follows = "A worker fails it soon"
+    follows = "A worker fails it soon. "
     if unattended(task["id"]):
-        follows = f"A worker fails it when one runs ({start_worker(server)})"
+        follows = f"A worker fails it when one runs. {start_worker(server)}\n"
     clear = command_line("task update", task["id"], "--clear depends-on")
     return (
-        f"It can never start: {told}, and had to be done first. {follows}. "
+        f"It can never start: {told}, and had to be done first. {follows}"
         f"Start it without its dependencies with: {clear}"
     )
 
@@ -182,7 +187,7 @@ def _then(task: Task, unattended: Unattended, server: str | None) -> str:
     """Return that a task will need a worker, if none is running now."""
     if not unattended(task["id"]):
         return ""
-    return f"No worker is running for it now; it needs one then ({start_worker(server)})."
+    return f"No worker is running for it now; it needs one then. {start_worker(server)}"
 
 
 def prerequisites(task: Task) -> str:
@@ -198,12 +203,12 @@ def _waiting(task: Task, unattended: Unattended, _now: Any, server: str | None) 
     from remit.app.reading.views import awaited_kinds
 
     kinds = awaited_kinds(task)
-    if "user" in kinds:
+    if _asks(task):
         return f"It waits for an answer from you. See the question with: {command_line('inbox')}"
     said = _awaited(task, kinds)
     if not unattended(task["id"]):
         return said
-    return f"{said.removesuffix('.')}. No worker is running for it ({start_worker(server)})."
+    return f"{said}\nNo worker is running for it. {start_worker(server)}"
 
 
 def _awaited(task: Task, kinds: Collection[str]) -> str:
@@ -214,17 +219,19 @@ def _awaited(task: Task, kinds: Collection[str]) -> str:
     if "tick" not in kinds:
         return "It waits for a timer."
     slots = [moment(item["ref"]) for item in task["held_by"]]
-    turn = "".join(map(", {}".format, slots)) or f" ({command_line('schedule show')})"
-    run = command_line("task run", task["id"])
-    return f"It waits for its next scheduled turn{turn}. Run it now with: {run}"
+    run = f"Run it now with: {command_line('task run', task['id'])}"
+    if slots:
+        return f"It waits for its next scheduled turn, {', '.join(slots)}. {run}"
+    schedule = command_line("schedule show")
+    return f"It waits for its next scheduled turn. See when with: {schedule}\n{run}"
 
 
 def _verifying(task: Task, unattended: Unattended, _now: Any, server: str | None) -> str:
     """Return who checks the acceptance criteria of a task."""
     if unattended(task["id"]):
         return (
-            "No worker is running. Its acceptance criteria are checked when one starts:"
-            f" {start_worker(server)}."
+            "No worker is running. Its acceptance criteria are checked when one starts."
+            f" {start_worker(server)}"
         )
     watch = command_line("task watch", task["id"])
     return f"A worker checks its acceptance criteria. Follow it with: {watch}"
@@ -250,11 +257,9 @@ def _typed_answer(question: dict[str, Any]) -> str:
     """Return the placeholder for the answer in a command."""
     if not question["options"]:
         return "'YOUR ANSWER'"
-    is_ambiguous = any(option.strip().isdecimal() for option in question["options"])
-    number = "--option N" if is_ambiguous else "N"
-    if question.get("allow_other"):
-        return f"{number}, or 'ANOTHER ANSWER'"
-    return number
+    if any(option.strip().isdecimal() for option in question["options"]):
+        return "--option N"
+    return "'N OR YOUR ANSWER'" if question.get("allow_other") else "N"
 
 
 # After a wait that was interrupted.
@@ -281,11 +286,15 @@ def _has_ended(task: Task) -> str:
     return f"#{task['id']} has ended: it is {task['state']}. See it with: {see}"
 
 
-def quit_at_once(created: Sequence[str], left: Sequence[str], server: str | None) -> str:
+def quit_at_once(
+    created: Sequence[str], left: Sequence[str], server: str | None, *, has_begun: bool = True
+) -> str:
     """Return lines about the tasks of a wait that ends at once, without reading the store.
 
-    `left` are the created tasks that have not ended.
+    `left` are the created tasks that have not ended. `has_begun` is False if none can exist.
     """
+    if not has_begun:
+        return "Stopped. No task was created."
     if not created:
         return f"Stopped. Tasks may have been created. See them with: {command_line('task list')}"
     if not left:
@@ -308,28 +317,29 @@ def _quit_lines(task_ids: Sequence[str], server: str | None) -> str:
         how = f"If no other worker is running for it, continue it with: {run}"
     else:
         kept = f"Stopped. {names} are kept."
-        how = f"If no other worker is running for them, continue all with: {start_worker()}."
+        how = f"If no other worker is running for them, continue all with: {command_line('worker')}"
     return "\n".join([kept, how, cancel])
 
 
 def _one_left(task: Task, unattended: Unattended, now: Any, server: str | None) -> list[str]:
     """Return lines about the only task that has not ended."""
     cancel = f"Cancel it with: {command_line('task cancel', task['id'])}"
-    follow = f"Follow it with: {command_line('task watch', task['id'])}. {cancel}"
+    follow = f"Follow it with: {command_line('task watch', task['id'])}"
+    how = outlook(task, unattended, now, server)
     if server is not None:
         kept = f"Stopped waiting. The server at {server} keeps #{task['id']} ({task['state']})"
-        if unattended(task["id"]):
-            return [f"{kept}.", f"{NO_SERVER_WORKER} {cancel}"]
-        return [f"{kept}; its workers continue it.", follow]
-    if how := outlook(task, unattended, now, None):
+        if how:
+            return [f"{kept}.", *how.split("\n"), cancel]
+        return [f"{kept}; its workers continue it.", follow, cancel]
+    if how:
         if _is_idle(task, unattended):
             how = _how_to_continue_idle(task)
-        return [f"Stopped. #{task['id']} is kept ({task['state']}).", how, cancel]
+        return [f"Stopped. #{task['id']} is kept ({task['state']}).", *how.split("\n"), cancel]
     goes_on = (
         f"Stopped waiting. #{task['id']} continues ({task['state']}): a worker is running"
         " elsewhere."
     )
-    return [goes_on, follow]
+    return [goes_on, follow, cancel]
 
 
 def _is_idle(task: Task, unattended: Unattended) -> bool:
@@ -344,27 +354,58 @@ def _how_to_continue_idle(task: Task) -> str:
 
 def _several_left(tasks: Sequence[Task], unattended: Unattended, server: str | None) -> list[str]:
     """Return lines about several tasks that have not ended."""
-    first, names = tasks[0]["id"], named([task["id"] for task in tasks])
-    cancel = f"Cancel one with: {command_line('task cancel', first)}"
-    has_unattended = any(unattended(task["id"]) for task in tasks)
+    names = named([task["id"] for task in tasks])
+    cancel = f"Cancel one with: {command_line('task cancel', tasks[0]['id'])}"
+    asks = [task["id"] for task in tasks if _asks(task)]
+    idle = [task["id"] for task in tasks if task["id"] not in asks and unattended(task["id"])]
+    lines = [f"Stopped. {names} are kept."]
     if server is not None:
-        return [*_kept_by_server(server, names, has_unattended=has_unattended), cancel]
-    if has_unattended:
-        return [
-            f"Stopped. {names} are kept. No worker is running for all of them now.",
-            f"Continue one with: {command_line('task run', first)}.",
-            f"Continue all with: {start_worker()}.",
-            cancel,
-        ]
-    return [f"Stopped waiting. {names} continue: a worker is running elsewhere.", cancel]
+        lines = [f"Stopped waiting. The server at {server} keeps {names}."]
+    elif not asks and not idle:
+        lines = [f"Stopped waiting. {names} continue: a worker is running elsewhere."]
+    if asks:
+        lines.append(_questions_of(asks))
+    if idle:
+        lines += _how_to_continue_several(idle, server)
+    elif len(asks) < len(tasks) and (asks or server is not None):
+        lines.append(f"Workers continue {'the others' if asks else 'them'}.")
+    return [*lines, cancel]
 
 
-def _kept_by_server(server: str, names: str, *, has_unattended: bool) -> list[str]:
-    """Return lines about several tasks of a server that have not ended."""
-    kept = f"Stopped waiting. The server at {server} keeps {names}"
-    if not has_unattended:
-        return [f"{kept}; its workers continue them."]
-    return [f"{kept}.", f"No worker is running for all of them now. {_START_ON_SERVER}"]
+def _asks(task: Task) -> bool:
+    """Return True if a task waits for an answer of a person."""
+    from remit.app.reading.views import awaited_kinds
+
+    return "user" in awaited_kinds(task)
+
+
+def _questions_of(task_ids: Sequence[str]) -> str:
+    verb, questions = ("waits", "question") if len(task_ids) == 1 else ("wait", "questions")
+    see = command_line("inbox")
+    return f"{named(task_ids)} {verb} for an answer from you. See the {questions} with: {see}"
+
+
+def _how_to_continue_several(idle: Sequence[str], server: str | None) -> list[str]:
+    """Return lines on how to continue tasks for which no worker is running."""
+    missing = f"No worker is running for {named(idle)} now."
+    if server is not None:
+        return [f"{missing} {_START_ON_SERVER}"]
+    return [
+        missing,
+        f"Continue one with: {command_line('task run', idle[0])}",
+        f"Continue all with: {command_line('worker')}",
+    ]
+
+
+def kept_by_server(task_ids: Sequence[str], server: str) -> list[str]:
+    """Return lines about tasks of a server that ended the wait for them and may be gone."""
+    them, how = "them", f"See them there with: {command_line('task list')}"
+    if len(task_ids) == 1:
+        them, how = "it", f"Follow it there with: {command_line('task watch', task_ids[0])}"
+    kept = (
+        f"The server at {server} keeps {named(task_ids)}. A worker continues {them} when one runs."
+    )
+    return [kept, how]
 
 
 def named(task_ids: Sequence[str]) -> str:

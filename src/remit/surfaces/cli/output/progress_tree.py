@@ -3,11 +3,18 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 from remit.surfaces.cli.output.next_steps import ENDED, how_to_answer
-from remit.surfaces.text.display import cut, display_line, width, wrap
+from remit.surfaces.text.display import (
+    cut,
+    display_line,
+    rows_of,
+    width,
+    wrap,
+    wrap_before_command,
+)
 from remit.surfaces.text.printed_commands import command_line
 from remit.surfaces.text.progress_line import headline
 
@@ -80,8 +87,7 @@ class Node:
     def questions(self) -> list[str]:
         """Return the questions of the task, and how to answer each."""
         return [
-            f"{' '.join([item['question'], *_numbered(item)])} "
-            f" (answer with: {how_to_answer(item)})"
+            f"{' '.join([item['question'], *_numbered(item)])} · answer with: {how_to_answer(item)}"
             for item in self.item["questions"]
         ]
 
@@ -97,7 +103,8 @@ class Node:
                 options += wrap(f"      {display_line(option)}", cells)
             lines += _shorten(asked, indent=4)
             lines += _shorten(options, indent=6)
-            lines += wrap(f"    answer with: {display_line(how_to_answer(item))}", cells)
+            how = f"    answer with: {display_line(how_to_answer(item))}"
+            lines += wrap_before_command(how, cells)
         return lines
 
 
@@ -142,9 +149,12 @@ class TaskTree:
     def lines(self, cells: int, rows: int | None) -> list[str]:
         """Return all tasks; if there are more than rows, the unfinished ones and a total."""
         every = self._draw(cells, lambda _: True)
-        if rows is None or len(every) <= rows:
+        if rows is None or sum(rows_of(line, cells + 1) for line in every) <= rows:
             return every
-        return [*self._draw(cells, self._goes_on)[: max(rows - 1, 0)], cut(self._total(), cells)]
+        unfinished = self._draw(cells, self._goes_on)
+        taken = accumulate(rows_of(line, cells + 1) for line in unfinished)
+        fitting = sum(1 for row in taken if row < rows)
+        return [*unfinished[:fitting], cut(self._total(), cells)]
 
     def summary(self) -> list[str]:
         """Return the state of the tasks in a few lines."""

@@ -158,7 +158,7 @@ def show_schedule(answer: Result, screen: Screen) -> None:
     if not answer["waiting"] and not answer["active"]:
         screen.note("No task waits for the schedule.")
     if not answer["workers"]:
-        screen.note(f"No worker for all tasks is running. Start one with: {start_worker()}")
+        screen.note(f"No worker for all tasks is running. {start_worker()}")
 
 
 def _describe_wait(task: Result, zone: str) -> str:

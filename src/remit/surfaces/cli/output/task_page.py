@@ -193,7 +193,7 @@ def _put_resources(answer: Result, screen: Screen) -> None:
         screen.put(Ink(f"{index} ", "dim"), f"{item['type']} ", text=text, indent=2)
     put_heading("Guides", answer["guides"], screen)
     for guide in answer["guides"]:
-        screen.put(text=f"{guide}  ({command_line('guide show', guide)})", indent=2)
+        screen.put(text=f"{guide}  read it with: {command_line('guide show', guide)}", indent=2)
 
 
 def _put_dependencies(answer: Result, screen: Screen) -> None:

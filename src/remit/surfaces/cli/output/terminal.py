@@ -9,7 +9,15 @@ from itertools import chain
 from typing import Any, NamedTuple, TextIO
 
 from remit.surfaces.cli.cli_host import Result
-from remit.surfaces.text.display import cut_at_word, display, display_line, pad, width, wrap_all
+from remit.surfaces.text.display import (
+    COMMAND,
+    cut_at_word,
+    display,
+    display_line,
+    pad,
+    width,
+    wrap_all,
+)
 
 _CODES = {
     "bold": "1",
@@ -138,13 +146,13 @@ class Screen:
         return line.rstrip()
 
     def _fold(self, parts: Sequence[Ink], indent: int) -> list[str]:
-        """Return the lead of a line in lines that fit, broken between words.
+        """Return the lead of a line in lines that fit, broken between words, but not in a command.
 
         The terminal breaks a word that does not fit.
         """
         lines, used = [" " * indent], indent
         for part in parts:
-            for word in re.findall(r"[^ ]+ *| +", part.text):
+            for word in re.findall(rf"{COMMAND}|[^ ]+ *| +", part.text):
                 if used > indent + 2 and used + width(word.rstrip()) > self.width:
                     lines.append(" " * (indent + 2))
                     used = indent + 2
