@@ -29,13 +29,8 @@ from tests.wire import wire
 
 
 @asynccontextmanager
-async def hired(url: str, folder: Path, name: str) -> AsyncIterator[Worker]:
-    """A worker process, which leaves in order at the end.
-
-    Its lease ends before the store gives up a request, so that the end of the lease is what stops a
-    run.
-    """
-    lease_seconds = min(patient(10), 0.8 * PATIENCE_SECONDS)
+async def hired(url: str, folder: Path, name: str, lease_seconds: float) -> AsyncIterator[Worker]:
+    """A worker process, which leaves in order at the end."""
     worker = Worker(url, folder, name, {"heartbeat_seconds": lease_seconds, "concurrency": 4})
     try:
         yield worker
@@ -83,6 +78,9 @@ async def test_a_worker_behind_a_silent_wire_stops_before_another_takes_over(
     Both go on elsewhere.
     """
     url = postgres.new_database()
+    # A lease ends before the store gives up a request, so that its end is what stops a run. Both
+    # workers have the same one, because a claimer judges leases by its own setting.
+    lease_seconds = min(patient(10), 0.8 * PATIENCE_SECONDS)
     seen, gate, effects = tmp_path / "marks", tmp_path / "gate", tmp_path / "effects"
     go = tmp_path / "go"
     steps: list[Any] = [["gate", str(go)], *[["time", str(seen)], ["sleep", 0.1]] * 20]
@@ -90,14 +88,14 @@ async def test_a_worker_behind_a_silent_wire_stops_before_another_takes_over(
     async with (
         fleet(url) as team,
         wire(url) as line,
-        hired(line.url, tmp_path, "cut-off") as cut_off,
+        hired(line.url, tmp_path, "cut-off", lease_seconds) as cut_off,
     ):
         await team.staff(1)
         busy = await team.create(*steps, *ending)
         long = await team.create(*ending)
         for task_id in (busy, long):
             await team.until(task_id, lambda task: task.run is not None)
-        async with hired(url, tmp_path, "heir") as heir:
+        async with hired(url, tmp_path, "heir", lease_seconds) as heir:
             await team.staff(2)
             go.touch()
             await until(lambda: len(marks(seen).get(f"{busy}-r000001", [])) > 3)
@@ -108,10 +106,7 @@ async def test_a_worker_behind_a_silent_wire_stops_before_another_takes_over(
                 _, (pid, at) = await starts(team, task_id)
                 assert pid == heir.process.pid
                 await until(lambda: len(let_go(cut_off)) == 2)
-                assert [moment < at for moment in let_go(cut_off)] == [
-                    True,
-                    True,
-                ], "it stopped by itself, and in time"
+                assert max(let_go(cut_off)) < at, "it stopped by itself, and in time"
             gate.touch()
             for task_id in (busy, long):
                 assert (await team.ended(task_id)).state is State.DONE

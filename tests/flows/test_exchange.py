@@ -275,7 +275,7 @@ CHANGE: dict[str, Any] = {"instructions": NEW}
             ("Other", "Notes", "Notes"),
         ),
         ({}, {"title": NEW}, NEW, NEW, (NEW, NEW, NEW)),
-        ({"update": COUNT}, {"priority": 0}, COUNT, COUNT, ("Notes", COUNT, COUNT)),
+        ({"update": COUNT}, {"priority": 0}, "Notes", COUNT, ("Notes", COUNT, COUNT)),
     ],
 )
 async def test_an_imported_task_keeps_which_of_its_texts_were_given(

@@ -36,7 +36,7 @@ def test_a_session_gets_its_assignment_and_then_each_update_once(given: dict[str
         assert hook(at, **given) == ""
         at("task", "update", task, "--instructions", "One page: \u4f60\u597d.")
         text = "One page: \u4f60\u597d."
-        update = f'[Task Update: Instructions Modified]\nTask {task} "{text}"\n{text}'
+        update = f'[Task Update: Instructions Modified]\nTask {task} "Write the report"\n{text}'
         finish = f'Task {task}. Finish with complete_task(task_id="{task}").'
         assert hook(at, **given) == f"{update}\n\n{finish}\n"
         assert hook(at, **given) == ""
