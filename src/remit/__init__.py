@@ -7,6 +7,7 @@ Everything public is imported from here and loaded when it is first used.
 # it handles Ctrl-C.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from remit import commands
     from remit.adapters.tools import WorkspaceTools
     from remit.adapters.tools.functions import repeatable, stopping
     from remit.api.blocking import SyncRemit
@@ -237,6 +238,7 @@ __all__ = [
     "WorkInput",
     "WorkerInfo",
     "WorkspaceTools",
+    "commands",
     "repeatable",
     "scripted_model",
     "stopping",
@@ -314,6 +316,8 @@ if not TYPE_CHECKING:  # so that checkers see a misspelled name
             raise AttributeError(f"module 'remit' has no attribute {name!r}")
         from importlib import import_module
 
+        if name == "commands":
+            return import_module("remit.commands")
         module = next(
             (module for module, names in _MODULES.items() if name in names), "remit.results"
         )

@@ -1,6 +1,7 @@
 """Commands that a runner sends: `await handle.do(commands.FinishRun(…))`."""
 
 from remit.domain.task.commands import (
+    AbortTask,
     AskUser,
     AwaitSubtask,
     CompleteTask,
@@ -18,6 +19,7 @@ from remit.domain.task.commands import (
 )
 
 __all__ = [
+    "AbortTask",
     "AskUser",
     "AwaitSubtask",
     "CompleteTask",

@@ -38,6 +38,7 @@ from remit import (
 from remit.api.methods import Operations
 from remit.catalog import FOR_EVERYONE, Caller
 from remit.catalog.output_schemas import RESULT_CLASSES, SHAPES, result_class
+from remit.domain.task import commands as domain_commands
 from remit.ports import Store
 from tests.surfaces.http import TOKEN, site
 from tests.surfaces.story import STORY
@@ -121,6 +122,13 @@ def test_everything_public_is_in_the_package() -> None:
     assert set(remit.__all__) <= set(dir(remit))
     with pytest.raises(AttributeError, match="no attribute 'Remti'"):
         remit.Remti  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_every_command_that_the_runner_page_names_can_be_imported() -> None:
+    page = (HERE.parents[1] / "docs/howto/write-a-runner.md").read_text()
+    named = {name for name in re.findall(r"`([A-Z]\w+)`", page) if hasattr(domain_commands, name)}
+    assert "AbortTask" in named
+    assert named <= set(remit.commands.__all__)
 
 
 def test_every_error_is_in_the_package() -> None:
