@@ -11,6 +11,7 @@ import pytest
 from remit.adapters.stores.postgres import schema as postgres_schema
 from remit.adapters.stores.sqlite import schema as sqlite_schema
 from remit.adapters.stores.sqlite.driver import connect
+from remit.app.maintenance.verify import verify
 from remit.codec import GENESIS, chain_hash
 from remit.domain.records.serialize import dumps
 from tests.people import Desk, desk
@@ -160,6 +161,24 @@ async def test_old_event_names_are_rewritten_and_chained_again(database: Any) ->
     assert kept == [("1", head.version, head.hash)], "only the changed stream has an old head"
     with pytest.raises(Exception, match="events are never changed"):
         await database.change("UPDATE event SET actor = 'user:eve'")
+
+
+async def test_a_stream_that_was_changed_before_is_not_chained_again(database: Any) -> None:
+    async with desk(database.url) as at:
+        await work(at)
+        await work(at)
+    await age(database)
+    unprotect, protect = database.protection
+    await database.change(unprotect)
+    changed = "replace(actor, 'user:ann', 'user:eve') WHERE stream = '1' AND version = 1"
+    await database.change(f"UPDATE event SET actor = {changed}")
+    await database.change(protect)
+    async with desk(database.url) as at:
+        report = await verify(at.store)
+    places = {fault.place for fault in report.faults if "was changed" in fault.problem}
+    assert any(place.startswith("stream 1, version 1") for place in places), report.faults
+    assert not [fault for fault in report.faults if "stream 2" in fault.place]
+    assert await database.select("SELECT stream FROM old_head") == [("2",)]
 
 
 async def work(at: Desk) -> None:

@@ -16,6 +16,16 @@ WHERE stream IN (
 )
 GROUP BY stream;
 
+-- A stream whose chain is broken stays broken, so that verification still reports it.
+DELETE FROM old_head WHERE stream IN (
+    SELECT e.stream FROM old_head o
+    JOIN event e ON e.stream = o.stream
+    LEFT JOIN event p ON p.stream = e.stream AND p.version = e.version - 1
+    WHERE e.hash IS NOT chain_hash(
+        coalesce(p.hash, zeroblob(32)), e.id, e.stream, e.version, e.type, e.at, e.actor, e.data
+    )
+);
+
 DROP TRIGGER event_is_never_changed;
 
 UPDATE event SET type = 'TaskWoken' WHERE type = 'TimerFired' AND data LIKE '%,"cause":"%';
