@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from remit.domain.agents.agent import Agent
 from remit.domain.agents.tools import ToolSpec
+from remit.domain.records.pick import omit
 from remit.domain.records.serialize import plain
 from remit.domain.task.task import Task
 
@@ -23,7 +24,7 @@ def result_cache_key(
 
     Updates, questions and notifications after creation change the key.
     """
-    definition = {name: value for name, value in plain(agent).items() if name not in IGNORED_FIELDS}
+    definition = omit(plain(agent), IGNORED_FIELDS)
     request = {
         "title": task.title,
         "description": task.description,

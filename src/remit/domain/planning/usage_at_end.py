@@ -1,6 +1,5 @@
 """Record the usage of a run that others end together with its task."""
 
-from collections import Counter
 from collections.abc import Mapping
 
 from remit.domain.decisions.context import Context
@@ -10,7 +9,7 @@ from remit.domain.projection.stored_usage import StoredUsage, as_counts, uncount
 from remit.domain.records.record import replace
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
-from remit.domain.task.task import Task, Usage
+from remit.domain.task.task import Task, Usage, by_tool
 
 ENDS = (ev.CompletionClaimed, ev.TaskFailed, ev.TaskCanceled)
 """Events that end a live run together with the work on its task."""
@@ -46,11 +45,8 @@ def _may_lack_usage(task: Task) -> bool:
 def _settle(task: Task, stored: StoredUsage) -> list[ev.BudgetSettled]:
     """Return the event for the stored usage that a task has not recorded, if there is any."""
     usage = stored.usage.beyond(task.usage)
-    uses = Counter({item.tool: item.count for item in stored.tools})
-    tools = as_counts(uncounted(uses, task.tool_summary))
+    tools = as_counts(uncounted(by_tool(stored.tools), task.tool_summary))
     if (usage, tools) == (Usage(), ()):
         return []
-    run_id = f"{task.id}-r{task.counts.runs:06d}"
-    if task.run is not None:
-        run_id = task.run.id
+    run_id = task.run_id or f"{task.id}-r{task.counts.runs:06d}"
     return [ev.BudgetSettled(run_id=run_id, usage=usage, tool_summary=tools)]

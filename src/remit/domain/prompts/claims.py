@@ -113,6 +113,10 @@ def failing_outputs(task: Task) -> list[str]:
 
 def needed_outputs(task: Task) -> set[str]:
     """Return the names of the outputs that the task or one of its checks requires."""
-    required = {output.name for output in task.outputs if output.required}
     checked = {checked_output(item.check) for item in in_force(task)}
-    return required | set(filter(None, checked))
+    return required_outputs(task).union(filter(None, checked))
+
+
+def required_outputs(task: Task) -> set[str]:
+    """Return the names of the outputs that the task requires."""
+    return {output.name for output in task.outputs if output.required}

@@ -22,6 +22,7 @@ from remit.domain.prompts.terms import (
 )
 from remit.domain.task.task import Criterion, Resource, Task
 from remit.domain.task.titles import current_title
+from remit.domain.text.counting import plural
 from remit.domain.text.optional_lines import labeled, listed
 from remit.domain.text.truncation import beginning, beginning_marked
 
@@ -180,8 +181,7 @@ def _is_woken(task: Task) -> bool:
 
 def _named_steps(open_steps: Sequence[int]) -> str:
     """Return the numbers of open steps as a phrase: `step 2`, or `steps 0, 2`."""
-    numbers = ", ".join(map(str, open_steps))
-    return f"step {numbers}" if len(open_steps) == 1 else f"steps {numbers}"
+    return f"{plural(len(open_steps), 'step')} {', '.join(map(str, open_steps))}"
 
 
 def _how_to_finish_an_answer(task: Task) -> str:

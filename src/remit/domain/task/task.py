@@ -1,7 +1,8 @@
 """The task and its parts."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -263,6 +264,14 @@ class ToolCount:
     count: Count
 
 
+def by_tool(counts: Iterable[ToolCount]) -> Counter[str]:
+    """Return how often each tool was called, by its name."""
+    found: Counter[str] = Counter()
+    for item in counts:
+        found[item.tool] += item.count
+    return found
+
+
 @record
 class WaitFor:
     """One item that a task waits for; `call_id` is the open tool call that gets the answer."""
@@ -347,6 +356,11 @@ class Counts:
     runs: int = 0
     criteria: int = 0
     timers: int = 0
+
+
+def prerequisites(depends_on: Iterable[Dependency]) -> tuple[str, ...]:
+    """Return the ids of the tasks that some dependencies name."""
+    return tuple(item.task_id for item in depends_on)
 
 
 def _number(child: Child) -> int:
@@ -530,6 +544,11 @@ class Task:
     def is_unstarted(self) -> bool:
         """Return whether the task has neither started nor ended."""
         return self.started_at is None and not self.state.terminal
+
+    @property
+    def run_id(self) -> str | None:
+        """Return the id of the live run; None if there is none."""
+        return None if self.run is None else self.run.id
 
     @property
     def in_flight(self) -> bool:
