@@ -13,6 +13,7 @@ from remit.catalog.operations import Operation, Result
 from remit.catalog.output_schemas import SHAPES, shape
 from remit.domain.delegation.result_envelope import lean_envelope, outputs_notice
 from remit.domain.records.json_schema import Schema, model_schema
+from remit.domain.records.pick import omit, omit_empty, pick
 
 CHANGE_FIELDS = ("id", "state", "version")
 """The task fields in the answer to a change."""
@@ -35,8 +36,7 @@ ASKED = (
 def lean_input(operation: Operation) -> Schema:
     """Return the input schema for a model."""
     schema = model_schema(cast("Any", operation.input))
-    shown = {name: part for name, part in schema["properties"].items() if name not in HIDDEN}
-    return schema | {"properties": shown}
+    return schema | {"properties": omit(schema["properties"], HIDDEN)}
 
 
 Given = Mapping[str, Any]
@@ -121,15 +121,9 @@ def _lean_task(view: Mapping[str, Any]) -> Result:
     for name in PARTS.keys() & short.keys():
         short[name] = [_without_defaults(item, PARTS[name]) for item in short[name]]
     if "usage" in short:
-        short["usage"] = _without_zeros(short["usage"])
+        short["usage"] = omit_empty(short["usage"])
     repeated = {name for name, other in REPEATED.items() if short.get(name) == short.get(other)}
-    hidden = RARE_FIELDS | repeated
-    return {name: value for name, value in short.items() if name not in hidden}
-
-
-def _without_zeros(usage: Given) -> Result:
-    """Return the counts that are not 0."""
-    return {name: value for name, value in usage.items() if value}
+    return omit(short, RARE_FIELDS | repeated)
 
 
 def _without_defaults(fields: Given, defaults: Given) -> Result:
@@ -219,10 +213,5 @@ def _or_error(schema: Schema) -> Schema:
 
 def _outline(schema: Schema) -> Schema:
     """Return the fields of an answer with their types, without nested fields."""
-    fields = {name: _pick(part, "type") for name, part in schema["properties"].items()}
-    return {"type": "object", "properties": fields} | _pick(schema, "required")
-
-
-def _pick(schema: Schema, word: str) -> Schema:
-    """Return one word of a schema; an empty schema if it is not there."""
-    return {word: schema[word]} if word in schema else {}
+    fields = {name: pick(part, ("type",)) for name, part in schema["properties"].items()}
+    return {"type": "object", "properties": fields} | pick(schema, ("required",))

@@ -15,6 +15,7 @@ from remit.domain.agents.agent import (
     may_use,
     not_granted,
 )
+from remit.domain.records.pick import in_order
 from remit.domain.records.record import replace
 
 __all__ = ["BUILT_IN", "Agent", "AgentRegistry", "role_prompt", "with_edits"]
@@ -76,7 +77,7 @@ class AgentRegistry:
 
     def all(self) -> list[Agent]:
         """Return all agents, by id."""
-        return [self._agents[agent_id] for agent_id in sorted(self._agents)]
+        return in_order(self._agents)
 
     def get(self, agent_id: str | None) -> Agent | None:
         """Return an agent by id, such as the owner of a task; None if it is unknown."""
@@ -87,10 +88,7 @@ class AgentRegistry:
 
         None if there is no such agent.
         """
-        found = matching(name, self._agents)
-        if found is None:
-            return None
-        return self._agents[found]
+        return self.get(matching(name, self._agents))
 
     def tier(self, task: "Task") -> str:
         """Return the model of a task: its own, else that of its agent, else the main one."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
+from remit.domain.records.pick import pick
 from remit.domain.records.record import Coerce, Items, Matches, fields, record
 from remit.domain.records.validate import parse
 from remit.domain.task.task import (
@@ -179,8 +180,7 @@ def _known_fields(kind: type[Any], value: Any) -> Any:
     """Return an object without unknown fields; any other value unchanged."""
     if not isinstance(value, dict):
         return value
-    given = cast("dict[str, Any]", value)
-    return {name: item for name, item in given.items() if name in fields(kind)}
+    return pick(cast("dict[str, Any]", value), fields(kind))
 
 
 def _is_relative_file(item: Any) -> bool:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from remit.domain.records.pick import pick
 from remit.store_queries.task_queries import EndedSummary, TaskStart, TaskSummary
 
 if TYPE_CHECKING:  # most commands do not need these rows
@@ -23,6 +24,7 @@ STATES = (
     "canceled",
 )
 LIVE = STATES[:6]
+ACTIVE = STATES[1:6]
 CLOSED = ("answered", "closed")
 
 TASK: dict[str, Any] = {
@@ -108,7 +110,7 @@ USAGE = {"requests": 0, "input_tokens": 0, "output_tokens": 0, "tool_calls": 0, 
 
 def status_of(state: str) -> str:
     """Return the status that boards show for a state."""
-    if state in LIVE and state != "draft":
+    if state in ACTIVE:
         return "active"
     return state
 
@@ -228,7 +230,7 @@ def task_view(
 
 def _complete_fields(document: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that callers see, with the defaults that a document leaves out."""
-    view = TASK | {name: value for name, value in document.items() if name in TASK}
+    view = TASK | pick(document, TASK)
     for name, entry in PARTS.items():
         view[name] = [entry | item for item in view[name]]
     return view
@@ -366,6 +368,6 @@ def worker_view(row: Any, *, alive: bool) -> dict[str, Any]:
         "running": row.running,
         "heartbeat_seconds_ago": round(row.age_seconds, 3),
         "alive": alive,
-        "scope": None if row.roots is None else [str(root) for root in row.roots],
+        "scope": None if row.roots is None else list(map(str, row.roots)),
         "models": _parsed(row.models) or [],
     }

@@ -1,6 +1,7 @@
 """Tool calls that block a run: questions to people, and work for sub-agents."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from remit.app.subagents import questions
 from remit.app.subagents.answers import RECEIPT, UNDER_WAY, answer_to
@@ -141,4 +142,4 @@ def _waits_for_children(call: ToolCall, children: Mapping[int, Task]) -> bool:
 
 def _blocks_on(call: ToolCall, places: Iterable[int]) -> bool:
     """True if a call waits for the result at one of these positions."""
-    return any(is_blocking(call, place) for place in places)
+    return any(map(partial(is_blocking, call), places))
