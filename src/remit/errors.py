@@ -95,6 +95,11 @@ class InvalidParam(RemitError):
             " ".join(map(str, problems)), hint=hint, details={"fields": fields, **(details or {})}
         )
 
+    @property
+    def problems(self) -> list[Problem]:
+        """Return the problem of each field."""
+        return [Problem(**field) for field in self.details["fields"]]
+
 
 def invalid(field: str, problem: str, expected: str, **details: Any) -> InvalidParam:
     """Create an `InvalidParam` for one field."""

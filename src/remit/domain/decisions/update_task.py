@@ -122,7 +122,7 @@ def _revise(task: Task, command: cmd.UpdateTask) -> Events:
         description=if_changed(task.description, command.description),
         priority=if_changed(task.priority, command.priority),
         labels=if_changed(task.labels, labels),
-        metadata=if_changed(task.metadata or {}, command.metadata),
+        metadata=if_changed(task.given_metadata, command.metadata),
         limits=if_changed(task.limits, command.limits),
         has_description=not task.has_description and _repeats_instructions(task, command),
         has_instructions=_titles_like_instructions(task, command),

@@ -92,8 +92,7 @@ def envelope(
     }
     if task.completion_outputs:
         data["outputs"] = dict(task.completion_outputs)
-    if questions := open_questions([task]):
-        data["questions"] = questions
+    data |= omit_empty({"questions": open_questions([task])})
     found: dict[str, Any] = {
         "status": "error" if status in ("failed", "timeout", "cancelled") else "success",
         "data": data,

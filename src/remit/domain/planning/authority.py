@@ -178,7 +178,7 @@ def _changes_context(command: cmd.UpdateTask, target: Task) -> bool:
     """Return whether the context changes, which later runs read with their instructions."""
     if command.metadata is None:
         return False
-    current = target.metadata or {}
+    current = target.given_metadata
     return command.metadata.get("context") != current.get("context")
 
 

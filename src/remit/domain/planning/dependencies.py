@@ -19,6 +19,7 @@ from remit.domain.planning.lookups import (
     make_plan,
 )
 from remit.domain.projection.follow_up_jobs import scheduled_start
+from remit.domain.records.pick import beyond, by_id
 from remit.domain.records.record import replace
 from remit.domain.task import commands as cmd
 from remit.domain.task.task import Dependency, State, Task, prerequisites
@@ -126,9 +127,9 @@ def _upstream(start: Iterable[str]) -> Lookups[list[Task]]:
     edge = tuple(dict.fromkeys(start))
     while edge:
         tasks = yield from load_tasks(edge)
-        reached |= {task.id: task for task in tasks}
+        reached |= by_id(tasks)
         needed = (item.task_id for task in tasks for item in task.depends_on)
-        edge = tuple(dict.fromkeys(task_id for task_id in needed if task_id not in reached))
+        edge = tuple(dict.fromkeys(beyond(needed, reached)))
     return list(reached.values())
 
 

@@ -6,6 +6,7 @@ from remit.domain.decisions.context import Context
 from remit.domain.decisions.runs import RunCommand
 from remit.domain.planning.lookups import Lookups, Plan, UsageInStore, load_tasks, streams_with
 from remit.domain.projection.stored_usage import StoredUsage, as_counts, uncounted
+from remit.domain.records.pick import beyond, by_id
 from remit.domain.records.record import replace
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
@@ -24,9 +25,9 @@ def with_usage(decided: Plan, command: cmd.Command, context: Context) -> Lookups
     true of a lost run that no other run follows.
     """
     reported = context.run_task_id if isinstance(command, REPORTED) else None
-    ended = [stream for stream in streams_with(decided, ENDS) if stream != reported]
+    ended = beyond(streams_with(decided, ENDS), (reported,))
     found = yield from load_tasks(ended)
-    tasks = {task.id: task for task in found if _may_lack_usage(task)}
+    tasks = by_id(filter(_may_lack_usage, found))
     if not tasks:
         return decided
     stored: Mapping[str, StoredUsage] = yield UsageInStore(task_ids=tuple(tasks))

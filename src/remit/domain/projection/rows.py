@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from remit.domain.projection.tables import TABLES
+from remit.domain.records.pick import beyond
 from remit.domain.records.serialize import dumps, instant, instant_or_none, plain
 from remit.domain.task import events as ev
 from remit.domain.task.task import Interaction, Run, State, Task, Update
@@ -172,8 +173,7 @@ def _delivery_rows(before: Task, entry: ev.Entry, after: Task) -> list[Change]:
     """Return the delivered updates, and those that the delivery made obsolete."""
     event = cast("ev.UpdateDelivered", entry.event)
     delivered = [item for item in before.queued if item.update_id in event.update_ids]
-    known = (*delivered, *after.queued)
-    obsolete = [item for item in before.queued if item not in known]
+    obsolete = beyond(before.queued, (*delivered, *after.queued))
     return [
         *_update_rows(after, delivered, "delivered", event.run_id, event.turn),
         *_update_rows(after, obsolete, "undelivered"),

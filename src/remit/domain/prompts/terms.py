@@ -9,7 +9,7 @@ from remit.domain.records.serialize import dumps
 from remit.domain.task.policy import outline
 from remit.domain.task.task import Criterion, Output, Task
 from remit.domain.text.optional_lines import indented, labeled
-from remit.domain.text.truncation import beginning
+from remit.domain.text.truncation import beginning_marked
 
 SHORT = 1_500
 """The number of characters of instructions or of a description that the task block repeats.
@@ -133,6 +133,4 @@ def handed_by_others(task: Task) -> list[str]:
 
 def _beginning_of(value: object) -> str:
     """Return the beginning of a value as JSON."""
-    whole = dumps(value)
-    shown = beginning(whole, VALUE)
-    return whole if len(shown) == len(whole) else f"{shown} […]"
+    return beginning_marked(dumps(value), VALUE, " […]")

@@ -504,9 +504,19 @@ class Task:
         return tuple(index for index, step in enumerate(self.steps) if not step.done)
 
     @property
+    def is_kept_open(self) -> bool:
+        """Return whether open steps keep the task from ending with a final message."""
+        return bool(self.open_steps) and not self.delegated
+
+    @property
     def provided(self) -> Mapping[str, Json]:
         """Return the outputs that were handed over so far."""
         return self.completion_outputs or {}
+
+    @property
+    def given_metadata(self) -> Mapping[str, Json]:
+        """Return the metadata; empty if none was given."""
+        return self.metadata or {}
 
     @property
     def answer(self) -> str | None:
@@ -526,9 +536,14 @@ class Task:
         """Return the items that the task waits for."""
         return () if self.wait is None else self.wait.on
 
+    @property
+    def awaited_kinds(self) -> set[WaitKind]:
+        """Return the kinds of the items that the task waits for."""
+        return {item.kind for item in self.waits_on}
+
     def waits_for(self, kind: WaitKind) -> bool:
         """Return whether the task waits for an item of this kind."""
-        return any(item.kind == kind for item in self.waits_on)
+        return kind in self.awaited_kinds
 
     @property
     def waits_for_tick(self) -> bool:
