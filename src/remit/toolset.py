@@ -21,7 +21,7 @@ from remit.catalog import OPERATIONS
 from remit.domain.agents.tools import ToolSpec
 from remit.domain.delegation.requests import TaskOutput, Work
 from remit.domain.delegation.result_envelope import passage
-from remit.domain.records.pick import omit_none
+from remit.domain.records.pick import beyond, omit_none
 from remit.domain.records.record import fields
 from remit.domain.records.serialize import dumps
 from remit.domain.records.validate import parse
@@ -68,7 +68,7 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         agent: str = "general",
         id: str = "remit",  # noqa: A002 - the name in all toolsets
     ) -> None:
-        if unknown := [name for name in tools if name not in (*TOOLS, *READING)]:
+        if unknown := beyond(tools, (*TOOLS, *READING)):
             raise invalid(
                 "tools",
                 f"{unknown[0]!r} cannot be offered to a model",

@@ -84,8 +84,8 @@ class Streams(OperationStreams):
             "session_id": session_id,
             "output_type": output_type,
         }
-        given = {"tasks": list(tasks), **omit_none(common)}
-        async with aclosing(self.stream("task_parallel", **given)) as items:
+        given: dict[str, Any] = omit_none(common)
+        async with aclosing(self.stream("task_parallel", tasks=list(tasks), **given)) as items:
             async for item in items:
                 if isinstance(item, IndexedResult):
                     yield item

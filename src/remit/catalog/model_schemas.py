@@ -66,12 +66,10 @@ def _lean_result(found: Given, *, keeps_form: bool) -> Result:
 
 def change_summary(task: Mapping[str, Any], *, is_awaited: bool = False) -> Result:
     """Return what a change reports about its task, and its result if the caller waited for it."""
-    summary: Result = {"task": {name: task[name] for name in CHANGE_FIELDS}}
+    summary: Result = {"task": pick(task, CHANGE_FIELDS)}
     if not is_awaited:
         return summary
-    outputs = task["completion_outputs"]
-    if outputs:
-        summary["outputs"] = outputs
+    summary |= omit_empty({"outputs": task["completion_outputs"]})
     summary["result"] = _result_text(task)
     return summary
 

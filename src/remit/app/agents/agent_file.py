@@ -33,6 +33,7 @@ from remit.domain.agents.agent import (
     is_agent_id,
     may_use,
 )
+from remit.domain.records.pick import among, beyond
 from remit.domain.records.record import replace
 
 _WORDS = (
@@ -233,8 +234,8 @@ class _AgentFileReader:
         if found is None:
             self.notes.add_dropped(name, written, "a list such as [tasks]")
             return ()
-        known = tuple(item for item in CAPABILITIES if item in found)
-        unknown = [item for item in found if item not in CAPABILITIES]
+        known = tuple(among(CAPABILITIES, found))
+        unknown = beyond(found, CAPABILITIES)
         if known:
             self.notes.add(name, "honored", ", ".join(known))
         if unknown:
@@ -275,7 +276,7 @@ class _AgentFileReader:
 
     def _note_lost_tools(self, tools: tuple[str, ...]) -> None:
         """Note the tools that a read-only agent does not get."""
-        lost = [tool for tool in tools if tool not in READING]
+        lost = beyond(tools, READING)
         if lost:
             text = f"{listed(lost)}: not granted, {self.agent_id} is read-only"
             self.notes.add(self.fields.names.get("tools", "permission"), "problem", text)

@@ -15,7 +15,7 @@ from remit.domain.agents.agent import (
     may_use,
     not_granted,
 )
-from remit.domain.records.pick import in_order
+from remit.domain.records.pick import among, beyond, by_id, in_order
 from remit.domain.records.record import replace
 
 __all__ = ["BUILT_IN", "Agent", "AgentRegistry", "role_prompt", "with_edits"]
@@ -67,7 +67,7 @@ class AgentRegistry:
     """All known agents by id."""
 
     def __init__(self, agents: tuple[Agent, ...] = BUILT_IN, functions: Iterable[str] = ()) -> None:
-        self._agents = {agent.id: agent for agent in agents}
+        self._agents = by_id(agents)
         granted_by_files = chain.from_iterable(agent.tools for agent in agents)
         self._tools = tuple(dict.fromkeys((*TOOLS, *functions, *granted_by_files)))
 
@@ -117,7 +117,7 @@ class AgentRegistry:
         agent = self.get(task.owner)
         if agent is None:
             return ""
-        named = [tool for tool in self._asked_tools(agent, asked) if tool not in asked.deny]
+        named = beyond(self._asked_tools(agent, asked), asked.deny)
         notice = not_granted(agent, named, self.grant(agent.id, task.tools), lacking)
         unknown = self._list_unknown(asked.allow or (), own)
         return f"{notice} {unknown}".strip()
@@ -128,12 +128,12 @@ class AgentRegistry:
         A missing TodoWrite is not mentioned: another tool for the plan replaces it.
         """
         if asked.allow is None:
-            return [tool for tool in may_use(agent, agent.tools) if tool != "TodoWrite"]
-        return [tool for tool in asked.allow if tool in self._tools]
+            return beyond(may_use(agent, agent.tools), ("TodoWrite",))
+        return among(asked.allow, self._tools)
 
     def _list_unknown(self, names: Iterable[str], own: "Task | None") -> str:
         """List names that are not known tools; a worker elsewhere may know such a function."""
-        unknown = [name for name in dict.fromkeys(names) if name not in self._tools]
+        unknown = beyond(dict.fromkeys(names), self._tools)
         if not unknown:
             return ""
         available = self._tools

@@ -403,7 +403,7 @@ def _in_item(place: int, error: RemitError) -> RemitError:
     """Return the error with its fields prefixed by the position of the item."""
     if not isinstance(error, InvalidParam):
         return error
-    return InvalidParam([_in_place(Problem(**field), place) for field in error.details["fields"]])
+    return InvalidParam([_in_place(problem, place) for problem in error.problems])
 
 
 def _in_place(problem: Problem, place: int) -> Problem:

@@ -12,6 +12,7 @@ from remit.app.runs.worker_scope import Scope
 from remit.app.service import Service
 from remit.domain.projection.document import document_of
 from remit.domain.projection.follow_up_jobs import CHECK, RELEASE, TELL, TIMER, Job, signal_job
+from remit.domain.records.pick import among
 from remit.domain.records.serialize import instant
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
@@ -280,4 +281,4 @@ def _timers_awaited(task: Task) -> list[str]:
 
 def _in_both(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
     """Return the ids that both looks found."""
-    return tuple(task_id for task_id in now if task_id in before)
+    return tuple(among(now, before))

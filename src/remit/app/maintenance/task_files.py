@@ -21,7 +21,7 @@ from remit.domain.task.task import (
     Title,
     plain_id,
 )
-from remit.errors import InvalidParam, Problem, invalid
+from remit.errors import InvalidParam, invalid
 
 Number = Annotated[str, Coerce(plain_id), Matches(TASK_ID, "a whole number above 0")]
 
@@ -161,8 +161,7 @@ def _parse_task(place: str, entry: dict[str, Any], folder: str) -> ForeignTask:
         return parse(ForeignTask, given)
     except InvalidParam as error:
         problems = [
-            Problem(f"{place}: {item['field']}", item["problem"], item["expected"])
-            for item in error.details["fields"]
+            problem._replace(field=f"{place}: {problem.field}") for problem in error.problems
         ]
         raise InvalidParam(problems) from error
 

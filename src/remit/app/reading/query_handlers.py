@@ -26,6 +26,7 @@ from remit.app.reading.views import (
     task_view,
 )
 from remit.domain.projection.document import document_of
+from remit.domain.records.pick import among
 from remit.errors import invalid, no_guide, no_task
 from remit.store_queries.query import Query, R, task_ids
 from remit.store_queries.task_queries import (
@@ -460,9 +461,7 @@ def _states(status: str | None, state: str | None) -> list[str]:
     _must_be_state("state", state)
     if status is None and state is None:
         return list(LIVE)
-    by_status = _states_of(status)
-    by_state = _states_of(state)
-    return [name for name in by_status if name in by_state]
+    return among(_states_of(status), _states_of(state))
 
 
 def _must_be_state(field: str, value: str | None) -> None:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from remit.domain.records.pick import pick
+from remit.domain.records.pick import among, beyond, pick
 from remit.store_queries.task_queries import EndedSummary, TaskStart, TaskSummary
 
 if TYPE_CHECKING:  # most commands do not need these rows
@@ -290,20 +290,15 @@ def output_changes(rows: "Iterable[OutputEvent]") -> dict[str, str]:
 
 def _outputs_text(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> str:
     """Return the required, optional, added, removed and changed outputs, one group per line."""
-    kept = [name for name in after if name in before]
+    kept = among(after, before)
     groups = {
         "Required": _output_names(after, required=True) or ["none"],
         "Optional": _output_names(after, required=False),
-        "Added": _names_beyond(before, after),
-        "Removed": _names_beyond(after, before),
+        "Added": beyond(after, before),
+        "Removed": beyond(before, after),
         "Changed": [name for name in kept if before[name] != after[name]],
     }
     return "\n".join(f"{group}: {', '.join(names)}" for group, names in groups.items() if names)
-
-
-def _names_beyond(known: Collection[str], names: Iterable[str]) -> list[str]:
-    """Return the names that are not known, in their order."""
-    return [name for name in names if name not in known]
 
 
 def _output_names(outputs: dict[str, dict[str, Any]], *, required: bool) -> list[str]:

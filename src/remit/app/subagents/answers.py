@@ -20,7 +20,7 @@ from remit.domain.delegation.result_envelope import (
 )
 from remit.domain.llm.messages import ToolCall
 from remit.domain.prompts.offered_tools import SUBTASK
-from remit.domain.records.pick import omit_empty, omit_none
+from remit.domain.records.pick import by_id, omit_empty, omit_none
 from remit.domain.records.serialize import dumps, plain
 from remit.domain.task.task import State, Task
 
@@ -87,7 +87,7 @@ def _add_notes(results: list[dict[str, Any]], unended: str) -> None:
 async def _reused_results(run: DelegatingRun, delegation: DelegationCall) -> ReusedResults:
     """Load the tasks whose results are reused, and the models of all tasks of a call."""
     known = [note.text for note in delegation.notes.values() if note.kind == "found"]
-    tasks = {task.id: task for task in await run.handle.tasks(known)}
+    tasks = by_id(await run.handle.tasks(known))
     task_ids = [*tasks, *(task.id for task in delegation.children.values())]
     return ReusedResults(tasks, await last_models(run.store, task_ids))
 

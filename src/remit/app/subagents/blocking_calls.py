@@ -18,6 +18,7 @@ from remit.app.subagents.new_subtasks import NewSubtasks
 from remit.domain.agents.tools import ToolOutcome
 from remit.domain.llm.messages import ToolCall
 from remit.domain.prompts.offered_tools import SUBTASK
+from remit.domain.records.pick import beyond
 from remit.domain.task.task import Task
 
 ASK = "ask_user"
@@ -102,7 +103,7 @@ class BlockingCalls:
         """Create subtasks; return the answers to calls that do not wait for any of them."""
         refused = await subtasks.create(fresh)
         answered = [await self._answered(each) for each in refused]
-        created = [each for each in fresh if each not in refused]
+        created = beyond(fresh, refused)
         started = [each for each in created if not _blocks_on(each.call, each.made)]
         if not started:
             return answered
