@@ -5,7 +5,7 @@ take linear time: a model may repeat itself for megabytes.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -391,7 +391,7 @@ def _first_called(value: Any, tools: Tools) -> str:
     names = called_names(value, tools)
     if not all(names):
         return ""
-    called: Iterator[str] = map(tools.called, names)
+    called = list(map(tools.called, names))
     return next(filter(None, called), "")
 
 
