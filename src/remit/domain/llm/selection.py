@@ -355,7 +355,7 @@ def _combine(
     if "model" not in both:
         return None
     model, origin = both["model"], both["origin"]
-    # With an own key, a model that the workspace names is not the user's choice for that key.
+    # The user did not choose an own key or address for a model that the workspace names.
     has_own = not mine.keys().isdisjoint(_OWN_ENDPOINT)
     mine = {**pick(theirs, _MANNERS), **mine} if has_own else both
     key = _read_key(model, mine, env)
