@@ -1,7 +1,7 @@
 """The conversation of a task: every message and tool call of all its runs."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.app.conversations.read_results import results_read
@@ -71,17 +71,12 @@ class Conversation:
     @property
     def environment(self) -> str:
         """The environment in the first message; empty before that message."""
-        return str(self._first_facts.get("environment", ""))
+        return str(_first_facts(self.history).get("environment", ""))
 
     @property
     def first_terms_version(self) -> int:
         """The version of the terms that the agent has read first."""
-        return int(self._first_facts.get("terms_version", 1))
-
-    @property
-    def _first_facts(self) -> Mapping[str, Any]:
-        """What is stored with the first message; empty before that message."""
-        return self.history[0].more if self.history else {}
+        return int(_first_facts(self.history).get("terms_version", 1))
 
     @property
     def usage(self) -> Usage:
@@ -158,6 +153,11 @@ class Conversation:
             self.history.append(row)
         else:
             self.marks.append(row)
+
+
+def _first_facts(history: Sequence[StoredMessage]) -> Mapping[str, Any]:
+    """Return what is stored with the first message; empty before that message."""
+    return history[0].more if history else {}
 
 
 def _facts(response: Response) -> dict[str, Any]:
