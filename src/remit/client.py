@@ -24,6 +24,7 @@ from remit.catalog import (
     stream_of,
 )
 from remit.domain.delegation.result_envelope import Envelope
+from remit.domain.records.pick import in_order, omit, omit_none
 from remit.domain.records.serialize import instant
 from remit.domain.records.validate import parse
 from remit.domain.task.event_position import check_position
@@ -218,13 +219,13 @@ def _check_address(url: str, token: str) -> None:
 
 def _request(operation: Operation, fields: Mapping[str, Any]) -> tuple[str, str, bytes | None]:
     """Return the method, target and body of a call; fields that are None are left out."""
-    given = {name: value for name, value in fields.items() if value is not None}
+    given = omit_none(fields)
     # Checked here too: a query cannot tell text from numbers, and a path cannot omit a field.
     with refusal_in_envelope(operation.name, given):
         read = parse(operation.input, given)
     in_path = re.findall(r"{(\w+)}", operation.path)
     path = operation.path.format(**{name: _text(getattr(read, name)) for name in in_path})
-    rest = {name: value for name, value in given.items() if name not in in_path}
+    rest = omit(given, in_path)
     if operation.method not in ("GET", "DELETE"):
         return operation.method, path, json.dumps(rest, ensure_ascii=False, default=_plain).encode()
     if rest:
@@ -239,7 +240,7 @@ def _with_results(item: Result, settled: dict[int, Envelope]) -> Result:
     elif "about" in item:
         item["answer"] = Envelope(item["answer"], item["about"])
     elif item["type"] == "end" and settled:
-        item["answer"]["results"] = [settled[index] for index in sorted(settled)]
+        item["answer"]["results"] = in_order(settled)
     return item
 
 

@@ -90,10 +90,15 @@ class InvalidParam(RemitError):
         hint: str = "",
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        fields = [problem._asdict() for problem in problems]
+        fields = list(map(Problem._asdict, problems))
         super().__init__(
             " ".join(map(str, problems)), hint=hint, details={"fields": fields, **(details or {})}
         )
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Return the problem of each field."""
+        return [Problem(**field) for field in self.details["fields"]]
 
 
 def invalid(field: str, problem: str, expected: str, **details: Any) -> InvalidParam:
@@ -113,12 +118,12 @@ def advice(value: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     names = sorted(known)
-    close = get_close_matches(value.lower(), {name.lower(): name for name in names}, n=1)
+    by_lower = {name.lower(): name for name in reversed(names)}
+    close = get_close_matches(value.lower(), by_lower, n=1)
     available = f"Available: {', '.join(names)}."
     if not close:
         return available
-    closest = next(name for name in names if name.lower() == close[0])
-    return f"Did you mean {closest}? {available}"
+    return f"Did you mean {by_lower[close[0]]}? {available}"
 
 
 class NotFound(RemitError):

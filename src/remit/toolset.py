@@ -1,7 +1,7 @@
 """Delegation for pydantic-ai agents: `Agent("…", toolsets=[DelegationToolset(remit)])`."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, cast
 
@@ -21,6 +21,7 @@ from remit.catalog import OPERATIONS
 from remit.domain.agents.tools import ToolSpec
 from remit.domain.delegation.requests import TaskOutput, Work
 from remit.domain.delegation.result_envelope import passage
+from remit.domain.records.pick import beyond, omit_none
 from remit.domain.records.record import fields
 from remit.domain.records.serialize import dumps
 from remit.domain.records.validate import parse
@@ -67,7 +68,7 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         agent: str = "general",
         id: str = "remit",  # noqa: A002 - the name in all toolsets
     ) -> None:
-        if unknown := [name for name in tools if name not in (*TOOLS, *READING)]:
+        if unknown := beyond(tools, (*TOOLS, *READING)):
             raise invalid(
                 "tools",
                 f"{unknown[0]!r} cannot be offered to a model",
@@ -107,7 +108,7 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
         however it ended.
         """
         remit = self._open(ctx)
-        sent = _without_nulls(tool_args)
+        sent = omit_none(tool_args)
         try:
             _check_fields(name, sent, tool.tool_def)
             if name in CHANGING and "task_id" in sent:
@@ -206,12 +207,7 @@ class DelegationToolset(AbstractToolset[AgentDepsT]):
     def _with_session(self, work: Result, key: str, ctx: RunContext[AgentDepsT]) -> Result:
         """Return work with what the model does not choose."""
         ours = {"session_id": self._session(ctx), "idempotency_key": key, "format": "envelope"}
-        return {"subagent_type": self._agent, **_without_nulls(work), **ours}
-
-
-def _without_nulls(sent: Mapping[str, Any]) -> Result:
-    """Drop null values: models often send null for fields that they leave out."""
-    return {name: value for name, value in sent.items() if value is not None}
+        return {"subagent_type": self._agent, **omit_none(work), **ours}
 
 
 def _offset_of(name: str, sent: Result) -> int:

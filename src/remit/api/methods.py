@@ -13,6 +13,7 @@ from remit.catalog import FOR_EVERYONE, Operation
 from remit.catalog.method_parameters import HIDDEN, TYPED, positional
 from remit.catalog.output_schemas import result_class
 from remit.domain.delegation.result_envelope import Envelope
+from remit.domain.records.pick import among, beyond
 from remit.domain.records.record import MISSING, fields
 from remit.domain.text.counting import counted
 from remit.errors import invalid
@@ -118,7 +119,7 @@ def _bind_arguments(
     if len(args) > len(order):
         allowed = counted(len(order), "positional argument")
         raise TypeError(f"{name} accepts {allowed} ({', '.join(order)}).")
-    if repeated := [field for field in order[: len(args)] if field in named]:
+    if repeated := among(order[: len(args)], named):
         raise TypeError(f"{name} got {repeated[0]} twice.")
     given = {**dict(zip(order, args, strict=False)), **named}
     if name in TYPED:
@@ -162,7 +163,7 @@ def _signature(operation: Operation) -> inspect.Signature:
     hidden, added = frozenset[str](), list[inspect.Parameter]()
     if operation.name in TYPED:
         hidden, added = HIDDEN, [_OUTPUT_TYPE]
-    rest = [name for name in defaults if name not in {*order, *hidden}]
+    rest = beyond(defaults, {*order, *hidden})
     parameters = [
         *_parameters(order, inspect.Parameter.POSITIONAL_OR_KEYWORD, defaults, hints),
         *_parameters(rest, inspect.Parameter.KEYWORD_ONLY, defaults, hints),

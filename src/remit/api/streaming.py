@@ -8,6 +8,7 @@ from remit.api.methods import OperationStreams, refuse_format, result_of
 from remit.api.output_type import TypedOutput, reader_of
 from remit.catalog import FOR_EVERYONE
 from remit.catalog.method_parameters import TYPED
+from remit.domain.records.pick import omit_none
 from remit.results import (
     Event,
     IndexedResult,
@@ -83,7 +84,7 @@ class Streams(OperationStreams):
             "session_id": session_id,
             "output_type": output_type,
         }
-        given = {name: value for name, value in common.items() if value is not None}
+        given: dict[str, Any] = omit_none(common)
         async with aclosing(self.stream("task_parallel", tasks=list(tasks), **given)) as items:
             async for item in items:
                 if isinstance(item, IndexedResult):

@@ -187,7 +187,7 @@ class AppContext:
 
     async def _roots(self, task_ids: Iterable[str]) -> dict[int, int]:
         """Return the roots of the trees of tasks, by task."""
-        ids = [int(task_id) for task_id in task_ids]
+        ids = list(map(int, task_ids))
         return {row.id: row.root_id for row in await self.store.select(ROOTS, {"ids": ids})}
 
     async def ask(self, question: Asking[T]) -> T:

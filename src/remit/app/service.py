@@ -199,7 +199,7 @@ class Service:
     async def tasks(self, ids: Iterable[str]) -> list[Task]:
         """Return tasks; missing ones are left out."""
         found = await self._cache.load(ids, {})
-        return [task for task in found.values() if task is not None]
+        return list(filter(None, found.values()))
 
     def loaded(self, task_id: str, head: bytes, document: str) -> LoadedTask:
         """Return the task of a row, from the cache if it has not changed."""
@@ -309,9 +309,7 @@ class Service:
         """Tell the observer about a commit under a held job."""
         if self.observer is None:
             return
-        before = {stream: loaded.task for stream, loaded in seen.items()}
-        after = {stream: loaded.task for stream, loaded in draft.tasks.items()}
-        self.observer(draft.entries, before, after)
+        self.observer(draft.entries, _tasks_in(seen), _tasks_in(draft.tasks))
 
     async def _commit(self, unit: Unit) -> None:
         """Send a unit until its outcome is known; a store never commits the same unit twice."""
@@ -325,6 +323,10 @@ class Service:
                     raise
                 await asyncio.sleep(0.02 * 2**resend)
         return None
+
+
+def _tasks_in(seen: Seen) -> dict[str, Task]:
+    return {stream: loaded.task for stream, loaded in seen.items()}
 
 
 def _has_effects(decided: Plan, held: HeldJob | None, beside: ExtraWrites) -> bool:

@@ -13,6 +13,7 @@ from remit.catalog.operations import Operation, Result
 from remit.catalog.output_schemas import SHAPES, shape
 from remit.domain.delegation.result_envelope import lean_envelope, outputs_notice
 from remit.domain.records.json_schema import Schema, model_schema
+from remit.domain.records.pick import omit, omit_empty, pick
 
 CHANGE_FIELDS = ("id", "state", "version")
 """The task fields in the answer to a change."""
@@ -35,8 +36,7 @@ ASKED = (
 def lean_input(operation: Operation) -> Schema:
     """Return the input schema for a model."""
     schema = model_schema(cast("Any", operation.input))
-    shown = {name: part for name, part in schema["properties"].items() if name not in HIDDEN}
-    return schema | {"properties": shown}
+    return schema | {"properties": omit(schema["properties"], HIDDEN)}
 
 
 Given = Mapping[str, Any]
@@ -66,12 +66,10 @@ def _lean_result(found: Given, *, keeps_form: bool) -> Result:
 
 def change_summary(task: Mapping[str, Any], *, is_awaited: bool = False) -> Result:
     """Return what a change reports about its task, and its result if the caller waited for it."""
-    summary: Result = {"task": {name: task[name] for name in CHANGE_FIELDS}}
+    summary: Result = {"task": pick(task, CHANGE_FIELDS)}
     if not is_awaited:
         return summary
-    outputs = task["completion_outputs"]
-    if outputs:
-        summary["outputs"] = outputs
+    summary |= omit_empty({"outputs": task["completion_outputs"]})
     summary["result"] = _result_text(task)
     return summary
 
@@ -121,15 +119,9 @@ def _lean_task(view: Mapping[str, Any]) -> Result:
     for name in PARTS.keys() & short.keys():
         short[name] = [_without_defaults(item, PARTS[name]) for item in short[name]]
     if "usage" in short:
-        short["usage"] = _without_zeros(short["usage"])
+        short["usage"] = omit_empty(short["usage"])
     repeated = {name for name, other in REPEATED.items() if short.get(name) == short.get(other)}
-    hidden = RARE_FIELDS | repeated
-    return {name: value for name, value in short.items() if name not in hidden}
-
-
-def _without_zeros(usage: Given) -> Result:
-    """Return the counts that are not 0."""
-    return {name: value for name, value in usage.items() if value}
+    return omit(short, RARE_FIELDS | repeated)
 
 
 def _without_defaults(fields: Given, defaults: Given) -> Result:
@@ -219,10 +211,5 @@ def _or_error(schema: Schema) -> Schema:
 
 def _outline(schema: Schema) -> Schema:
     """Return the fields of an answer with their types, without nested fields."""
-    fields = {name: _pick(part, "type") for name, part in schema["properties"].items()}
-    return {"type": "object", "properties": fields} | _pick(schema, "required")
-
-
-def _pick(schema: Schema, word: str) -> Schema:
-    """Return one word of a schema; an empty schema if it is not there."""
-    return {word: schema[word]} if word in schema else {}
+    fields = {name: pick(part, ("type",)) for name, part in schema["properties"].items()}
+    return {"type": "object", "properties": fields} | pick(schema, ("required",))

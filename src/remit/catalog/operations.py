@@ -26,6 +26,7 @@ from remit.app.service import Outcome
 from remit.catalog.output_schemas import IN_LISTS, SHAPES, shape
 from remit.domain import queries as ask
 from remit.domain.delegation import requests as give
+from remit.domain.records.pick import beyond
 from remit.domain.records.record import fields, summary
 from remit.domain.records.serialize import plain
 from remit.domain.records.validate import parse
@@ -346,7 +347,7 @@ async def _list_ready(core: AppContext, request: ask.ListReady, _: Caller) -> Re
         query_handlers.list_ready(now=core.now(), limit=request.limit, cursor=request.cursor)
     )
     unknown = await _with_agents(core, page["tasks"])
-    return page | {"tasks": [view for view in page["tasks"] if view not in unknown]}
+    return page | {"tasks": beyond(page["tasks"], unknown)}
 
 
 async def _list_updates(core: AppContext, request: ask.ListUpdates, _: Caller) -> Result:

@@ -1,7 +1,7 @@
 """A named query of a store, and the type of its rows. Nothing slow is imported here."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 R = TypeVar("R", bound=tuple[Any, ...])
 Select = Callable[[Any, Mapping[str, Any]], Awaitable[Any]]
@@ -41,6 +41,20 @@ class TaskNumber(NamedTuple):
     """A task."""
 
     id: int
+
+
+class AboutTask(Protocol):
+    """A row about a task."""
+
+    @property
+    def id(self) -> int:
+        """Return the number of the task."""
+        ...
+
+
+def task_ids(rows: Iterable[AboutTask]) -> list[str]:
+    """Return the ids of the tasks that rows are about."""
+    return [str(row.id) for row in rows]
 
 
 BATCH = ("after", "limit")

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
 from remit.domain.llm.selection import TIERS
+from remit.domain.records.pick import pick
 
 
 class Asked(NamedTuple):
@@ -147,7 +148,7 @@ def _environment(url: str) -> Generator[None, None, None]:
     ours = {
         f"{prefix}_{name}": value for prefix in TIERS.values() for name, value in values.items()
     }
-    before = {name: os.environ[name] for name in ours if name in os.environ}
+    before = pick(os.environ, ours)
     os.environ.update(ours)
     try:
         yield

@@ -195,7 +195,7 @@ _STEPS = {
 
 def _script(handle: RunHandle) -> list[list[Any]]:
     """Return the steps in the metadata of a task."""
-    metadata = handle.task.metadata or {}
+    metadata = handle.task.given_metadata
     return [list(step) for step in metadata.get("script", [])]
 
 

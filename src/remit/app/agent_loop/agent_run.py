@@ -60,8 +60,7 @@ class AgentRun:
         self._model = ModelTurn(run, self._requests, self._budget, self._writer)
         self._calls = ToolCalls(run, self._writer, tools)
         self._end = RunEnd(run, self._writer, tools, self._calls)
-        self._cuts: Counter[Cut] = Counter()
-        """How many answers in a row were cut off for the same reason."""
+        self._answers = _Answers(run, self._writer, self._model, self._end, self._written)
 
     async def close(self) -> None:
         """Close the tool host."""
@@ -202,10 +201,10 @@ class AgentRun:
             answer = await self._ask_or_report()
         except ModelFailed as failed:
             if failed.kind == "context_overflow":
-                return await self._make_room(failed)
+                return await self._answers.make_room(failed)
             return await self._end.fail(failed)
         if answer is not None:
-            await self._receive(answer)
+            await self._answers.receive(answer)
         return None
 
     async def _ask_or_report(self) -> Answer | None:
@@ -220,16 +219,57 @@ class AgentRun:
         await self._last_turn(limit or await self._limits.tree_budget())
         return None
 
-    # Answers of the model.
+    async def _last_turn(self, limit: LimitReached) -> None:
+        """Let the agent report, and end its task because of a limit.
 
-    async def _receive(self, answer: Answer) -> None:
+        The task ends even if the model cannot be asked for a report. If the agent was only reminded
+        of open steps, its earlier answer ends the task.
+        """
+        is_reminded = standing_reminder(self._conversation.history) is not None
+        if is_reminded and await self._end.finish_with_previous_answer():
+            return
+        report = await self._last_report(limit)
+        if (limit.reason, limit.scope) == ("budget", "own"):
+            limit = self._limits.exceeded_budget() or limit  # the report uses tokens too
+        message = limit.error + report
+        if not report:
+            message = _without_report(limit, await self._budget.shortage())
+        await self._end.abort(limit.reason, message)
+
+    async def _last_report(self, limit: LimitReached) -> str:
+        """Return the last report of the agent, or why it could not report; empty for neither."""
+        try:
+            return report_text(await self._model.report(limit.message))
+        except ModelFailed as failed:
+            if not failed.permanent:
+                raise
+            return f" It could not report: {failed.text}"
+
+
+class _Answers:
+    """Acts on the answers of the model: continues the run, or ends it."""
+
+    def __init__(
+        self,
+        run: CurrentRun,
+        writer: RunWriter,
+        model: ModelTurn,
+        end: RunEnd,
+        written: WrittenCalls,
+    ) -> None:
+        self._conversation, self._writer = run.conversation, writer
+        self._model, self._end, self._written = model, end, written
+        self._cuts: Counter[Cut] = Counter()
+        """How many answers in a row were cut off for the same reason."""
+
+    async def receive(self, answer: Answer) -> None:
         """Continue or end the run, depending on an answer."""
         cut = _cut_of(answer.response)
         self._cuts = Counter({cut: self._cuts[cut] + 1})
         await self._accept(answer.response)
         self._conversation.append(answer.row)
         if cut == "context_full":
-            await self._make_room(ModelFailed("context_overflow", CONTEXT_FULL))
+            await self.make_room(ModelFailed("context_overflow", CONTEXT_FULL))
 
     async def _accept(self, response: Response) -> None:
         """Continue or end the run with an answer; fail it if the answer is useless."""
@@ -267,7 +307,7 @@ class AgentRun:
         elif not await self._end.finish_with_previous_answer():
             await self._end.fail(ModelFailed("bad_response", SILENCE, started=True))
 
-    async def _make_room(self, overflow: ModelFailed) -> None:
+    async def make_room(self, overflow: ModelFailed) -> None:
         """Compact the conversation so that the model can be asked again, or fail the task."""
         mark = next_mark(self._conversation)
         if mark is not None and self._cuts["context_full"] < MAX_CONTEXT_FULL:
@@ -275,32 +315,6 @@ class AgentRun:
         elif not await self._end.finish_despite_failure(overflow):
             report = report_text(await self._model.report_without_history())
             await self._end.fail_for_good(overflow, report)
-
-    async def _last_turn(self, limit: LimitReached) -> None:
-        """Let the agent report, and end its task because of a limit.
-
-        The task ends even if the model cannot be asked for a report. If the agent was only reminded
-        of open steps, its earlier answer ends the task.
-        """
-        is_reminded = standing_reminder(self._conversation.history) is not None
-        if is_reminded and await self._end.finish_with_previous_answer():
-            return
-        report = await self._last_report(limit)
-        if (limit.reason, limit.scope) == ("budget", "own"):
-            limit = self._limits.exceeded_budget() or limit  # the report uses tokens too
-        message = limit.error + report
-        if not report:
-            message = _without_report(limit, await self._budget.shortage())
-        await self._end.abort(limit.reason, message)
-
-    async def _last_report(self, limit: LimitReached) -> str:
-        """Return the last report of the agent, or why it could not report; empty for neither."""
-        try:
-            return report_text(await self._model.report(limit.message))
-        except ModelFailed as failed:
-            if not failed.permanent:
-                raise
-            return f" It could not report: {failed.text}"
 
 
 def _without_report(limit: LimitReached, shortage: str) -> str:

@@ -11,7 +11,7 @@ from remit.app.conversations.statements import last_answer
 from remit.domain.llm.messages import user
 from remit.domain.prompts import agent_prompts, rejections, reports, terms, update_messages
 from remit.domain.task import commands as cmd
-from remit.domain.task.task import Task, Update
+from remit.domain.task.task import Task, Update, prerequisites
 
 
 class Prompts:
@@ -93,8 +93,7 @@ class Prompts:
 
     async def _prerequisites(self) -> list[Task]:
         """Return the tasks that this one depends on."""
-        ids = [dependency.task_id for dependency in self._task.depends_on]
-        return await self._run.handle.tasks(ids)
+        return await self._run.handle.tasks(prerequisites(self._task.depends_on))
 
     def _how_to_continue(self, news: Sequence[Update], *, is_alone: bool) -> list[str]:
         """Return a request to continue after a message of the agent; empty if none is needed.

@@ -47,7 +47,7 @@ class RunWriter:
 
     def add_calls(self, records: list[CallRecord]) -> None:
         """Store records of calls with the next write."""
-        self._rows += [record.row() for record in records]
+        self._rows += map(CallRecord.row, records)
 
     def add_usage(self, response: Response) -> None:
         """Count what a response of a model has used."""

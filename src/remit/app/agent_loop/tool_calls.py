@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from typing import Literal
 
 from remit.app.agent_loop.current_run import CurrentRun
@@ -162,7 +163,7 @@ class ToolCalls:
         """Execute repeatable calls at the same time."""
         if not calls:
             return
-        first, *others = [self._call_repeatable(key, call) for key, call in calls]
+        first, *others = starmap(self._call_repeatable, calls)
         # A single call does not need a task of its own.
         records = await asyncio.gather(first, *others) if others else [await first]
         if self._handle.stopping.is_set():
@@ -234,7 +235,7 @@ class ToolCalls:
         if call.error and tools.is_callable(call.name):
             return ToolOutcome(call.error, is_error=True)
         if call.name in tools.operations:
-            rows = [record.row() for record in beside]
+            rows = list(map(CallRecord.row, beside))
             operations = self._run.services.operations
             return await operations.call(call.name, call.arguments, self._handle, rows)
         request = ToolCallRequest(
@@ -259,9 +260,7 @@ class ToolCalls:
 
     async def _record_answers(self, answers: Sequence[AnsweredCall]) -> None:
         """Record the answers to blocking calls."""
-        await self._record(
-            [self._ended_record(key, call, outcome) for key, call, outcome in answers]
-        )
+        await self._record(list(starmap(self._ended_record, answers)))
         used = [call.name for _, call, outcome in answers if not outcome.denied]
         self._writer.tool_counts.update(used)
 

@@ -1,6 +1,6 @@
 """The tools that an agent can call, and those that its model is shown."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from remit.app.agent_loop.current_run import RunServices
@@ -9,6 +9,7 @@ from remit.domain.agents.tools import ToolSpec
 from remit.domain.llm.failures import CALLS_NO_MORE, LACKS_TOOL, NO_TOOL_CALLS, NOT_A_TOOL_HERE
 from remit.domain.llm.messages import Tool
 from remit.domain.prompts import agent_prompts, offered_tools
+from remit.domain.records.pick import pick
 from remit.domain.task.commands import PlanTool
 from remit.domain.task.task import Task
 from remit.errors import Forbidden
@@ -63,9 +64,9 @@ class Toolsets:
             await host.close()
         if refusal:
             raise Forbidden(refusal)  # not cached: the machine may be fixed later
-        files = {spec.name: spec for spec in specs if spec.name in offered}
-        usable = self._services.operations.usable(agent, offered)
-        operations = {spec.name: spec for spec in usable}
+        of_host = _by_name(specs)
+        files = pick(of_host, offered)
+        operations = _by_name(self._services.operations.usable(agent, offered))
         has_tasks = "tasks" in agent.capabilities
         shown = offered_tools.offered(
             tuple(files),
@@ -76,8 +77,12 @@ class Toolsets:
         )
         callable_tools = files | operations
         tools = tuple(_tool(callable_tools[name]) for name in shown)
-        known = (*(spec.name for spec in specs), "TodoWrite", "Task")
+        known = (*of_host, "TodoWrite", "Task")
         return Toolset(files, operations, tools, known)
+
+
+def _by_name(specs: Iterable[ToolSpec]) -> dict[str, ToolSpec]:
+    return {spec.name: spec for spec in specs}
 
 
 def _tool(spec: ToolSpec) -> Tool:

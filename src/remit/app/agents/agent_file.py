@@ -4,12 +4,11 @@ Every field gets a note on what remit made of it.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from remit.app.agents.agent_notes import Note, Notes, listed, shown
 from remit.app.agents.field_values import (
-    is_storable,
     read_effort,
     read_flag,
     read_minutes,
@@ -18,6 +17,7 @@ from remit.app.agents.field_values import (
     read_text,
     read_turns,
 )
+from remit.app.agents.file_fields import FileFields
 from remit.app.agents.front_matter import read
 from remit.app.agents.tool_grants import ToolsReader
 from remit.app.agents.tool_names import is_map, tool_names
@@ -33,36 +33,9 @@ from remit.domain.agents.agent import (
     is_agent_id,
     may_use,
 )
+from remit.domain.records.pick import among, beyond
 from remit.domain.records.record import replace
 
-_FIELDS = {
-    "id": "id",
-    "name": "name",
-    "description": "description",
-    "tools": "tools",
-    "allowedtools": "tools",
-    "disallowedtools": "disallowed_tools",
-    "permission": "permission",
-    "permissionmode": "permission_mode",
-    "readonly": "read_only",
-    "model": "model",
-    "effort": "effort",
-    "reasoningeffort": "effort",
-    "maxturns": "max_turns",
-    "steps": "max_turns",
-    "maxsteps": "max_turns",
-    "timeoutseconds": "timeout_seconds",
-    "timeoutmins": "timeout_mins",
-    "mode": "mode",
-    "hidden": "hidden",
-    "disable": "disabled",
-    "disabled": "disabled",
-    "capabilities": "capabilities",
-    "prompt": "prompt",
-    "systemprompt": "prompt",
-    "instructions": "prompt",
-}
-"""The field of a key without case and separators: maxTurns and max-turns are the same."""
 _WORDS = (
     "id name description tools allowed-tools allowedTools disallowedTools disallowed_tools"
     " permission permissionMode permission_mode readonly readOnly read_only model effort"
@@ -78,9 +51,6 @@ _TIERS = dict.fromkeys(
 ) | dict.fromkeys(("light", "haiku", "fast"), "light")
 NO_FRONT_MATTER = (
     "has no front matter: --- on the first line, fields, --- again, then the role prompt"
-)
-NOT_STORABLE = (
-    "cannot be stored (NUL, an invalid character, a huge number or too many levels); it is dropped"
 )
 READS_ONLY = (
     "it can only read. To let it change files or run commands, add a line such as `tools: Read,"
@@ -116,7 +86,7 @@ def read_agent(file: AgentFile, known: frozenset[str] = frozenset(TOOLS)) -> Rea
         agent = reader.read()
     except _Unusable as why:
         return Reading(file.path, (*reader.notes, why.note), reader.agent_id)
-    tools_field = reader.names.get("tools", "tools")
+    tools_field = reader.fields.names.get("tools", "tools")
     return Reading(file.path, tuple(reader.notes), agent.id, agent, reader.disabled, tools_field)
 
 
@@ -142,17 +112,14 @@ class _AgentFileReader:
         self.notes = Notes()
         self.agent_id: str | None = None
         self.disabled = False
-        self.names: dict[str, str] = {}
-        """The key that the file uses for each field."""
-        self.fields: dict[str, Any] = {}
-        self.extra: dict[str, Any] = {}
+        self.fields = FileFields(file.origin, self.notes)
 
     def read(self) -> Agent:
         """Return the agent; raise `_Unusable` if the file does not define one."""
         raw, body = self._read_raw()
-        self._sort_fields(raw)
+        self.fields.assign(raw)
         self.agent_id = self._read_id()
-        self.disabled = bool(self._read_field("disabled", read_flag))
+        self.disabled = bool(self.fields.read("disabled", read_flag))
         agent = Agent(
             id=self.agent_id,
             description=self._read_description(),
@@ -160,13 +127,13 @@ class _AgentFileReader:
             model=self._read_model(),
             capabilities=self._read_capabilities(),
             read_only=self._read_read_only(),
-            hidden=bool(self._read_field("hidden", read_flag)),
-            max_turns=self._read_field("max_turns", read_turns),
+            hidden=bool(self.fields.read("hidden", read_flag)),
+            max_turns=self.fields.read("max_turns", read_turns),
             timeout_seconds=self._read_timeout(),
-            effort=self._read_field("effort", read_effort),
+            effort=self.fields.read("effort", read_effort),
             source=self.file.path,
             prompt=self._read_prompt(body),
-            extra=self.extra,
+            extra=self.fields.extra,
         )
         return self._add_tools(agent)
 
@@ -186,44 +153,6 @@ class _AgentFileReader:
             self.notes.add(name, "problem", "is given twice; the first one is used")
         return found.fields, found.body
 
-    def _sort_fields(self, raw: Mapping[str, Any]) -> None:
-        """Assign each key to its field; unknown keys are kept as extra."""
-        for name, value in raw.items():
-            field = self._field_of(name)
-            if not is_storable(value):
-                self.notes.add(name, "problem", NOT_STORABLE)
-            elif field is None:
-                self.extra[name] = value
-                self.notes.add(name, "ignored", "is not used by remit; it is kept")
-            elif field in self.fields:
-                text = f"is ignored: {self.names[field]} takes precedence"
-                self.notes.add(name, "problem", text)
-            elif value is None:
-                self.notes.add(name, "ignored", "is empty")
-            else:
-                self.names[field] = name
-                self.fields[field] = value
-
-    def _field_of(self, key: str) -> str | None:
-        """Return the field that a key means; None if remit does not use it."""
-        field = _FIELDS.get(re.sub(r"[-_ ]", "", key).lower())
-        if field == "name" and self.file.origin == "folder":
-            return None
-        return field
-
-    def _read_field(self, field: str, convert: Callable[[Any], Any]) -> Any:
-        """Return a converted field; drop an invalid one with a note on what is expected."""
-        if field not in self.fields:
-            return None
-        name, written = self.names[field], self.fields[field]
-        try:
-            value = convert(written)
-        except ValueError as expected:
-            self.notes.add_dropped(name, written, expected)
-            return None
-        self.notes.add_result(name, same=value == written, mapped_to=shown(value))
-        return value
-
     def _read_id(self) -> str:
         """Return the id: the field `id`, else `name`, else the name of the file."""
         if "id" in self.fields:
@@ -234,10 +163,10 @@ class _AgentFileReader:
 
     def _make_id(self, field: str) -> str:
         """Return the id from a field, with notes."""
-        name, written = self.names[field], self.fields[field]
+        name, written = self.fields.names[field], self.fields.values[field]
         made = _validate_id(name, written)
         if field == "id" and "name" in self.fields:
-            self.notes.add(self.names["name"], "ignored", f"the id is {made}")
+            self.notes.add(self.fields.names["name"], "ignored", f"the id is {made}")
         self.notes.add_result(name, same=made == written, mapped_to=f"the id {made}")
         return made
 
@@ -250,7 +179,7 @@ class _AgentFileReader:
 
     def _read_description(self) -> str:
         """Return the description; empty, with a note, if the file has none."""
-        found: str | None = self._read_field("description", read_text)
+        found: str | None = self.fields.read("description", read_text)
         if found is None:
             self.notes.add("description", "problem", "is missing; callers choose an agent by it")
             return ""
@@ -259,13 +188,13 @@ class _AgentFileReader:
     def _read_prompt(self, body: str) -> str:
         """Return the text after the fields, else the field `prompt`."""
         if not body:
-            return self._read_field("prompt", read_text) or ""
-        self._note_outranked("prompt", "the text below the front matter")
+            return self.fields.read("prompt", read_text) or ""
+        self.fields.note_outranked("prompt", "the text below the front matter")
         return body
 
     def _read_mode(self) -> Mode:
         """Return how the agent may be used; opencode has another default."""
-        found: Mode | None = self._read_field("mode", read_mode)
+        found: Mode | None = self.fields.read("mode", read_mode)
         if found is not None:
             return found
         if self.file.origin == "opencode":
@@ -274,43 +203,39 @@ class _AgentFileReader:
 
     def _read_model(self) -> str:
         """Return the model; the main one if the file names none."""
-        written = self.fields.get("model")
+        written = self.fields.values.get("model")
         if not isinstance(written, str) or not written.strip():
-            self._read_field("model", read_text)
+            self.fields.read("model", read_text)
             return "main"
         found, is_known = tier(written)
         mapped_to = found
         if not is_known:
             mapped_to += f": {shown(written)} is not a provider:name"
-        self.notes.add_result(self.names["model"], same=found == written, mapped_to=mapped_to)
+        self.notes.add_result(
+            self.fields.names["model"], same=found == written, mapped_to=mapped_to
+        )
         return found
 
     def _read_timeout(self) -> float | None:
         """Return the time limit in seconds, which can be written in minutes."""
-        seconds: float | None = self._read_field("timeout_seconds", read_seconds)
+        seconds: float | None = self.fields.read("timeout_seconds", read_seconds)
         if seconds is None:
-            minutes: float | None = self._read_field("timeout_mins", read_minutes)
+            minutes: float | None = self.fields.read("timeout_mins", read_minutes)
             return minutes
-        self._note_outranked("timeout_mins", self.names["timeout_seconds"])
+        self.fields.note_outranked("timeout_mins", self.fields.names["timeout_seconds"])
         return seconds
-
-    def _note_outranked(self, field: str, other: str) -> None:
-        """Note that a field is ignored, if it is given, because something else is given too."""
-        if field in self.fields:
-            text = f"is ignored: {other} takes precedence"
-            self.notes.add(self.names[field], "problem", text)
 
     def _read_capabilities(self) -> tuple[str, ...]:
         """Return the known capabilities."""
         if "capabilities" not in self.fields:
             return ()
-        name, written = self.names["capabilities"], self.fields["capabilities"]
+        name, written = self.fields.names["capabilities"], self.fields.values["capabilities"]
         found = tool_names(written)
         if found is None:
             self.notes.add_dropped(name, written, "a list such as [tasks]")
             return ()
-        known = tuple(item for item in CAPABILITIES if item in found)
-        unknown = [item for item in found if item not in CAPABILITIES]
+        known = tuple(among(CAPABILITIES, found))
+        unknown = beyond(found, CAPABILITIES)
         if known:
             self.notes.add(name, "honored", ", ".join(known))
         if unknown:
@@ -319,7 +244,7 @@ class _AgentFileReader:
 
     def _read_read_only(self) -> bool:
         """Return whether the agent may only read."""
-        flag = self._read_field("read_only", read_flag)
+        flag = self.fields.read("read_only", read_flag)
         # Fail closed: an unparsable restriction still restricts.
         is_asked = "read_only" in self.fields and flag is not False
         return any((is_asked, self._has_plan_mode(), self.agent_id in ALWAYS_READ_ONLY))
@@ -328,8 +253,8 @@ class _AgentFileReader:
         """Return whether the permission mode is `plan`; other modes have no effect."""
         if "permission_mode" not in self.fields:
             return False
-        name = self.names["permission_mode"]
-        if self.fields["permission_mode"] == "plan":
+        name = self.fields.names["permission_mode"]
+        if self.fields.values["permission_mode"] == "plan":
             self.notes.add(name, "mapped", "to read_only")
             return True
         self.notes.add(name, "ignored", "only its tools determine what an agent may do")
@@ -337,24 +262,24 @@ class _AgentFileReader:
 
     def _add_tools(self, agent: Agent) -> Agent:
         """Give the agent the tools that its file grants and that it may use."""
-        found = ToolsReader(self.fields, self.names, self.known, self.notes).read()
+        found = ToolsReader(self.fields.values, self.fields.names, self.known, self.notes).read()
         agent = replace(agent, disallowed_tools=found.disallowed, spawnable=found.spawnable)
         tools = may_use(agent, found.listed)
         if agent.read_only:
             self._note_lost_tools(found.listed)
         if not tools:
             text = f"grant nothing; available: {', '.join(TOOLS)}"
-            raise _Unusable(self.names.get("tools", "tools"), text)
+            raise _Unusable(self.fields.names.get("tools", "tools"), text)
         if "tools" not in self.fields and not agent.read_only:
             self._note_default_tools(tools)
         return replace(agent, tools=tools)
 
     def _note_lost_tools(self, tools: tuple[str, ...]) -> None:
         """Note the tools that a read-only agent does not get."""
-        lost = [tool for tool in tools if tool not in READING]
+        lost = beyond(tools, READING)
         if lost:
             text = f"{listed(lost)}: not granted, {self.agent_id} is read-only"
-            self.notes.add(self.names.get("tools", "permission"), "problem", text)
+            self.notes.add(self.fields.names.get("tools", "permission"), "problem", text)
 
     def _note_default_tools(self, tools: tuple[str, ...]) -> None:
         """Note that a file without tools gets only the tools that read."""

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any, Literal, NamedTuple
 
+from remit.domain.records.pick import among, beyond
 from remit.errors import advice
 
 Verdict = Literal["honored", "mapped", "ignored", "problem"]
@@ -46,8 +47,7 @@ def delegation_notes(
         return []
     if not spawnable:
         return [Note(field, "honored", "may not delegate")]
-    found = [name for name in spawnable if name in known]
-    unknown = [name for name in spawnable if name not in known]
+    found, unknown = among(spawnable, known), beyond(spawnable, known)
     notes = [_unknown_agent(field, name, known) for name in unknown[:MAX_NAMES]]
     if not found:
         return notes

@@ -54,11 +54,7 @@ def is_off(value: Any) -> bool:
 
 def _flag(value: Any) -> bool | None:
     """Return a boolean, which may be written as a word; None for anything else."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return _FLAGS.get(value.lower())
-    return None
+    return _FLAGS.get(str(value).lower())
 
 
 def read_turns(value: Any) -> int:

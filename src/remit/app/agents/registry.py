@@ -15,6 +15,7 @@ from remit.domain.agents.agent import (
     may_use,
     not_granted,
 )
+from remit.domain.records.pick import among, beyond, by_id, in_order
 from remit.domain.records.record import replace
 
 __all__ = ["BUILT_IN", "Agent", "AgentRegistry", "role_prompt", "with_edits"]
@@ -66,7 +67,7 @@ class AgentRegistry:
     """All known agents by id."""
 
     def __init__(self, agents: tuple[Agent, ...] = BUILT_IN, functions: Iterable[str] = ()) -> None:
-        self._agents = {agent.id: agent for agent in agents}
+        self._agents = by_id(agents)
         granted_by_files = chain.from_iterable(agent.tools for agent in agents)
         self._tools = tuple(dict.fromkeys((*TOOLS, *functions, *granted_by_files)))
 
@@ -76,7 +77,7 @@ class AgentRegistry:
 
     def all(self) -> list[Agent]:
         """Return all agents, by id."""
-        return [self._agents[agent_id] for agent_id in sorted(self._agents)]
+        return in_order(self._agents)
 
     def get(self, agent_id: str | None) -> Agent | None:
         """Return an agent by id, such as the owner of a task; None if it is unknown."""
@@ -87,10 +88,7 @@ class AgentRegistry:
 
         None if there is no such agent.
         """
-        found = matching(name, self._agents)
-        if found is None:
-            return None
-        return self._agents[found]
+        return self.get(matching(name, self._agents))
 
     def tier(self, task: "Task") -> str:
         """Return the model of a task: its own, else that of its agent, else the main one."""
@@ -119,7 +117,7 @@ class AgentRegistry:
         agent = self.get(task.owner)
         if agent is None:
             return ""
-        named = [tool for tool in self._asked_tools(agent, asked) if tool not in asked.deny]
+        named = beyond(self._asked_tools(agent, asked), asked.deny)
         notice = not_granted(agent, named, self.grant(agent.id, task.tools), lacking)
         unknown = self._list_unknown(asked.allow or (), own)
         return f"{notice} {unknown}".strip()
@@ -130,12 +128,12 @@ class AgentRegistry:
         A missing TodoWrite is not mentioned: another tool for the plan replaces it.
         """
         if asked.allow is None:
-            return [tool for tool in may_use(agent, agent.tools) if tool != "TodoWrite"]
-        return [tool for tool in asked.allow if tool in self._tools]
+            return beyond(may_use(agent, agent.tools), ("TodoWrite",))
+        return among(asked.allow, self._tools)
 
     def _list_unknown(self, names: Iterable[str], own: "Task | None") -> str:
         """List names that are not known tools; a worker elsewhere may know such a function."""
-        unknown = [name for name in dict.fromkeys(names) if name not in self._tools]
+        unknown = beyond(dict.fromkeys(names), self._tools)
         if not unknown:
             return ""
         available = self._tools

@@ -2,7 +2,7 @@
 tools.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from remit.app.agents.agent_notes import Notes, Verdict, listed, shown
@@ -17,6 +17,7 @@ from remit.app.agents.tool_names import (
     tool_of,
 )
 from remit.domain.agents.agent import CHANGING, READING, TOOLS
+from remit.domain.records.pick import among, beyond
 
 LIST_EXPECTED = "names between commas, a list, or a map of names to true or false"
 
@@ -143,9 +144,9 @@ class ToolsReader:
             elif rule != "ask":
                 denied.update(tools)
             self._note_rule(name, key, written, tools)
-        added = _in_order(every, allowed.difference(found))
-        permitted = [tool for tool in (*found, *added) if tool not in denied]
-        return tuple(permitted), _in_order(every, denied)
+        added = among(every, allowed.difference(found))
+        permitted = beyond((*found, *added), denied)
+        return tuple(permitted), tuple(among(every, denied))
 
     def _note_rule(self, name: str, key: str, written: Any, tools: tuple[str, ...]) -> None:
         """Note what a permission means."""
@@ -162,7 +163,7 @@ class ToolsReader:
             text = f"is {shown(value)}; expected names; only read-only tools are granted"
             self._notes.add(name, "problem", text)
             return CHANGING
-        found = grant_of([entry for entry in names if entry != "*"], self._known)
+        found = grant_of(beyond(names, ("*",)), self._known)
         denied = (*found.tools, *self._deny_patterns(name, found.patterns))
         if "*" in names:
             denied = TOOLS
@@ -203,11 +204,6 @@ def _meaning(key: str, written: Any, tools: tuple[str, ...]) -> tuple[Verdict, s
 def _grants_nothing(rule: str, key: str) -> bool:
     """True for a permission to ask, and for one that allows all tools without naming them."""
     return rule == "ask" or (rule == "allow" and key == "*")
-
-
-def _in_order(every: tuple[str, ...], chosen: Collection[str]) -> tuple[str, ...]:
-    """Return the chosen tools in the order of all tools."""
-    return tuple(tool for tool in every if tool in chosen)
 
 
 def _denied_by_default(rules: Mapping[str, Any], every: tuple[str, ...]) -> set[str]:

@@ -8,6 +8,7 @@ from remit.app.agents.agent_notes import Note, Notes, Verdict, delegation_notes
 from remit.app.agents.registry import BUILT_IN
 from remit.app.agents.tool_names import Granted, grant_of, tool_names
 from remit.domain.agents.agent import TOOLS, Agent, AgentFile, Origin, agent_id, may_use
+from remit.domain.records.pick import beyond, by_id
 from remit.domain.records.record import replace
 from remit.domain.task.task import Effort
 from remit.errors import advice
@@ -47,7 +48,7 @@ def load_agents(
 
     A faulty file or setting is reported and does not affect the others.
     """
-    found = {agent.id: agent for agent in built_in}
+    found = by_id(built_in)
     taken: dict[str, AgentSource] = {}
     sources = [_rank_source(read_agent(file, known), taken) for file in sorted(files, key=_order)]
     for name, source in taken.items():
@@ -190,8 +191,7 @@ def _apply_tools(
     tools = may_use(agent, granted.tools)
     for name in (*granted.unknown, *granted.patterns):
         notes.add("tools", "problem", f"unknown tool {name}")
-    unavailable = [tool for tool in granted.tools if tool not in tools]
-    for tool in unavailable:
+    for tool in beyond(granted.tools, tools):
         notes.add("tools", "problem", f"{tool}: not available to {agent.id}")
     if tools:
         notes.add("tools", "honored", ", ".join(tools))

@@ -1,6 +1,7 @@
 """The conversation of a task: every message and tool call of all its runs."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.app.conversations.read_results import results_read
@@ -25,19 +26,20 @@ class Conversation:
         self, task_id: str, rows: list[StoredMessage], calls: dict[str, CallRecord]
     ) -> None:
         self.task_id, self.calls = task_id, calls
-        self.history = [row for row in rows if row.mark is None]
+        self.history: list[StoredMessage] = []
         """The messages, oldest first."""
-        self.marks = [row for row in rows if row.mark is not None]
+        self.marks: list[StoredMessage] = []
         """Compaction marks, oldest first."""
+        for row in rows:
+            self.append(row)
 
     @classmethod
     async def load(cls, store: EventStore, task_id: str) -> "Conversation":
         """Load the stored conversation of a task."""
         rows = await store.select(MESSAGES, {"id": int(task_id), "after": 0, "limit": NO_LIMIT})
         found = await store.select(CALLS, {"id": int(task_id)}) if rows else []
-        records = [CallRecord(**row._asdict()) for row in found]
-        calls = {record.call_id: record for record in records}
-        return cls(task_id, [stored_message(row) for row in rows], calls)
+        calls = {row.call_id: CallRecord(**row._asdict()) for row in found}
+        return cls(task_id, list(map(stored_message, rows)), calls)
 
     async def reload(self, store: EventStore) -> None:
         """Replace everything with what is stored now."""
@@ -69,16 +71,12 @@ class Conversation:
     @property
     def environment(self) -> str:
         """The environment in the first message; empty before that message."""
-        if not self.history:
-            return ""
-        return str(self.history[0].more.get("environment", ""))
+        return str(_first_facts(self.history).get("environment", ""))
 
     @property
     def first_terms_version(self) -> int:
         """The version of the terms that the agent has read first."""
-        if not self.history:
-            return 1
-        return int(self.history[0].more.get("terms_version", 1))
+        return int(_first_facts(self.history).get("terms_version", 1))
 
     @property
     def usage(self) -> Usage:
@@ -155,6 +153,11 @@ class Conversation:
             self.history.append(row)
         else:
             self.marks.append(row)
+
+
+def _first_facts(history: Sequence[StoredMessage]) -> Mapping[str, Any]:
+    """Return what is stored with the first message; empty before that message."""
+    return history[0].more if history else {}
 
 
 def _facts(response: Response) -> dict[str, Any]:

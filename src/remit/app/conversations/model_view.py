@@ -1,6 +1,7 @@
 """A conversation as its model reads it: with results after their calls, and compacted."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
@@ -162,7 +163,7 @@ class _View:
         """Return a message with the results of its calls; nothing for an empty answer."""
         calls = item.calls
         if calls:
-            results = tuple([_result(self._calls, item.number, call) for call in calls])
+            results = tuple(map(partial(_result, self._calls, item.number), calls))
             return [item.message, Message("tool", results)]
         if item.is_empty_answer:
             return []

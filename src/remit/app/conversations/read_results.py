@@ -38,7 +38,7 @@ def _ended_tasks(result: str) -> set[str]:
     if not isinstance(answer, dict):
         return set()
     found = cast("Mapping[str, Any]", answer)
-    task_ids = {_ended_task(item) for item in found.get("results", (found,))}
+    task_ids = set(map(_ended_task, found.get("results", (found,))))
     return task_ids - {""}
 
 

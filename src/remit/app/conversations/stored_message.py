@@ -9,6 +9,7 @@ from remit.domain.agents.media import Media, restored
 from remit.domain.llm.messages import Message, ToolCall, restore
 from remit.domain.prompts import compaction
 from remit.domain.prompts.compaction import Mark
+from remit.domain.records.pick import pick
 from remit.store_queries.run_queries import MessageRow
 
 KEPT = (
@@ -77,7 +78,7 @@ History = Sequence[StoredMessage]
 def stored_message(row: MessageRow) -> StoredMessage:
     """Return a message as its row stores it."""
     raw = json.loads(row.doc)
-    more = {name: raw[name] for name in KEPT if name in raw}
+    more = pick(raw, KEPT)
     return StoredMessage(row.number, row.run_id, row.turn, row.at, restore(raw), more)
 
 

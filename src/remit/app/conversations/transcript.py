@@ -11,6 +11,7 @@ from remit.domain.delegation.result_envelope import result_of, status_of
 from remit.domain.llm.messages import ToolCall, plain
 from remit.domain.prompts import agent_prompts, headings, reports
 from remit.domain.prompts.compaction import Mark
+from remit.domain.records.pick import omit
 from remit.domain.records.serialize import instant
 from remit.domain.task import events as ev
 from remit.domain.task.task import State, Task
@@ -70,7 +71,7 @@ def _message_view(item: StoredMessage, ended: Reports) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     if shape["role"] == "user":
         parts = _report_parts(item.message.text, ended)
-    more = {name: value for name, value in item.more.items() if name != "environment"}
+    more = omit(item.more, ("environment",))
     return {
         "role": shape["role"],
         "parts": parts or _shown_parts(shape["parts"]),
@@ -110,7 +111,7 @@ def _shown_parts(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _public_fields(part: dict[str, Any]) -> dict[str, Any]:
     """Return a part of a message without the data of its provider."""
-    return {name: value for name, value in part.items() if name not in ("provider", "data")}
+    return omit(part, ("provider", "data"))
 
 
 def _mark_view(item: StoredMessage, mark: Mark) -> dict[str, Any]:

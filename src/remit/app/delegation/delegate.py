@@ -26,6 +26,7 @@ from remit.app.subagents.delegation_arguments import TIMEOUT_SECONDS, requested_
 from remit.app.subagents.result_cache import Resolution, ResultCache
 from remit.domain.delegation import requests as ask
 from remit.domain.delegation.result_envelope import Envelope
+from remit.domain.records.pick import in_order, omit, omit_empty, omit_none
 from remit.domain.records.serialize import plain
 from remit.domain.records.validate import parse
 from remit.domain.task import commands as cmd
@@ -114,7 +115,7 @@ async def delegate_parallel(
                 if item["type"] == "result":
                     results[item["index"]] = item["result"]
                 yield item
-    yield _end({"results": [results[index] for index in sorted(results)]})
+    yield _end({"results": in_order(results)})
 
 
 async def task_output(
@@ -170,9 +171,7 @@ def grant_notice(
     if outcome.task is None:
         return {}
     notice = core.agents.not_granted(outcome.task, command.tools, lacking)
-    if not notice:
-        return {}
-    return {"notice": notice}
+    return omit_empty({"notice": notice})
 
 
 class _Group:
@@ -384,34 +383,27 @@ async def _answer(core: AppContext, work_item: WorkItem) -> Envelope:
     data = result.get("data", result)
     task = await core.service.load(work_item.task_id)
     notice = core.agents.not_granted(task, work_item.work.tools or Tools(), "the caller")
-    if notice:
-        data["notice"] = notice
+    data |= omit_empty({"notice": notice})
     if work_item.work.cache:
         data["cached"] = work_item.cached
-        if work_item.resolution.notice:
-            data["not_cached"] = work_item.resolution.notice
+        data |= omit_empty({"not_cached": work_item.resolution.notice})
     return result
 
 
 def _command(work: ask.DelegateTask) -> cmd.CreateDelegated:
     """Return the command that creates the task of an item."""
     own = {"session_id", "wait", "format", "idempotency_key"}
-    item = {name: value for name, value in plain(work).items() if name not in own}
+    item = omit(plain(work), own)
     fields = requested_work(item, seconds=work.timeout_seconds).fields
     asked = {**fields, "parent_session": work.session_id, "idempotency_key": work.idempotency_key}
-    return parse(cmd.CreateDelegated, _given(asked))
-
-
-def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that have a value."""
-    return {name: value for name, value in fields.items() if value is not None}
+    return parse(cmd.CreateDelegated, omit_none(asked))
 
 
 def _in_item(place: int, error: RemitError) -> RemitError:
     """Return the error with its fields prefixed by the position of the item."""
     if not isinstance(error, InvalidParam):
         return error
-    return InvalidParam([_in_place(Problem(**field), place) for field in error.details["fields"]])
+    return InvalidParam([_in_place(problem, place) for problem in error.problems])
 
 
 def _in_place(problem: Problem, place: int) -> Problem:
@@ -431,6 +423,6 @@ def _parse_item(
         "format": request.format,
     }
     try:
-        return parse(ask.DelegateTask, common | _given(item))
+        return parse(ask.DelegateTask, common | omit_none(item))
     except RemitError as refused:
         raise _in_item(number, refused) from refused

@@ -8,6 +8,7 @@ from remit.app.delegation.waiting import last_successor
 from remit.app.subagents.last_models import last_models
 from remit.codec import task_of
 from remit.domain.delegation.result_envelope import Envelope, about, envelope, open_questions
+from remit.domain.records.pick import omit_empty
 from remit.domain.task.task import State, Task
 from remit.errors import RemitError, Unavailable
 from remit.store_queries.tree_queries import TREE
@@ -32,9 +33,7 @@ async def task_envelope(
         params=params,
         offset=offset,
     )
-    questions = await _questions_below(core, task)
-    if questions:
-        found["data"]["questions"] = questions
+    found["data"] |= omit_empty({"questions": await _questions_below(core, task)})
     return Envelope(found, about(task)).shown(form)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from remit.app.context import AppContext
 from remit.codec import task_of
+from remit.domain.records.pick import pick
 from remit.domain.task.task import TERMINAL, Interaction, State, Task
 from remit.store_queries.query import NO_LIMIT
 from remit.store_queries.run_queries import MESSAGES, PULSE, Pulse
@@ -201,7 +202,7 @@ class _TreeView:
     async def _all_news(self, tasks: Iterable[Task]) -> list[Item]:
         """Return the news of some tasks, in their order."""
         items = [await self._news(task) for task in tasks]
-        return [item for item in items if item is not None]
+        return list(filter(None, items))
 
     async def _successors(self, tasks: Iterable[Task]) -> dict[str, int]:
         """Return the successors of awaited tasks after a handoff; they are awaited instead."""
@@ -328,7 +329,7 @@ class _TreeView:
             "tool_calls": max(task.usage.tool_calls, seen.calls - seen.denied),
             "tokens": max(task.usage.input_tokens + task.usage.output_tokens, seen.tokens),
             "cost": max(task.usage.cost, seen.cost),
-            "questions": [_question(item) for item in task.questions],
+            "questions": list(map(_question, task.questions)),
         }
 
 
@@ -357,7 +358,7 @@ def _kind_of_news(before: Item | None, now: Item) -> str:
     """Return the type of a progress item; without one before, the task is new to the caller."""
     if before is None:
         return "task_started"
-    if all(now[name] == before[name] for name in _STEADY):
+    if pick(now, _STEADY) == pick(before, _STEADY):
         return "task_progress"
     return "task_updated"
 

@@ -8,7 +8,7 @@ from remit.domain.delegation.requests import PreRequest
 from remit.domain.prompts import session_prompts
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
-from remit.domain.task.task import Task
+from remit.domain.task.task import Task, prerequisites
 from remit.errors import Conflict
 from remit.store_queries.record_queries import GUIDE
 
@@ -65,7 +65,7 @@ async def _text(core: AppContext, task: Task, update_ids: tuple[str, ...]) -> st
         news = [update for update in task.queued if update.update_id in update_ids]
         return session_prompts.session_news(task, news)
     titles = await _guide_titles(core, task)
-    needed = await core.service.tasks(dependency.task_id for dependency in task.depends_on)
+    needed = await core.service.tasks(prerequisites(task.depends_on))
     return session_prompts.assignment(task, titles, needed)
 
 

@@ -154,7 +154,7 @@ class LiveRuns:
 
 def _is_live(run: RunHandle, task: Task) -> bool:
     """Return whether a run is the live run of its task."""
-    return task.run is not None and task.run.id == run.run_id
+    return task.run_id == run.run_id
 
 
 def _has_changed(run: RunHandle, row: LiveRun) -> bool:

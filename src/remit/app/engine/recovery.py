@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from remit.app.agent_loop.budget import used
@@ -11,6 +12,7 @@ from remit.app.runs.worker_scope import Scope
 from remit.app.service import Service
 from remit.domain.projection.document import document_of
 from remit.domain.projection.follow_up_jobs import CHECK, RELEASE, TELL, TIMER, Job, signal_job
+from remit.domain.records.pick import among
 from remit.domain.records.serialize import instant
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
@@ -18,7 +20,7 @@ from remit.domain.task.task import Task
 from remit.errors import Conflict, Corrupt, UnknownEvent
 from remit.ports import Append, Stale, Store, Unit
 from remit.store_queries.event_queries import EVENTS_OF
-from remit.store_queries.query import Query, TaskNumber
+from remit.store_queries.query import Query, TaskNumber, task_ids
 from remit.store_queries.queue_queries import QUEUED
 from remit.store_queries.recovery_queries import (
     ALARMED,
@@ -66,7 +68,7 @@ class Findings(NamedTuple):
     @property
     def total(self) -> int:
         """Return the number of findings of all kinds."""
-        return sum(len(found) for found in self)
+        return sum(map(len, self))
 
     @property
     def beyond_repair(self) -> tuple[str, ...]:
@@ -108,8 +110,7 @@ class Recovery:
     async def examine(self) -> Findings:
         """Return the mismatches that two looks find: a healthy store changes between reads."""
         first, second = await self._look(), await self._look()
-        kinds = zip(first, second, strict=True)
-        return Findings(*(_in_both(before, now) for before, now in kinds))
+        return Findings(*map(_in_both, first, second))
 
     async def unreadable(self) -> tuple[str, ...]:
         """Return the tasks whose row cannot be read; rows of a newer remit are readable by it."""
@@ -160,7 +161,7 @@ class Recovery:
     async def _signal(self, kind: str, task_ids: tuple[str, ...]) -> None:
         """Queue a missing signal for each of these tasks."""
         tasks = await self._service.tasks(task_ids)
-        await self._service.put(*[signal_job(kind, task) for task in tasks])
+        await self._service.put(*map(partial(signal_job, kind), tasks))
 
     async def _wake(self, task_id: str) -> None:
         """Queue a run of a task, unless it can no longer run."""
@@ -245,7 +246,7 @@ class Recovery:
     async def _has_news(self, task_id: str) -> bool:
         """Return whether a task has not been told of the end of a subtask."""
         rows = await self._store.select(ENDED_CHILDREN, {"id": int(task_id)})
-        ended = {str(row.id) for row in rows}
+        ended = set(task_ids(rows))
         task = await self._service.load(task_id)
         return any(child.holds and child.id in ended for child in task.children)
 
@@ -275,11 +276,9 @@ class Recovery:
 
 def _timers_awaited(task: Task) -> list[str]:
     """Return the ids of the timers that a task waits for."""
-    if task.wait is None:
-        return []
-    return [item.ref for item in task.wait.on if item.kind == "timer"]
+    return [item.ref for item in task.waits_on if item.kind == "timer"]
 
 
 def _in_both(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
     """Return the ids that both looks found."""
-    return tuple(task_id for task_id in now if task_id in before)
+    return tuple(among(now, before))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from remit.codec import decode_event
 from remit.domain.projection.rows import OUTCOMES
+from remit.domain.records.pick import omit_none
 from remit.domain.records.serialize import instant
 from remit.domain.task import events as ev
 from remit.domain.task.task import Task, Usage
@@ -157,8 +158,7 @@ class TaskLog:
         if self._clock.now() - entry.at > LATE:
             common["at"] = instant(entry.at)
         for level, message, fields in lines:
-            told = {name: value for name, value in fields.items() if value is not None}
-            log.log(level, message, extra={FIELDS: common | told})
+            log.log(level, message, extra={FIELDS: common | omit_none(fields)})
 
     def _lost_line(self, event: ev.RunLost, before: Task | None, task: Task) -> Line:
         """Return the line on a run whose worker is gone; it names that worker and this one."""

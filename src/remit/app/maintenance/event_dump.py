@@ -12,6 +12,7 @@ from typing import Any, cast
 from remit.app.maintenance.verify import chain_faults, stream_rows
 from remit.domain.projection.rows import Change
 from remit.domain.projection.tables import BESIDE
+from remit.domain.records.pick import omit
 from remit.domain.records.serialize import dumps
 from remit.domain.records.validate import describe
 from remit.domain.task.stored_event import Stored
@@ -73,12 +74,12 @@ async def _other_rows(store: EventStore, task_id: int) -> list[tuple[str, list[A
     calls = await store.select(CALLS, {"id": task_id})
     messages = await store.select(MESSAGES, {"id": task_id, "after": 0, "limit": 1_000_000})
     budget = await store.select(BUDGET, {"id": task_id})
-    rows = [
-        *(("call", row) for row in calls),
-        *(("message", row) for row in messages),
-        *(("budget", (task_id, *row)) for row in budget),
-    ]
-    return [(table, list(row)) for table, row in rows]
+    rows: dict[str, list[tuple[Any, ...]]] = {
+        "call": [*calls],
+        "message": [*messages],
+        "budget": [(task_id, *row) for row in budget],
+    }
+    return [(table, list(row)) for table, found in rows.items() for row in found]
 
 
 async def _wait_for_event(store: EventStore, after: str) -> list[Recorded]:
@@ -181,7 +182,7 @@ def _stored(found: Any, number: int) -> Stored:
         stored = Stored(**fields)
     except (TypeError, ValueError, KeyError) as error:
         raise _not_an_event(number) from error
-    texts = [value for name, value in fields.items() if name not in ("version", "hash")]
+    texts = omit(fields, ("version", "hash")).values()
     has_texts = all(isinstance(value, str) for value in texts)
     if not has_texts or type(stored.version) is not int:
         raise _not_an_event(number)

@@ -17,6 +17,7 @@ from remit.app.reading.query_handlers import Asking, ask, rows_of
 from remit.codec import GENESIS, encode_event
 from remit.domain.decisions.creation import build_resource
 from remit.domain.projection.document import document_of
+from remit.domain.records.pick import omit
 from remit.domain.records.record import fields, record, replace
 from remit.domain.records.serialize import instant
 from remit.domain.task import events as ev
@@ -221,8 +222,7 @@ def _unknown(given: Mapping[str, Any]) -> Iterator[str]:
 
 def _unknown_names(given: Mapping[str, Any], kind: type[Any]) -> list[str]:
     """Return the names in an object that are not fields of its record."""
-    known = fields(kind)
-    return [name for name in given if name not in known]
+    return list(omit(given, fields(kind)))
 
 
 def _dropped(task: ForeignTask, tasks: Mapping[str, ForeignTask]) -> list[Change]:

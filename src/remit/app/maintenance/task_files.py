@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
+from remit.domain.records.pick import pick
 from remit.domain.records.record import Coerce, Items, Matches, fields, record
 from remit.domain.records.validate import parse
 from remit.domain.task.task import (
@@ -20,7 +21,7 @@ from remit.domain.task.task import (
     Title,
     plain_id,
 )
-from remit.errors import InvalidParam, Problem, invalid
+from remit.errors import InvalidParam, invalid
 
 Number = Annotated[str, Coerce(plain_id), Matches(TASK_ID, "a whole number above 0")]
 
@@ -160,8 +161,7 @@ def _parse_task(place: str, entry: dict[str, Any], folder: str) -> ForeignTask:
         return parse(ForeignTask, given)
     except InvalidParam as error:
         problems = [
-            Problem(f"{place}: {item['field']}", item["problem"], item["expected"])
-            for item in error.details["fields"]
+            problem._replace(field=f"{place}: {problem.field}") for problem in error.problems
         ]
         raise InvalidParam(problems) from error
 
@@ -179,8 +179,7 @@ def _known_fields(kind: type[Any], value: Any) -> Any:
     """Return an object without unknown fields; any other value unchanged."""
     if not isinstance(value, dict):
         return value
-    given = cast("dict[str, Any]", value)
-    return {name: item for name, item in given.items() if name in fields(kind)}
+    return pick(cast("dict[str, Any]", value), fields(kind))
 
 
 def _is_relative_file(item: Any) -> bool:

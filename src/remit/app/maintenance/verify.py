@@ -9,6 +9,7 @@ from remit.domain.decisions.evolve import evolve
 from remit.domain.planning.new_tasks import CALL, key_stream
 from remit.domain.projection.rows import Change, Rows, guide_row
 from remit.domain.projection.tables import TABLES
+from remit.domain.records.pick import beyond
 from remit.domain.task import events as ev
 from remit.domain.task.stored_event import Stored
 from remit.domain.task.task import Task
@@ -91,8 +92,7 @@ async def _missing_keys(store: EventStore, keys: list[str]) -> list[Fault]:
     claimed = {row.stream for row in await HEADS.among(store.select, streams=keys)}
     return [
         Fault(f"stream {key}", "is missing, but a task was created with that key")
-        for key in keys
-        if key not in claimed
+        for key in beyond(keys, claimed)
     ]
 
 
@@ -160,7 +160,7 @@ async def _found(store: EventStore, streams: list[str]) -> dict[tuple[str, Any],
 
 def _tasks_among(streams: Iterable[str]) -> dict[str, list[int]]:
     """Return the ids of the tasks among some streams, as parameters of a query."""
-    return {"ids": [int(name) for name in streams if name.isdigit()]}
+    return {"ids": list(map(int, filter(str.isdigit, streams)))}
 
 
 def _guides_among(streams: Iterable[str]) -> dict[str, list[str]]:

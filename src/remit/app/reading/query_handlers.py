@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from remit.app.reading.views import (
+    ACTIVE,
     CLOSED,
     LIVE,
     STATES,
@@ -25,8 +26,9 @@ from remit.app.reading.views import (
     task_view,
 )
 from remit.domain.projection.document import document_of
+from remit.domain.records.pick import among
 from remit.errors import invalid, no_guide, no_task
-from remit.store_queries.query import Query, R
+from remit.store_queries.query import Query, R, task_ids
 from remit.store_queries.task_queries import (
     HISTORY,
     IN_FLIGHT,
@@ -296,7 +298,7 @@ def get_events(ref: str, *, after: int = 0, limit: int = 500) -> Asking[Page]:
     task_id, _ = yield from _document(ref)
     rows = yield from rows_of(EVENTS, stream=str(task_id), after=after, limit=_limit(limit) + 1)
     return {
-        "events": [event_view(row) for row in rows[:limit]],
+        "events": list(map(event_view, rows[:limit])),
         "next": rows[limit - 1].version if len(rows) > limit else None,
     }
 
@@ -350,7 +352,7 @@ def list_interactions(
     paths: dict[int, list[str]] = {}
     for asking_id in dict.fromkeys(row.task_id for row in rows):
         above = yield from rows_of(PATH, id=asking_id)
-        paths[asking_id] = [str(task.id) for task in above]
+        paths[asking_id] = task_ids(above)
     return _page(
         "interactions",
         rows,
@@ -408,7 +410,7 @@ def list_guides(*, limit: int = 50, cursor: str | None = None) -> Asking[Page]:
 
 def in_flight() -> Asking[list[str]]:
     """Return the ids of tasks that are being worked on."""
-    return [str(row.id) for row in (yield from rows_of(IN_FLIGHT))]
+    return task_ids((yield from rows_of(IN_FLIGHT)))
 
 
 def counts() -> Asking[dict[str, int]]:
@@ -459,14 +461,12 @@ def _states(status: str | None, state: str | None) -> list[str]:
     _must_be_state("state", state)
     if status is None and state is None:
         return list(LIVE)
-    by_status = _states_of(status)
-    by_state = _states_of(state)
-    return [name for name in by_status if name in by_state]
+    return among(_states_of(status), _states_of(state))
 
 
 def _must_be_state(field: str, value: str | None) -> None:
     """Refuse a filter that is neither a state nor `active`."""
-    if value is not None and value not in (*STATES, "active"):
+    if value not in (None, *STATES, "active"):
         raise invalid(field, f"is {value!r}", f"one of {', '.join((*STATES, 'active'))}")
 
 
@@ -475,7 +475,7 @@ def _states_of(name: str | None) -> Sequence[str]:
     if name is None:
         return STATES
     if name == "active":
-        return [state for state in LIVE if state != "draft"]
+        return ACTIVE
     return [name]
 
 
@@ -497,7 +497,7 @@ def _page(
     cursor = None
     if len(rows) > limit:
         cursor = _cursor(key(rows[limit - 1]))
-    return {name: [view(row) for row in rows[:limit]], "next_cursor": cursor}
+    return {name: list(map(view, rows[:limit])), "next_cursor": cursor}
 
 
 def _cursor(key: tuple[Any, ...]) -> str:

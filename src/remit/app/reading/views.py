@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from remit.domain.records.pick import among, beyond, pick
 from remit.store_queries.task_queries import EndedSummary, TaskStart, TaskSummary
 
 if TYPE_CHECKING:  # most commands do not need these rows
@@ -23,6 +24,7 @@ STATES = (
     "canceled",
 )
 LIVE = STATES[:6]
+ACTIVE = STATES[1:6]
 CLOSED = ("answered", "closed")
 
 TASK: dict[str, Any] = {
@@ -108,7 +110,7 @@ USAGE = {"requests": 0, "input_tokens": 0, "output_tokens": 0, "tool_calls": 0, 
 
 def status_of(state: str) -> str:
     """Return the status that boards show for a state."""
-    if state in LIVE and state != "draft":
+    if state in ACTIVE:
         return "active"
     return state
 
@@ -228,7 +230,7 @@ def task_view(
 
 def _complete_fields(document: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that callers see, with the defaults that a document leaves out."""
-    view = TASK | {name: value for name, value in document.items() if name in TASK}
+    view = TASK | pick(document, TASK)
     for name, entry in PARTS.items():
         view[name] = [entry | item for item in view[name]]
     return view
@@ -288,20 +290,15 @@ def output_changes(rows: "Iterable[OutputEvent]") -> dict[str, str]:
 
 def _outputs_text(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> str:
     """Return the required, optional, added, removed and changed outputs, one group per line."""
-    kept = [name for name in after if name in before]
+    kept = among(after, before)
     groups = {
         "Required": _output_names(after, required=True) or ["none"],
         "Optional": _output_names(after, required=False),
-        "Added": _names_beyond(before, after),
-        "Removed": _names_beyond(after, before),
+        "Added": beyond(after, before),
+        "Removed": beyond(before, after),
         "Changed": [name for name in kept if before[name] != after[name]],
     }
     return "\n".join(f"{group}: {', '.join(names)}" for group, names in groups.items() if names)
-
-
-def _names_beyond(known: Collection[str], names: Iterable[str]) -> list[str]:
-    """Return the names that are not known, in their order."""
-    return [name for name in names if name not in known]
 
 
 def _output_names(outputs: dict[str, dict[str, Any]], *, required: bool) -> list[str]:
@@ -366,6 +363,6 @@ def worker_view(row: Any, *, alive: bool) -> dict[str, Any]:
         "running": row.running,
         "heartbeat_seconds_ago": round(row.age_seconds, 3),
         "alive": alive,
-        "scope": None if row.roots is None else [str(root) for root in row.roots],
+        "scope": None if row.roots is None else list(map(str, row.roots)),
         "models": _parsed(row.models) or [],
     }

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Literal
 
 from remit.app.service import HeldJob, Outcome, Service
@@ -37,7 +38,7 @@ class CallRecord:
 
     def row(self) -> Change:
         """Return the row to write."""
-        values = tuple(getattr(self, column) for column in BESIDE["call"].columns)
+        values: tuple[Any, ...] = attrgetter(*BESIDE["call"].columns)(self)
         return Change("call", values[:2], values)
 
 
@@ -94,7 +95,7 @@ class RunHandle:
 
     async def do(self, command: cmd.Command, *beside: CallRecord) -> Outcome:
         """Execute a command as this run; calls that it completes are recorded with it."""
-        return await self.write(command, [call.row() for call in beside])
+        return await self.write(command, list(map(CallRecord.row, beside)))
 
     @property
     def task(self) -> Task:
@@ -147,7 +148,7 @@ class RunHandle:
     @property
     def over(self) -> bool:
         """True once a write of this run has ended it."""
-        return self.task.run is None or self.task.run.id != self.run_id
+        return self.task.run_id != self.run_id
 
     async def look(self) -> Task:
         """Return the current task; raise `StaleRun` if this run is no longer its live run.

@@ -6,6 +6,7 @@ These are the trees that the process created or waits for, and the trees that th
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from remit.app.runs.live_workers import IsDead, is_attended, unserved_roots
 from remit.domain.records.serialize import dumps, instant
@@ -120,7 +121,7 @@ class Scope:
         looked_at = self._roots
         if looked_at:
             self._asked_for.clear()
-            in_use = await self._select(ROOTS_IN_USE, looked_at)
+            in_use = await self._select(ROOTS_IN_USE, ids=sorted(looked_at))
             self._roots -= looked_at - in_use - self._asked_for
             needed = await self._with_needed(self._roots)
             await self._add(needed - self._roots)
@@ -144,9 +145,7 @@ class Scope:
         """Return the roots of the trees that were created through the surface of this process."""
         if self._via is None:
             return frozenset()
-        return frozenset(
-            row.root_id for row in await self._store.select(ROOTS_VIA, {"via": self._via})
-        )
+        return await self._select(ROOTS_VIA, via=self._via)
 
     async def _add(self, new: frozenset[int]) -> None:
         """Serve more trees; they are prepared first."""
@@ -161,11 +160,11 @@ class Scope:
         """Return these roots and those of unfinished tasks they depend on, transitively."""
         found = edge = roots
         while edge:
-            edge = await self._select(ROOTS_NEEDED, edge) - found
+            edge = await self._select(ROOTS_NEEDED, ids=sorted(edge)) - found
             found |= edge
         return found
 
-    async def _select(self, query: Query[TaskRoot], roots: Iterable[int]) -> frozenset[int]:
-        """Return the roots that a query finds for some roots."""
-        rows = await self._store.select(query, {"ids": sorted(roots)})
+    async def _select(self, query: Query[TaskRoot], **params: Any) -> frozenset[int]:
+        """Return the roots that a query finds."""
+        rows = await self._store.select(query, params)
         return frozenset(row.root_id for row in rows)

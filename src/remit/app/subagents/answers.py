@@ -20,6 +20,7 @@ from remit.domain.delegation.result_envelope import (
 )
 from remit.domain.llm.messages import ToolCall
 from remit.domain.prompts.offered_tools import SUBTASK
+from remit.domain.records.pick import by_id, omit_empty, omit_none
 from remit.domain.records.serialize import dumps, plain
 from remit.domain.task.task import State, Task
 
@@ -86,7 +87,7 @@ def _add_notes(results: list[dict[str, Any]], unended: str) -> None:
 async def _reused_results(run: DelegatingRun, delegation: DelegationCall) -> ReusedResults:
     """Load the tasks whose results are reused, and the models of all tasks of a call."""
     known = [note.text for note in delegation.notes.values() if note.kind == "found"]
-    tasks = {task.id: task for task in await run.handle.tasks(known)}
+    tasks = by_id(await run.handle.tasks(known))
     task_ids = [*tasks, *(task.id for task in delegation.children.values())]
     return ReusedResults(tasks, await last_models(run.store, task_ids))
 
@@ -120,7 +121,7 @@ def _notes_on(
     run: DelegatingRun, delegation: DelegationCall, place: int, child: Task
 ) -> dict[str, Any]:
     """Return what a subtask did not get: requested tools, or the use of the cache."""
-    notes = _without_empty({"notice": _notice(run, child, delegation.call, place)})
+    notes = omit_empty({"notice": _notice(run, child, delegation.call, place)})
     uncached = delegation.note(place, "uncached")
     if uncached is not None:
         notes["not_cached"] = uncached.text
@@ -153,7 +154,7 @@ def _created_answer(run: DelegatingRun, task: Task, call: ToolCall) -> str:
     """Return the answer of `create_subtask`, with the result if the call waited for it."""
     changed = {"id": task.id, "state": task.state.value, "version": task.version}
     answer: dict[str, Any] = {"task_id": task.id, "task": changed}
-    answer |= _without_empty({"notice": _notice(run, task, call)})
+    answer |= omit_empty({"notice": _notice(run, task, call)})
     if is_blocking(call, 0):
         answer |= _awaited_result(task)
     return dumps(answer)
@@ -168,14 +169,9 @@ def _awaited_result(task: Task) -> dict[str, Any]:
     found["duration"] = task.duration
     found["tool_summary"] = list(map(plain, task.tool_summary))
     part = passage(refused or result_of(task), task.completion_outputs, task.id, size=json_bytes)
-    found |= _without_empty({"outputs": part.outputs, "note": part.note})
+    found |= omit_empty({"outputs": part.outputs, "note": part.note})
     found["result"] = part.text
     return found
-
-
-def _without_empty(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that have a value."""
-    return {name: value for name, value in fields.items() if value}
 
 
 def _subtask_result(task: Task, notice: str) -> str:
@@ -193,7 +189,7 @@ def _subtask_result(task: Task, notice: str) -> str:
         "notice": notice or None,
         **_distinct_texts(task, result, part.text),
     }
-    return dumps({name: value for name, value in found.items() if value is not None})
+    return dumps(omit_none(found))
 
 
 def _status_of(task: Task) -> str | None:

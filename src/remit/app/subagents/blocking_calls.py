@@ -1,6 +1,7 @@
 """Tool calls that block a run: questions to people, and work for sub-agents."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from remit.app.subagents import questions
 from remit.app.subagents.answers import RECEIPT, UNDER_WAY, answer_to
@@ -17,6 +18,7 @@ from remit.app.subagents.new_subtasks import NewSubtasks
 from remit.domain.agents.tools import ToolOutcome
 from remit.domain.llm.messages import ToolCall
 from remit.domain.prompts.offered_tools import SUBTASK
+from remit.domain.records.pick import beyond
 from remit.domain.task.task import Task
 
 ASK = "ask_user"
@@ -101,7 +103,7 @@ class BlockingCalls:
         """Create subtasks; return the answers to calls that do not wait for any of them."""
         refused = await subtasks.create(fresh)
         answered = [await self._answered(each) for each in refused]
-        created = [each for each in fresh if each not in refused]
+        created = beyond(fresh, refused)
         started = [each for each in created if not _blocks_on(each.call, each.made)]
         if not started:
             return answered
@@ -141,4 +143,4 @@ def _waits_for_children(call: ToolCall, children: Mapping[int, Task]) -> bool:
 
 def _blocks_on(call: ToolCall, places: Iterable[int]) -> bool:
     """True if a call waits for the result at one of these positions."""
-    return any(is_blocking(call, place) for place in places)
+    return any(map(partial(is_blocking, call), places))

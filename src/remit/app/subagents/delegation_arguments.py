@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 from remit.domain.delegation.requests import LaunchTask
 from remit.domain.llm.messages import ToolCall
 from remit.domain.prompts.offered_tools import SUBTASK
+from remit.domain.records.pick import omit, omit_none, pick
 from remit.domain.records.serialize import plain
 from remit.domain.records.validate import check, parse
 from remit.domain.task.commands import Grant
@@ -168,7 +169,7 @@ def _listed_item(items: Any, place: int) -> Any:
 
 def _without_wait(item: Mapping[str, Any]) -> dict[str, Any]:
     """Return an item without the field that `wait_mode` reads."""
-    return {name: value for name, value in item.items() if name != "wait"}
+    return omit(item, ("wait",))
 
 
 def requested_work(item: Any, at: str = "", seconds: float | None = None) -> RequestedWork:
@@ -188,9 +189,8 @@ def requested_work(item: Any, at: str = "", seconds: float | None = None) -> Req
         "owner": work.get("subagent_type") or "general",
         "limits": _limits_of(work, seconds),
         **_task_fields(work),
+        **omit_none({"description": description}),
     }
-    if description is not None:
-        fields["description"] = description
     if work.get("context") is not None:
         fields["metadata"] = {"context": work["context"]}
     return RequestedWork(fields, boolean_field(work, "cache", at, default=False))
@@ -198,7 +198,7 @@ def requested_work(item: Any, at: str = "", seconds: float | None = None) -> Req
 
 def _task_fields(work: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an item that its task has too, unless they are null."""
-    return {name: work[name] for name in FIELDS if work.get(name) is not None}
+    return omit_none(pick(work, FIELDS))
 
 
 def _refuse_unknown_fields(work: Mapping[str, Any], at: str) -> None:

@@ -101,7 +101,7 @@ class NewSubtasks:
         """Store the notes of a call; some were added while its subtasks were created."""
         records = self._note_records(delegation)
         if records:
-            await self._run.handle.keep([record.row() for record in records])
+            await self._run.handle.keep(list(map(CallRecord.row, records)))
 
     async def _create_possible(self, delegation: DelegationCall) -> bool:
         """Create the subtasks of a call that are not refused; return False if there are none."""

@@ -79,9 +79,7 @@ async def watch(run: DelegatingRun, key: str, call: ToolCall) -> ToolOutcome | N
 
 def _waits_for_call(task: Task, key: str) -> bool:
     """True if a task waits for the outcome of a call."""
-    if task.wait is None:
-        return False
-    return any(item.call_id == key for item in task.wait.on)
+    return any(item.call_id == key for item in task.waits_on)
 
 
 async def _begin_wait(run: DelegatingRun, key: str, call: ToolCall, request: TaskOutput) -> bool:

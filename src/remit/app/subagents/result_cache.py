@@ -151,7 +151,8 @@ def _must_be_cacheable(command: cmd.CreateTask | cmd.CreateSubtask) -> None:
 
 async def is_still_valid(task: Task, agents: AgentRegistry, models: Models, host: ToolHost) -> bool:
     """True if nothing that the cache key of a task depends on has changed since it started."""
-    if task.cache_key is None or (files := await host.fingerprint()) is None:
+    files = await host.fingerprint()
+    if files is None:
         return False
     try:
         return cache_key_of(task, agents, models, host, files) == task.cache_key

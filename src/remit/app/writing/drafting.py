@@ -24,7 +24,7 @@ from remit.domain.projection.follow_up_jobs import (
 )
 from remit.domain.records.record import replace
 from remit.domain.task import commands as cmd
-from remit.domain.task.task import Task
+from remit.domain.task.task import Task, prerequisites
 from remit.ports import Clock
 
 
@@ -117,7 +117,7 @@ class Drafter:
 
         The commit fails if the tasks that it depends on change before it.
         """
-        needed = await self._cache.load([item.task_id for item in task.depends_on], seen)
+        needed = await self._cache.load(prerequisites(task.depends_on), seen)
         others = filter(None, needed.values())
         draft.guard(other for other in others if other.id not in draft.tasks)
         return all(is_met(item, needed[item.task_id]) for item in task.depends_on)

@@ -23,6 +23,7 @@ from remit.domain.task import events as ev
 from remit.domain.task.task import Task, Usage
 from remit.ports import Agents, Clock, EventStore
 from remit.store_queries.event_queries import EVENTS, PlacedEvent
+from remit.store_queries.query import task_ids
 from remit.store_queries.queue_queries import SERIES
 from remit.store_queries.record_queries import GUIDE, INTERACTION
 from remit.store_queries.run_queries import CALLS, MESSAGES, MessageRow
@@ -132,19 +133,19 @@ class PlanLookups:
     async def _dependents(self, need: ask.Dependents, seen: Seen) -> tuple[Task, ...]:
         """Return the tasks that depend on a task."""
         rows = await self._store.select(DEPENDENTS, {"id": int(need.task_id)})
-        found = await self._cache.load([str(row.id) for row in rows], seen)
-        return tuple(task for task in found.values() if task is not None)
+        found = await self._cache.load(task_ids(rows), seen)
+        return tuple(filter(None, found.values()))
 
     async def _ended_children(self, need: ask.EndedChildren, _seen: Seen) -> frozenset[str]:
         """Return the ids of the subtasks that have ended."""
         rows = await self._store.select(ENDED_CHILDREN, {"id": int(need.task_id)})
-        return frozenset(str(row.id) for row in rows)
+        return frozenset(task_ids(rows))
 
     async def _ends(self, need: ask.TaskEnds, _seen: Seen) -> dict[str, ask.End]:
         """Return how tasks ended, without keeping the tasks."""
         found: dict[str, ask.End] = {}
         for start in range(0, len(need.ids), BATCH):
-            wanted = [int(task_id) for task_id in need.ids[start : start + BATCH]]
+            wanted = list(map(int, need.ids[start : start + BATCH]))
             for row in await self._store.select(TASKS, {"ids": wanted}):
                 task = self._cache.parse(str(row.id), row.hash, row.doc).task
                 found[task.id] = ask.End.of(task)
@@ -218,7 +219,7 @@ class PlanLookups:
         series_id = need.series_id
         pattern = f'%"series_id":"{series_id}"%'
         rows = await self._store.select(SERIES, {"id": int(series_id), "pattern": pattern})
-        found = await self._cache.load([str(row.id) for row in rows], seen)
+        found = await self._cache.load(task_ids(rows), seen)
         tasks = filter(None, found.values())
         # User text can match the pattern too.
         live = (task for task in tasks if recurs(task) and series_of(task) == series_id)

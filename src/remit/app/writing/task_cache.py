@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from remit.codec import task_of
+from remit.domain.records.pick import beyond
 from remit.domain.task.task import TASK_ID, Task
 from remit.ports import EventStore
 from remit.store_queries.task_queries import TASKS, TASKS_BY_UID
@@ -63,7 +64,7 @@ class TaskCache:
         ids = [ref for ref in refs if re.fullmatch(TASK_ID, ref)]
         await self._read_ids(ids, seen)
         known = dict(zip(ids, ids, strict=True))
-        uids = [ref for ref in refs if ref not in known]
+        uids = beyond(refs, known)
         known |= await self._read_uids(uids, seen)
         return {ref: seen_task(seen, known.get(ref, "")) for ref in refs}
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from remit.domain.records.pick import among, beyond
 from remit.domain.records.record import record
 
 ID = r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?"
@@ -98,9 +99,9 @@ def may_use(agent: Agent, tools: Iterable[str]) -> tuple[str, ...]:
     """Return the tools that an agent can be given at all: its denied tools and being read-only
     override every grant.
     """
-    allowed = [tool for tool in dict.fromkeys(tools) if tool not in agent.disallowed_tools]
+    allowed = beyond(dict.fromkeys(tools), agent.disallowed_tools)
     if agent.read_only or agent.id in ALWAYS_READ_ONLY:
-        return tuple(tool for tool in allowed if tool in READING)
+        return tuple(among(allowed, READING))
     return tuple(allowed)
 
 
@@ -109,11 +110,11 @@ def not_granted(agent: Agent, asked: Iterable[str], got: Iterable[str], lacking:
 
     `lacking` names the agent that could not pass on a tool because it does not have it.
     """
-    missing = [tool for tool in dict.fromkeys(asked) if tool not in frozenset(got)]
+    missing = beyond(dict.fromkeys(asked), frozenset(got))
     possible = may_use(agent, missing)
-    beyond = [tool for tool in missing if tool not in possible]
+    impossible = beyond(missing, possible)
     reasons = [
-        _reason(beyond, f"{agent.id} can never have"),
+        _reason(impossible, f"{agent.id} can never have"),
         _reason(possible, f"{lacking} does not have"),
     ]
     told = "; ".join(filter(None, reasons))
@@ -132,6 +133,5 @@ def granted(
     """Return the tools of an agent under a call's grant: the allowed list or its own, without
     denied and unavailable tools.
     """
-    return tuple(
-        tool for tool in may_use(agent, agent.tools if allow is None else allow) if tool not in deny
-    )
+    tools = agent.tools if allow is None else allow
+    return tuple(beyond(may_use(agent, tools), deny))

@@ -202,7 +202,7 @@ def _gap_text(criterion: Criterion) -> str:
 
 
 def _reject(task: Task, failing: list[Criterion]) -> ev.Event:
-    gaps = tuple(_gap_text(item) for item in failing)
+    gaps = tuple(map(_gap_text, failing))
     if task.rounds >= MAX_ROUNDS:
         return ev.TaskFailed(
             reason="acceptance",

@@ -11,6 +11,7 @@ from remit.domain.task.policy import outline
 from remit.domain.task.task import Criterion, State, Step, Task, Update, UpdateType
 
 V = TypeVar("V")
+TermsUpdate = ev.InstructionsUpdated | ev.AcceptanceUpdated | ev.OutputsUpdated
 
 NEWS: frozenset[UpdateType] = frozenset(
     {"instructions", "acceptance", "outputs", "message", "subtask"}
@@ -99,7 +100,7 @@ def update_instructions(task: Task, event: ev.InstructionsUpdated, entry: ev.Ent
         description_only=event.description_only or (task.description_only and keeps_text),
         has_description=event.has_description,
         earlier_descriptions=_earlier_descriptions(task, event),
-        terms_version=event.terms_version or task.terms_version,
+        terms_version=_terms_version(task, event),
         description=new_or_old(event.description, task.description),
         outdated_answer=bool(event.terms_version and task.final_message),
     )
@@ -117,12 +118,17 @@ def update_acceptance(task: Task, event: ev.AcceptanceUpdated, entry: ev.Entry) 
     """Replace the criteria and queue them as a list for the agent."""
     numbers = map(_criterion_number, event.acceptance)
     counts = replace(task.counts, criteria=max([task.counts.criteria, *numbers]))
-    version = event.terms_version or task.terms_version
+    version = _terms_version(task, event)
     changed = replace(task, acceptance=event.acceptance, counts=counts, terms_version=version)
     content = "\n".join(f"- [ ] {criterion.text}" for criterion in in_force(changed))
     if event.acceptance and not content:
         content = ALL_WAIVED
     return queue(changed, entry, event.update_id, "acceptance", content)
+
+
+def _terms_version(task: Task, event: TermsUpdate) -> int:
+    """Return the version of the terms after an update; older events do not have it."""
+    return event.terms_version or task.terms_version
 
 
 def _criterion_number(criterion: Criterion) -> int:
@@ -131,7 +137,7 @@ def _criterion_number(criterion: Criterion) -> int:
 
 def update_outputs(task: Task, event: ev.OutputsUpdated, entry: ev.Entry) -> Task:
     """Replace the required outputs and queue them as one line for the agent."""
-    version = event.terms_version or task.terms_version
+    version = _terms_version(task, event)
     changed = replace(task, outputs=event.outputs, terms_version=version)
     return queue(changed, entry, event.update_id, "outputs", outline(event.outputs))
 

@@ -37,6 +37,7 @@ from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
 from remit.domain.task.policy import agent_of, must_be_person, must_not_be_ended, must_own_or_create
 from remit.domain.task.task import Criterion, Interaction, State, Step, Task, TaskId
+from remit.domain.text.counting import counted
 from remit.errors import Conflict, NotFound, invalid
 
 SHOWN_ANSWER = 60
@@ -134,10 +135,9 @@ def _must_have_index(task_id: TaskId, what: str, index: int, count: int) -> None
     if index < count:
         return
     expected = f"0 to {count - 1}" if count else f"a task that has a {what}"
-    plural = "" if count == 1 else "s"
     raise invalid(
         "index",
-        f"is {index}, but task {task_id} has {count} {what}{plural}",
+        f"is {index}, but task {task_id} has {counted(count, what)}",
         expected,
     )
 
@@ -347,7 +347,7 @@ def _replan(task: Task, command: cmd.UpdateSteps, _: Context) -> Events:
 
 def _must_keep_links(task: Task, steps: tuple[cmd.NewStep, ...]) -> None:
     """Refuse a plan that moves, renames or removes a step that is linked to a subtask."""
-    index = moved_link(task.steps, [step.title for step in steps])
+    index = moved_link(task.steps, steps)
     if index is None:
         return
     old = task.steps[index]

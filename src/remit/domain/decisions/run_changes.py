@@ -12,6 +12,7 @@ from remit.domain.decisions.wait_state import (
     satisfy_wait,
     wait_or_queue,
 )
+from remit.domain.records.pick import omit
 from remit.domain.records.record import replace
 from remit.domain.task import events as ev
 from remit.domain.task.task import (
@@ -25,6 +26,7 @@ from remit.domain.task.task import (
     ToolCount,
     Wait,
     WaitFor,
+    by_tool,
 )
 
 
@@ -99,11 +101,9 @@ def _end_run(task: Task, tools: tuple[ToolCount, ...] = ()) -> Task:
 
 
 def _count_tools(task: Task, tools: tuple[ToolCount, ...]) -> Task:
-    counted = {item.tool: item.count for item in task.tool_summary}
-    for item in tools:
-        counted[item.tool] = counted.get(item.tool, 0) + item.count
+    counted = by_tool((*task.tool_summary, *tools))
     summary = tuple(ToolCount(tool=tool, count=count) for tool, count in counted.items())
-    calls = task.usage.tool_calls + sum(item.count for item in tools)
+    calls = task.usage.tool_calls + by_tool(tools).total()
     return replace(task, tool_summary=summary, usage=replace(task.usage, tool_calls=calls))
 
 
@@ -304,7 +304,7 @@ def claim(task: Task, event: ev.CompletionClaimed) -> Task:
 def _handed_by(task: Task, event: ev.CompletionClaimed) -> Mapping[str, str] | None:
     """Return who handed over each output, without those of the task's own agent or session."""
     outputs = event.outputs or {}
-    others = {name: by for name, by in (task.handed_by or {}).items() if name not in outputs}
+    others = omit(task.handed_by or {}, outputs)
     if event.by is not None:
         others |= dict.fromkeys(outputs, event.by)
     return others or None

@@ -34,7 +34,7 @@ def finish_run(task: Task, command: cmd.FinishRun, context: Context) -> Events:
         return [_remind(task, command, open_steps)]
     if task.completion == "explicit":
         return _continue_uncompleted(task, command)
-    if open_steps and not task.delegated:
+    if task.is_kept_open:
         return _wait_idle(task, command)
     return _claim_answer(task, command, context)
 

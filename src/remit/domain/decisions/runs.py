@@ -58,12 +58,10 @@ NO_USAGE = Usage()
 
 def check_fence(task: Task, run_id: str | None) -> None:
     """Refuse a write by a run that is not the live one."""
-    live_id = None if task.run is None else task.run.id
-    if run_id in (None, live_id):
+    if run_id in (None, task.run_id):
         return
-    live = "none is" if live_id is None else f"{live_id} is"
     raise StaleRun(
-        f"Run {run_id} of task {task.id} is over; {live} live.",
+        f"Run {run_id} of task {task.id} is over; {task.run_id or 'none'} is live.",
         hint="Stop: later changes by this run are discarded.",
     )
 

@@ -82,6 +82,6 @@ def _waits_only_for_calls(task: Task) -> bool:
     """Return whether every item is a subtask or timer of an open tool call, at least one a
     subtask.
     """
-    kinds = {item.kind for item in task.waits_on}
+    kinds = task.awaited_kinds
     is_for_calls = all(item.call_id is not None for item in task.waits_on)
     return is_for_calls and "subtask" in kinds and kinds <= {"subtask", "timer"}

@@ -52,7 +52,7 @@ def _without_echoes(task: Task, command: cmd.UpdateTask) -> cmd.UpdateTask:
     description, instructions = command.description, command.instructions
     if not _has_own_description(task):
         description = None if _was_read_before(task, description) else description
-    if task.description_only or stands_for_instructions(task):
+    if _has_no_instructions(task):
         instructions = if_changed(task.instructions, instructions)
     return replace(command, title=title, description=description, instructions=instructions)
 
@@ -64,9 +64,14 @@ def _was_read_before(task: Task, description: str | None) -> bool:
     """
     if description in (None, task.description):
         return True
-    if task.description_only or stands_for_instructions(task):
+    if _has_no_instructions(task):
         return False
     return _text_hash(description) in task.earlier_descriptions
+
+
+def _has_no_instructions(task: Task) -> bool:
+    """Return whether another text, the description or the title, serves as the instructions."""
+    return task.description_only or stands_for_instructions(task)
 
 
 def _text_hash(text: str) -> str:
@@ -117,7 +122,7 @@ def _revise(task: Task, command: cmd.UpdateTask) -> Events:
         description=if_changed(task.description, command.description),
         priority=if_changed(task.priority, command.priority),
         labels=if_changed(task.labels, labels),
-        metadata=if_changed(task.metadata or {}, command.metadata),
+        metadata=if_changed(task.given_metadata, command.metadata),
         limits=if_changed(task.limits, command.limits),
         has_description=not task.has_description and _repeats_instructions(task, command),
         has_instructions=_titles_like_instructions(task, command),
@@ -242,7 +247,7 @@ def _update_instructions(task: Task, command: cmd.UpdateTask) -> Events:
 
 def _serves_as_instructions(task: Task, command: cmd.UpdateTask) -> bool:
     """Return whether a new description becomes the instructions, because none were given."""
-    has_none = task.description_only or stands_for_instructions(task)
+    has_none = _has_no_instructions(task)
     is_new = if_changed(task.description, command.description) is not None
     return has_none and is_new and command.instructions is None
 

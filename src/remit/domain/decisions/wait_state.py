@@ -88,8 +88,6 @@ def _remaining_items(wait: Wait, kind: WaitKind, ref: str) -> tuple[WaitFor, ...
     A timer ends every item of its tool call, and is removed with the call's last other item.
     """
     left = tuple(item for item in wait.on if not item.names(kind, ref))
-    if not left:
-        return left
     ended = {item.call_id for item in wait.on if item.names(kind, ref)}
     if kind != "timer":
         ended -= {item.call_id for item in left if item.kind != "timer"}

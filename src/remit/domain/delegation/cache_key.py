@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from remit.domain.agents.agent import Agent
 from remit.domain.agents.tools import ToolSpec
+from remit.domain.records.pick import beyond, omit
 from remit.domain.records.serialize import plain
 from remit.domain.task.task import Task
 
@@ -23,12 +24,12 @@ def result_cache_key(
 
     Updates, questions and notifications after creation change the key.
     """
-    definition = {name: value for name, value in plain(agent).items() if name not in IGNORED_FIELDS}
+    definition = omit(plain(agent), IGNORED_FIELDS)
     request = {
         "title": task.title,
         "description": task.description,
         "instructions": task.instructions,
-        "metadata": task.metadata or {},
+        "metadata": task.given_metadata,
         "acceptance": [[item.text, item.check] for item in task.acceptance],
         "outputs": plain(task.outputs),
         "guides": task.guides,
@@ -54,6 +55,6 @@ def tools_with_effects(
     """Return the tools and capabilities of a grant that may have effects or are unknown."""
     harmless = {PLAN_TOOL, *(spec.name for spec in specs if not spec.effects)}
     return [
-        *(tool for tool in granted if tool not in harmless),
+        *beyond(granted, harmless),
         *(f"the capability {name}" for name in agent.capabilities),
     ]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from remit.domain.records.pick import omit, omit_empty
 from remit.domain.records.serialize import dumps, instant_or_none, plain
 from remit.domain.task.task import State, Task
 from remit.domain.text.truncation import beginning, written_out
@@ -85,14 +86,13 @@ def envelope(
         "status": status,
         "task_id": task.id,
         "result": result,
-        "tool_summary": [plain(item) for item in task.tool_summary],
+        "tool_summary": plain(task.tool_summary),
         "model_used": used,
         "subagent_type": task.owner,
     }
     if task.completion_outputs:
         data["outputs"] = dict(task.completion_outputs)
-    if questions := open_questions([task]):
-        data["questions"] = questions
+    data |= omit_empty({"questions": open_questions([task])})
     found: dict[str, Any] = {
         "status": "error" if status in ("failed", "timeout", "cancelled") else "success",
         "data": data,
@@ -194,7 +194,7 @@ def _result_and_error(data: Mapping[str, Any], error: Mapping[str, Any] | None) 
 def _lean_unended(fields: dict[str, Any], unended: str, asked: str) -> dict[str, Any]:
     """Return the known fields of a running task, with a note about how to continue."""
     empty = {name for name in _OFTEN_EMPTY if not fields[name]}
-    known = {name: value for name, value in fields.items() if name not in empty}
+    known = omit(fields, empty)
     note = asked if "questions" in fields else unended
     if note:
         known.setdefault("note", note)
@@ -321,10 +321,7 @@ def result_part(found: dict[str, Any], offset: int, limit: int = LIMIT) -> dict[
     )
     if data["result"] is not None:
         data["result"] = part.text
-    if part.outputs:
-        data["outputs"] = part.outputs
-    if part.note:
-        data["note"] = part.note
+    data |= omit_empty({"outputs": part.outputs, "note": part.note})
     if flat_form:
         return data
     return _with_data(found, data, part.note)

@@ -209,7 +209,7 @@ def text_of(parts: tuple[Part, ...]) -> str:
 
 def user(*texts: str) -> Message:
     """Return a user message with each text as its own part."""
-    return Message("user", tuple(TextPart(text) for text in texts))
+    return Message("user", tuple(map(TextPart, texts)))
 
 
 def without_delimiters(messages: Iterable[Message]) -> tuple[Message, ...]:

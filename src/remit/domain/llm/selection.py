@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast, get_args
 
 from remit.domain.records.json_rules import is_number
+from remit.domain.records.pick import omit, pick
 from remit.domain.task.task import Effort
 
 TIERS = {"main": "LLM", "light": "LIGHT_LLM"}
@@ -205,12 +206,10 @@ def _workspace_fields(table: Table, tier: str, ignored: list[str]) -> dict[str, 
     """Return the fields of a tier that the config of a workspace may set."""
     found = _valid_fields(table, tier, ignored)
     if not {"base_url", "api_key"} <= found.keys():
-        dropped = [name for name in found if name not in ("model", *_MANNERS)]
-        for name in dropped:
-            del found[name]
-            ignored.append(
-                f"models.{tier}.{name} in {table.path}, which has no address with a key of its own"
-            )
+        why = "which has no address with a key of its own"
+        dropped = omit(found, ("model", *_MANNERS))
+        ignored += [f"models.{tier}.{name} in {table.path}, {why}" for name in dropped]
+        found = omit(found, dropped)
     if found.pop("api_key_env", None):
         ignored.append(
             f"models.{tier}.api_key_env in {table.path}: a workspace does not read variables"
@@ -236,7 +235,7 @@ def _fitting(
         whose = f"the model that {mine['origin']} names"
     dropped = theirs.keys() - kept - mine.keys()
     ignored += [f"{place.format(name)}, {why} {whose}" for name in theirs if name in dropped]
-    return {name: value for name, value in theirs.items() if name in kept}
+    return pick(theirs, kept)
 
 
 def _is_same_model(theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
@@ -356,10 +355,9 @@ def _combine(
     if "model" not in both:
         return None
     model, origin = both["model"], both["origin"]
-    if mine.keys().isdisjoint(_OWN_ENDPOINT):
-        mine = both
-    else:  # a model that the workspace names does not make the key the user's choice for it
-        mine = {**{name: theirs[name] for name in _MANNERS if name in theirs}, **mine}
+    # The user did not choose an own key or address for a model that the workspace names.
+    has_own = not mine.keys().isdisjoint(_OWN_ENDPOINT)
+    mine = {**pick(theirs, _MANNERS), **mine} if has_own else both
     key = _read_key(model, mine, env)
     choice = ModelChoice(
         model,
@@ -369,7 +367,7 @@ def _combine(
         origin,
         mine.get("stream", True),
         mine.get("concurrency"),
-        **{name: mine[name] for name in _MORE if name in mine},
+        **pick(mine, _MORE),
     )
     if key:
         return choice._replace(key_origin=mine.get("key_origin", ""))
@@ -430,10 +428,8 @@ def _complete(light: ModelChoice, main: ModelChoice, users_url: str) -> ModelCho
 
 def _has_other_endpoint(light: ModelChoice, main: ModelChoice) -> bool:
     """Return True if the light model has another address than the main one, or another provider."""
-    if light.base_url and light.base_url != main.base_url:
-        return True
-    if main.base_url:
-        return False
+    if light.base_url or main.base_url:
+        return light.base_url not in ("", main.base_url)
     return _provider(light.model) != _provider(main.model)
 
 

@@ -204,9 +204,7 @@ def python_calls(
     calls = _consecutive_calls(text, first_start, read)
     if calls == Call("", first_start):
         return Call("", start + 1)
-    if not is_list or not calls.name or calls.end is None:
-        return calls
-    if text.startswith("]", calls.end):
+    if is_list and calls.name and calls.end and text.startswith("]", calls.end):
         return Call(calls.name, after(text, calls.end + 1))
     return calls
 
@@ -393,7 +391,7 @@ def _first_called(value: Any, tools: Tools) -> str:
     names = called_names(value, tools)
     if not all(names):
         return ""
-    called = [tools.called(name) for name in names]
+    called = list(map(tools.called, names))
     return next(filter(None, called), "")
 
 

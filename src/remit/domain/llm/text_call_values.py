@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Collection, Iterator
+from itertools import chain
 from typing import Any, TypeGuard
 
 _BRACKETS = re.compile(r"""(?xs)
@@ -89,11 +90,8 @@ def decode(raw: str) -> Any:
 
 def called_names(value: Any, tools: Tools) -> list[str]:
     """Return the tools that a value calls; an empty name for each item that is not a call."""
-    names: list[str] = []
-    for item in _items(value):
-        calls = _unwrap(item)
-        names.extend(_called_name(call, tools) for call in calls)
-    return names
+    calls = chain.from_iterable(map(_unwrap, _items(value)))
+    return [_called_name(call, tools) for call in calls]
 
 
 def object_keys(value: Any, tool: str) -> frozenset[str]:

@@ -131,11 +131,9 @@ def written_call(text: str, offered: Collection[str], instructions: str = "") ->
     text = _TILDES.sub("```", _without_thoughts(text).strip())
     text = _BETWEEN_BLOCKS.sub("\n", text)
     tools = Tools(offered)
-    marked = _find_marked(_only_block(text) or text, tools)
-    if marked:
-        return marked
     return (
-        _find_unmarked(text, tools, instructions)
+        _find_marked(_only_block(text) or text, tools)
+        or _find_unmarked(text, tools, instructions)
         or _find_inline_json(text, tools, instructions)
         or _find_inline_python(text, tools)
         or _find_bare(text, tools)
@@ -238,14 +236,15 @@ def _find_marked(text: str, tools: Tools) -> Written | None:
         if quotation.holds(mark.start()):
             continue
         call = marked_call(text, mark, tools)
-        if call.name:
-            calls.add(call.name, mark.start())
-        if call.end is None:  # the text ends within this bracket, and so do all marks that follow
-            return calls.written() if call.name else None
-        position = max(position, call.end)
         if not call.name:
+            if call.end is None:  # the text ends within this bracket, as do all marks that follow
+                return None
+            position = max(position, call.end)
             continue
-        position = calls.end = after(text, position)
+        calls.add(call.name, mark.start())
+        if call.end is None:
+            return calls.written()
+        position = calls.end = after(text, max(position, call.end))
         quotation.skip(position)
         if _RESULT.match(text, position):
             return calls.written(_after_result(text, position))
@@ -345,12 +344,10 @@ def _find_inline_python(text: str, tools: Tools) -> Written | None:
 def _find_bare(text: str, tools: Tools) -> Written | None:
     """Return the call if the message is nothing but a name in other words before JSON."""
     call = bare_call(text, tools)
-    if not call.name:
-        return None
-    end = len(text) if call.end is None else after(text, call.end)
-    if end < len(text):
-        return None
-    return Written(call.name, has_prose=False)
+    tail = _tail(text, call)
+    if call.name and after(tail, 0) == len(tail):
+        return Written(call.name, has_prose=False)
+    return None
 
 
 def _inline_python_starts(text: str, tools: Tools) -> Iterator[re.Match[str]]:
@@ -413,12 +410,11 @@ def _can_lead(lead: str, *, is_quoted: bool) -> bool:
     """Return True if the text before a call can lead to it: it announces or does not explain it."""
     if not lead.strip():
         return True
-    if len(lead) > MAX_LEAD:
-        return _is_prose(lead) and _is_announced(lead)
+    is_long = len(lead) > MAX_LEAD
     if _is_announced(lead):
-        return True
+        return not is_long or _is_prose(lead)
     explains = lead.rstrip().endswith((":", "\uff1a"))
-    return not is_quoted and not explains
+    return not (is_long or is_quoted or explains)
 
 
 def _is_prose(lead: str) -> bool:
@@ -477,4 +473,4 @@ def _count_words(piece: str) -> int:
     """Count the words outside of code, thoughts and sentences that announce something."""
     prose = " ".join(_THOUGHT.sub("", piece).split("```")[::2])
     said = (found for found in _SENTENCE.findall(prose) if not _ANNOUNCED.search(found.strip()))
-    return sum(len(_WORD.findall(sentence)) for sentence in said)
+    return len(_WORD.findall("\n".join(said)))

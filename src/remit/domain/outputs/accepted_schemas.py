@@ -174,9 +174,7 @@ def compile_pattern(pattern: str) -> Any:
 
 
 def _read_reason(error: Exception) -> str:
-    if not error.args:
-        return "it is not valid"
-    message = error.args[0]
+    message = next(iter(error.args), "it is not valid")
     if isinstance(message, bytes):
         return message.decode(errors="replace")
     return str(message)
@@ -208,6 +206,4 @@ def _get_member(container: Any, name: str) -> Any:
         return NOWHERE
     items: list[Any] = cast("Any", container)
     index = int(name)
-    if index >= len(items):
-        return NOWHERE
-    return items[index]
+    return next(iter(items[index : index + 1]), NOWHERE)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple, cast
 
 from remit.domain.outputs.required_outputs import FileFinding, FileQuery, Files
 from remit.domain.outputs.schema_check import faults
+from remit.domain.records.pick import among
 from remit.domain.records.record import Text, record
 from remit.domain.records.serialize import dumps
 from remit.domain.records.validate import check as read
@@ -139,7 +140,7 @@ def parse_check(check: Json, field: str) -> Check | None:
     if not isinstance(check, Mapping):
         return None
     given = cast("Mapping[str, Any]", check)
-    kinds = [name for name in KINDS if name in given]
+    kinds = among(KINDS, given)
     if not kinds:
         return None
     if len(kinds) > 1:

@@ -10,6 +10,7 @@ from remit.domain.outputs.accepted_schemas import schema_problem
 from remit.domain.outputs.schema_check import faults
 from remit.domain.records.validate import check, describe
 from remit.domain.task.task import Json, Output, Task
+from remit.domain.text.counting import plural
 from remit.errors import InvalidParam, Problem, invalid
 
 
@@ -117,7 +118,7 @@ def refusal(found: Sequence[Gap]) -> InvalidParam:
 
 def _report_missing(missing: list[str]) -> Problem:
     """Return one problem for all missing outputs."""
-    noun = "output" if len(missing) == 1 else "outputs"
+    noun = plural(len(missing), "output")
     names = ", ".join(missing)
     return Problem("outputs", f"missing required {noun}: {names}", f"Add {names} to outputs.")
 

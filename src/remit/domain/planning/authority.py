@@ -1,5 +1,7 @@
 """What a run may change. Its task has the authority, not the name of its agent."""
 
+from itertools import compress
+
 from remit.domain.agents.agent import matching
 from remit.domain.planning.lookups import Lookups, ancestors, find_task, live_parent
 from remit.domain.task import commands as cmd
@@ -138,7 +140,7 @@ def _changed_terms(command: cmd.UpdateTask, target: Task) -> list[str]:
         **{name: getattr(command, name) is not None for name in TERMS},
         "`metadata.context`": _changes_context(command, target),
     }
-    return [name for name, is_changed in changes.items() if is_changed]
+    return list(compress(changes, changes.values()))
 
 
 def _changed_creator_fields(command: cmd.UpdateTask, target: Task) -> list[str]:
@@ -148,7 +150,7 @@ def _changed_creator_fields(command: cmd.UpdateTask, target: Task) -> list[str]:
         "owner": _changes_owner(command, target),
         "priority": command.priority not in (None, target.priority),
     }
-    return [name for name, is_changed in changes.items() if is_changed]
+    return list(compress(changes, changes.values()))
 
 
 def _join_names(names: list[str]) -> str:
@@ -176,7 +178,7 @@ def _changes_context(command: cmd.UpdateTask, target: Task) -> bool:
     """Return whether the context changes, which later runs read with their instructions."""
     if command.metadata is None:
         return False
-    current = target.metadata or {}
+    current = target.given_metadata
     return command.metadata.get("context") != current.get("context")
 
 

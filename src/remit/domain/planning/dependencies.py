@@ -19,9 +19,10 @@ from remit.domain.planning.lookups import (
     make_plan,
 )
 from remit.domain.projection.follow_up_jobs import scheduled_start
+from remit.domain.records.pick import beyond, by_id
 from remit.domain.records.record import replace
 from remit.domain.task import commands as cmd
-from remit.domain.task.task import Dependency, State, Task
+from remit.domain.task.task import Dependency, State, Task, prerequisites
 from remit.errors import Conflict, invalid
 
 
@@ -43,7 +44,7 @@ def resolve_dependencies(
     were read must be unchanged at the commit: two concurrent requests cannot close a cycle
     together, and no dependency is handed off unnoticed.
     """
-    found: Mapping[str, Task | None] = yield Load(refs=tuple(item.task_id for item in asked))
+    found: Mapping[str, Task | None] = yield Load(refs=prerequisites(asked))
     unique: dict[str, Dependency] = {}
     for index, item in enumerate(asked):
         other = _check_dependency(f"depends_on[{index}]", item, found[item.task_id])
@@ -89,7 +90,7 @@ def await_prerequisites(depends_on: Iterable[Dependency], context: Context) -> L
     """Record that a caller waits for all unfinished prerequisites of an awaited task, direct and
     indirect, so that none of them is parked.
     """
-    upstream = yield from _upstream(item.task_id for item in depends_on)
+    upstream = yield from _upstream(prerequisites(depends_on))
     outside = replace(context, run_id=None)  # the fence belongs to the caller's own task
     changes: Changes = {}
     for task in upstream:
@@ -126,9 +127,9 @@ def _upstream(start: Iterable[str]) -> Lookups[list[Task]]:
     edge = tuple(dict.fromkeys(start))
     while edge:
         tasks = yield from load_tasks(edge)
-        reached |= {task.id: task for task in tasks}
+        reached |= by_id(tasks)
         needed = (item.task_id for task in tasks for item in task.depends_on)
-        edge = tuple(dict.fromkeys(task_id for task_id in needed if task_id not in reached))
+        edge = tuple(dict.fromkeys(beyond(needed, reached)))
     return list(reached.values())
 
 
@@ -153,7 +154,7 @@ def _must_not_be_blocked(task: Task, blocked: Mapping[str, Task | None]) -> None
     if not blocked:
         return
     ids = list(blocked)
-    ended = [other for other in blocked.values() if other is not None and other.state.terminal]
+    ended = [other for other in filter(None, blocked.values()) if other.state.terminal]
     if ended:
         raise _never_starts(task, ended, ids)
     raise Conflict(f"Task {task.id} waits for task {', '.join(ids)}.", details={"blocked_by": ids})
@@ -176,8 +177,7 @@ def blocked_by(task: Task) -> Lookups[list[str]]:
 
 def _unmet_dependencies(task: Task) -> Lookups[dict[str, Task | None]]:
     """Return the tasks that still block a task, by id; None for a task that does not exist."""
-    refs = tuple(item.task_id for item in task.depends_on)
-    found: Mapping[str, Task | None] = yield Load(refs=refs)
+    found: Mapping[str, Task | None] = yield Load(refs=prerequisites(task.depends_on))
     return {
         item.task_id: found[item.task_id]
         for item in task.depends_on

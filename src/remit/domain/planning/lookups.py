@@ -220,7 +220,7 @@ def load_tasks(refs: Iterable[str]) -> Lookups[list[Task]]:
     if not wanted:
         return []
     found: Mapping[str, Task | None] = yield Load(refs=wanted)
-    return [task for task in found.values() if task is not None]
+    return list(filter(None, found.values()))
 
 
 def live_parent(task: Task) -> Lookups[Task | None]:

@@ -38,6 +38,7 @@ from remit.domain.planning.lookups import (
     make_plan,
 )
 from remit.domain.planning.recurrence import live_of_series, recurs, series_of
+from remit.domain.records.pick import beyond
 from remit.domain.records.record import replace
 from remit.domain.records.serialize import plain
 from remit.domain.task import commands as cmd
@@ -326,7 +327,7 @@ def must_have_guides(ids: tuple[str, ...]) -> Lookups[None]:
     if not ids:
         return
     known: frozenset[str] = yield KnownGuides(ids=ids)
-    if missing := [guide_id for guide_id in ids if guide_id not in known]:
+    if missing := beyond(ids, known):
         raise NotFound(
             f"There is no guide {', '.join(missing)}.",
             hint="See the guides with list_guides.",

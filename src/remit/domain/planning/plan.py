@@ -314,7 +314,7 @@ def _change_clock(task: Task) -> Lookups[Events]:
 
 def _is_held(task: Task) -> Lookups[bool]:
     """Return whether a task waits for subtasks only, all of which wait for a person."""
-    if {item.kind for item in task.waits_on} != {"subtask"}:
+    if task.awaited_kinds != {"subtask"}:
         return False
     for item in task.waits_on:
         child = yield from find_task(item.ref)

@@ -1,16 +1,16 @@
 """Record the usage of a run that others end together with its task."""
 
-from collections import Counter
 from collections.abc import Mapping
 
 from remit.domain.decisions.context import Context
 from remit.domain.decisions.runs import RunCommand
 from remit.domain.planning.lookups import Lookups, Plan, UsageInStore, load_tasks, streams_with
 from remit.domain.projection.stored_usage import StoredUsage, as_counts, uncounted
+from remit.domain.records.pick import beyond, by_id
 from remit.domain.records.record import replace
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
-from remit.domain.task.task import Task, Usage
+from remit.domain.task.task import Task, Usage, by_tool
 
 ENDS = (ev.CompletionClaimed, ev.TaskFailed, ev.TaskCanceled)
 """Events that end a live run together with the work on its task."""
@@ -25,9 +25,9 @@ def with_usage(decided: Plan, command: cmd.Command, context: Context) -> Lookups
     true of a lost run that no other run follows.
     """
     reported = context.run_task_id if isinstance(command, REPORTED) else None
-    ended = [stream for stream in streams_with(decided, ENDS) if stream != reported]
+    ended = beyond(streams_with(decided, ENDS), (reported,))
     found = yield from load_tasks(ended)
-    tasks = {task.id: task for task in found if _may_lack_usage(task)}
+    tasks = by_id(filter(_may_lack_usage, found))
     if not tasks:
         return decided
     stored: Mapping[str, StoredUsage] = yield UsageInStore(task_ids=tuple(tasks))
@@ -46,11 +46,8 @@ def _may_lack_usage(task: Task) -> bool:
 def _settle(task: Task, stored: StoredUsage) -> list[ev.BudgetSettled]:
     """Return the event for the stored usage that a task has not recorded, if there is any."""
     usage = stored.usage.beyond(task.usage)
-    uses = Counter({item.tool: item.count for item in stored.tools})
-    tools = as_counts(uncounted(uses, task.tool_summary))
+    tools = as_counts(uncounted(by_tool(stored.tools), task.tool_summary))
     if (usage, tools) == (Usage(), ()):
         return []
-    run_id = f"{task.id}-r{task.counts.runs:06d}"
-    if task.run is not None:
-        run_id = task.run.id
+    run_id = task.run_id or f"{task.id}-r{task.counts.runs:06d}"
     return [ev.BudgetSettled(run_id=run_id, usage=usage, tool_summary=tools)]

@@ -5,6 +5,7 @@ A task that can run has one job; a waiting task has none. Signals to other tasks
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 
 from remit.domain.records.serialize import instant, instant_or_none
@@ -100,7 +101,7 @@ def backoff(task: Task, events: Sequence[Any], now: datetime) -> datetime | None
 
     A lost run is retried without delay.
     """
-    delay = max((_delay(task, event) for event in events), default=0.0)
+    delay = max(map(partial(_delay, task), events), default=0.0)
     if not delay:
         return None
     return now + timedelta(seconds=min(delay, MAX_DELAY_SECONDS))
@@ -177,7 +178,7 @@ def signal_jobs(before: Task | None, after: Task, events: Iterable[Any]) -> tupl
         for event in events
         if isinstance(event, ev.TimerSet)
     ]
-    is_ended_now = _ends(before, after)
+    is_ended_now = _is_ended(after) and not _is_ended(before)
     if is_ended_now:
         jobs.append(Job(key=RELEASE + after.id, if_needed_by_others=int(after.id), root=root))
     if after.parent_id is not None and (is_ended_now or _changes_wait_for_person(before, after)):
@@ -190,11 +191,8 @@ def signal_jobs(before: Task | None, after: Task, events: Iterable[Any]) -> tupl
     return tuple(jobs)
 
 
-def _ends(before: Task | None, after: Task) -> bool:
-    """Return whether a task ends now."""
-    if not after.state.terminal:
-        return False
-    return before is None or not before.state.terminal
+def _is_ended(task: Task | None) -> bool:
+    return task is not None and task.state.terminal
 
 
 def _changes_wait_for_person(before: Task | None, after: Task) -> bool:

@@ -1,9 +1,10 @@
 """The query rows derived from events; a store writes them in the same transaction."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from remit.domain.projection.tables import TABLES
+from remit.domain.records.pick import beyond
 from remit.domain.records.serialize import dumps, instant, instant_or_none, plain
 from remit.domain.task import events as ev
 from remit.domain.task.task import Interaction, Run, State, Task, Update
@@ -172,11 +173,10 @@ def _delivery_rows(before: Task, entry: ev.Entry, after: Task) -> list[Change]:
     """Return the delivered updates, and those that the delivery made obsolete."""
     event = cast("ev.UpdateDelivered", entry.event)
     delivered = [item for item in before.queued if item.update_id in event.update_ids]
-    known = (*delivered, *after.queued)
-    obsolete = [item for item in before.queued if item not in known]
+    obsolete = beyond(before.queued, (*delivered, *after.queued))
     return [
-        *(_update_row(after, item, "delivered", event.run_id, event.turn) for item in delivered),
-        *(_update_row(after, item, "undelivered") for item in obsolete),
+        *_update_rows(after, delivered, "delivered", event.run_id, event.turn),
+        *_update_rows(after, obsolete, "undelivered"),
     ]
 
 
@@ -208,8 +208,8 @@ _EVENT_ROWS: dict[type[Any], Callable[[Task, ev.Entry, Task], list[Change]]] = {
 def _closed_rows(before: Task, after: Task) -> list[Change]:
     """Return the updates and questions that the end of a task closes."""
     return [
-        *(_update_row(after, item, "undelivered") for item in before.queued),
-        *(_interaction_row(after, item, "closed") for item in before.questions),
+        *_update_rows(after, before.queued, "undelivered"),
+        *_interaction_rows(after, before.questions, "closed"),
     ]
 
 
@@ -218,8 +218,8 @@ def _opened_rows(before: Task, after: Task) -> list[Change]:
     updates = after.queued[len(before.queued) :]
     questions = after.questions[len(before.questions) :]
     return [
-        *(_update_row(after, item, "queued") for item in updates),
-        *(_interaction_row(after, item, "open") for item in questions),
+        *_update_rows(after, updates, "queued"),
+        *_interaction_rows(after, questions, "open"),
     ]
 
 
@@ -228,8 +228,18 @@ def _number(part_id: str, kind: str) -> int:
     return int(part_id.rpartition(f"-{kind}")[2])
 
 
+def _update_rows(
+    task: Task,
+    items: Iterable[Update],
+    status: str,
+    run_id: str | None = None,
+    turn: int | None = None,
+) -> list[Change]:
+    return [_update_row(task, item, status, run_id, turn) for item in items]
+
+
 def _update_row(
-    task: Task, item: Update, status: str, run_id: str | None = None, turn: int | None = None
+    task: Task, item: Update, status: str, run_id: str | None, turn: int | None
 ) -> Change:
     number = _number(item.update_id, "u")
     return _put(
@@ -244,6 +254,10 @@ def _update_row(
         turn,
         instant(item.at),
     )
+
+
+def _interaction_rows(task: Task, items: Iterable[Interaction], status: str) -> list[Change]:
+    return [_interaction_row(task, item, status) for item in items]
 
 
 def _interaction_row(task: Task, item: Interaction, status: str, *answer: str) -> Change:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from remit.domain.records.record import record
-from remit.domain.task.task import ToolCount, Usage
+from remit.domain.task.task import ToolCount, Usage, by_tool
 
 
 class StoredCall(Protocol):
@@ -68,7 +68,7 @@ def _is_use(call: StoredCall, *, is_ended: bool) -> bool:
 
 def uncounted(uses: Counter[str], counted: Iterable[ToolCount]) -> Counter[str]:
     """Return the uses of tools that a task has not counted yet."""
-    return uses - Counter({item.tool: item.count for item in counted})
+    return uses - by_tool(counted)
 
 
 def as_counts(uses: Counter[str]) -> tuple[ToolCount, ...]:

@@ -131,7 +131,7 @@ def system_prompt(role: str, task: Task, environment: str) -> str:
 def first_message(task: Task, prerequisites: Sequence[Task] = ()) -> str:
     """Return the instructions with their context and the results that the task builds on."""
     parts = [task.instructions]
-    context = (task.metadata or {}).get("context")
+    context = task.given_metadata.get("context")
     if context is not None:
         parts.append(f"Context:\n{json.dumps(context, ensure_ascii=False)}")
     return "\n\n".join([*parts, *results_of(prerequisites)])

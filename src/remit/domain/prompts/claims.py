@@ -48,11 +48,10 @@ def _json_object(values: Mapping[str, str]) -> str:
 def next_claim(task: Task) -> str:
     """Return how to claim completion after a rejected claim."""
     # A final message with open steps only ends the run of a task that was not delegated.
-    waits_for_tick = bool(task.open_steps) and not task.delegated
     must_call = (
         task.completion == "explicit"
         or task.session_id is not None
-        or waits_for_tick
+        or task.is_kept_open
         or bool(outstanding(task))
     )
     call = f"call {claim_again(task)}"
@@ -83,7 +82,7 @@ def _replacements(task: Task, failing: Iterable[str]) -> dict[str, str]:
 def _new_value(output: Output | None) -> str:
     if output is None:
         return "<the new value>"
-    return _NEW[output.kind] if output.schema is None else _placeholder(output)
+    return _placeholder(output, _NEW)
 
 
 def placeholders(outputs: Iterable[Output]) -> dict[str, str]:
@@ -91,10 +90,10 @@ def placeholders(outputs: Iterable[Output]) -> dict[str, str]:
     return {output.name: _placeholder(output) for output in outputs}
 
 
-def _placeholder(output: Output) -> str:
+def _placeholder(output: Output, by_kind: Mapping[OutputKind, str] = _PLACEHOLDERS) -> str:
     if output.schema is not None:
         return "<a JSON value that follows the schema>"
-    return _PLACEHOLDERS[output.kind]
+    return by_kind[output.kind]
 
 
 def in_force(task: Task) -> list[Criterion]:
@@ -113,6 +112,10 @@ def failing_outputs(task: Task) -> list[str]:
 
 def needed_outputs(task: Task) -> set[str]:
     """Return the names of the outputs that the task or one of its checks requires."""
-    required = {output.name for output in task.outputs if output.required}
     checked = {checked_output(item.check) for item in in_force(task)}
-    return required | set(filter(None, checked))
+    return required_outputs(task).union(filter(None, checked))
+
+
+def required_outputs(task: Task) -> set[str]:
+    """Return the names of the outputs that the task requires."""
+    return {output.name for output in task.outputs if output.required}

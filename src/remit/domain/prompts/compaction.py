@@ -7,7 +7,7 @@ tool results and arguments are shortened first, then older messages are replaced
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any, Literal, NamedTuple
 
 from remit.domain.llm.messages import Message, Part, TextPart, Thinking, ToolCall, ToolResult
@@ -105,14 +105,13 @@ def shortened(
 
     `calls` are those that the results of the message answer, by their ids.
     """
+    shorten: Callable[[Part], Part] = partial(_shortened_part, characters, calls)
     if message.role == "user":
-        parts = [_with_short_reports(part, characters) for part in message.parts]
-    else:
-        parts = [_shortened_part(part, characters, calls) for part in message.parts]
-    return message._replace(parts=tuple(parts))
+        shorten = partial(_with_short_reports, characters)
+    return message._replace(parts=tuple(map(shorten, message.parts)))
 
 
-def _with_short_reports(part: Part, characters: int) -> Part:
+def _with_short_reports(characters: int, part: Part) -> Part:
     """Cut the reports of other tasks in a text of remit."""
     if not isinstance(part, TextPart):
         return part
@@ -128,7 +127,7 @@ def _short_report(report: re.Match[str], characters: int) -> str:
     return with_short_quotes(report[0], characters, note)
 
 
-def _shortened_part(part: Part, characters: int, calls: Mapping[str, ToolCall]) -> Part:
+def _shortened_part(characters: int, calls: Mapping[str, ToolCall], part: Part) -> Part:
     if isinstance(part, ToolResult):
         return _shortened_result(part, characters, calls)
     if isinstance(part, ToolCall):
@@ -189,7 +188,11 @@ def _shortened_text(characters: int, value: Any) -> Any:
 def size_of(messages: Sequence[Message]) -> int:
     """Return how many characters a model reads in these messages."""
     parts = chain.from_iterable(message.parts for message in messages)
-    return sum(_SIZES[type(part)](part) for part in parts)
+    return sum(map(_size, parts))
+
+
+def _size(part: Part) -> int:
+    return _SIZES[type(part)](part)
 
 
 def _text_size(part: TextPart | Thinking) -> int:
@@ -278,7 +281,7 @@ def with_summary(
     if is_current:
         lasting = [item for item in lasting if item.kind != "instructions"]
     texts = [f"{SUMMARY_HEADING}\n{quoted(summary)}", *(item.text for item in lasting)]
-    later = {item.kind for item in _updates_and_answers([*replaced, *kept])}
+    later = _kinds([*replaced, *kept])
     is_replaced = not later.isdisjoint(LASTING["rejection"])
     begun = _without_rejection(first.parts) if is_replaced else first.parts
     return first._replace(parts=(*begun, *map(TextPart, texts)))
@@ -300,7 +303,7 @@ class _LastingText(NamedTuple):
 
 def _lasting(replaced: Sequence[Message], kept: Sequence[Message]) -> list[_LastingText]:
     texts = _updates_and_answers(replaced)
-    later = {item.kind for item in _updates_and_answers(kept)}
+    later = _kinds(kept)
     found: list[_LastingText] = []
     for item in reversed(texts):
         if item.kind in LASTING and later.isdisjoint(LASTING[item.kind]):
@@ -309,13 +312,18 @@ def _lasting(replaced: Sequence[Message], kept: Sequence[Message]) -> list[_Last
     return found[::-1]
 
 
+def _kinds(messages: Sequence[Message]) -> set[UpdateType | None]:
+    """Return the kinds of the updates and answers in messages."""
+    return {item.kind for item in _updates_and_answers(messages)}
+
+
 def _updates_and_answers(messages: Sequence[Message]) -> list[_LastingText]:
     """Return the updates and the answers of people in messages, in order."""
     questions: dict[str, Any] = {}
     found: list[_LastingText] = []
     for message in messages:
         if message.role == "user":
-            found += [_LastingText(kind, text) for kind, text in updates_in(message.text)]
+            found += starmap(_LastingText, updates_in(message.text))
         found += _answers(message, questions)
     return found
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 
+from remit.domain.records.pick import among
 from remit.domain.task.task import Task
 
 SUBTASK = "create_subtask_"
@@ -56,7 +57,7 @@ def offered(
         wanted.append("get_guide")
     if has_reports:
         wanted.append("task_output")
-    operations = [name for name in dict.fromkeys(wanted) if name in usable]
+    operations = among(dict.fromkeys(wanted), usable)
     room = min(MOST_AGENTS, max(0, MOST - len(files) - len(operations)))
     return (*files[: MOST_EVER - len(operations)], *operations, *subtasks[:room])
 

@@ -10,6 +10,7 @@ from remit.domain.prompts.claims import (
     next_claim,
     outstanding,
     placeholders,
+    required_outputs,
 )
 from remit.domain.prompts.headings import HEADINGS, without_headings
 from remit.domain.prompts.terms import handed_by_others
@@ -34,7 +35,7 @@ def refused_claim(task: Task, found: Sequence[Gap]) -> str:
 def missing_outputs(task: Task, found: Sequence[Gap]) -> str:
     """List outputs that are missing or wrong, and the call that hands over all of them."""
     named = {gap.name for gap in found}
-    required = {output.name for output in task.outputs if output.required}
+    required = required_outputs(task)
     values = outstanding(task)
     wanted = [output for output in task.outputs if output.name in named.union(values)]
     values |= placeholders(wanted)

@@ -12,7 +12,8 @@ from remit.domain.prompts.headings import HEADINGS, in_one_line, without_heading
 from remit.domain.prompts.rejections import unmet, unmet_now
 from remit.domain.prompts.reports import results_of
 from remit.domain.prompts.terms import handed_over, listed_criteria, listed_outputs
-from remit.domain.prompts.update_messages import heading_of, is_said, texts_of
+from remit.domain.prompts.update_messages import heading_of, is_said, newest_by_type, texts_of
+from remit.domain.records.pick import pick
 from remit.domain.task.task import Task, Update, UpdateType
 from remit.domain.text.optional_lines import labeled, listed
 
@@ -43,8 +44,8 @@ def assignment(task: Task, guides: Iterable[str], prerequisites: Sequence[Task])
 
 def in_assignment(task: Task) -> list[Update]:
     """Return the queued updates that the assignment includes."""
-    newest = {update.type: update for update in task.queued}
-    current = [update for kind, update in newest.items() if kind in _TERMS]
+    newest = newest_by_type(task.queued)
+    current = list(pick(newest, _TERMS).values())
     if unmet(task) and "rejection" in newest:
         current.append(newest["rejection"])
     return [update for update in task.queued if is_said(update) or update in current]

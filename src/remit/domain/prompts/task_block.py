@@ -22,6 +22,7 @@ from remit.domain.prompts.terms import (
 )
 from remit.domain.task.task import Criterion, Resource, Task
 from remit.domain.task.titles import current_title
+from remit.domain.text.counting import plural
 from remit.domain.text.optional_lines import labeled, listed
 from remit.domain.text.truncation import beginning, beginning_marked
 
@@ -168,7 +169,7 @@ def _how_to_finish(task: Task, *, must_end: bool) -> str:
     if task.open_steps and not must_end:
         steps = _named_steps(task.open_steps)
         return f"do or mark {steps}, then end with one message that holds the whole result."
-    if task.open_steps and not task.delegated:
+    if task.is_kept_open:
         return 'call complete_task with {"summary": <the whole result>}.'
     return "end with one message that holds the whole result."
 
@@ -180,13 +181,12 @@ def _is_woken(task: Task) -> bool:
 
 def _named_steps(open_steps: Sequence[int]) -> str:
     """Return the numbers of open steps as a phrase: `step 2`, or `steps 0, 2`."""
-    numbers = ", ".join(map(str, open_steps))
-    return f"step {numbers}" if len(open_steps) == 1 else f"steps {numbers}"
+    return f"{plural(len(open_steps), 'step')} {', '.join(map(str, open_steps))}"
 
 
 def _how_to_finish_an_answer(task: Task) -> str:
     """Explain how to end a task whose agent has answered and was reminded of open steps."""
-    if task.open_steps and not task.delegated:
+    if task.is_kept_open:
         return (
             "do or mark the open steps, then end with one last message. Your answer above is kept."
         )
@@ -263,7 +263,7 @@ def _place_of_criteria(task: Task, messages: Sequence[str]) -> str:
 def _has_criteria(messages: Sequence[str], task: Task) -> bool:
     """Return True if one of the messages contains all criteria in full."""
     criteria = [criterion_text(task, item) for item in in_force(task)]
-    return any(all(text in message for text in criteria) for message in messages)
+    return any(all(map(message.__contains__, criteria)) for message in messages)
 
 
 def _criterion_line(task: Task, item: Criterion, *, is_cut: bool) -> str:
@@ -283,7 +283,7 @@ def _waived(task: Task) -> list[str]:
 def _short_quote(text: str) -> str:
     """Quote the beginning of a text in one line."""
     line = in_one_line(text)
-    return f'"{line}"' if len(line) <= TITLED else f'"{beginning(line, TITLED)}…"'
+    return f'"{beginning_marked(line, TITLED, "…")}"'
 
 
 def _output_lines(task: Task) -> list[str]:

@@ -1,5 +1,7 @@
 """The criteria and outputs of a task, as its agent or session reads them."""
 
+from collections.abc import Callable
+
 from remit.domain.outputs.criteria import requirement
 from remit.domain.prompts.claims import in_force, needed_outputs, outstanding
 from remit.domain.prompts.headings import without_headings
@@ -7,7 +9,7 @@ from remit.domain.records.serialize import dumps
 from remit.domain.task.policy import outline
 from remit.domain.task.task import Criterion, Output, Task
 from remit.domain.text.optional_lines import indented, labeled
-from remit.domain.text.truncation import beginning
+from remit.domain.text.truncation import beginning_marked
 
 SHORT = 1_500
 """The number of characters of instructions or of a description that the task block repeats.
@@ -27,18 +29,24 @@ ALL_WAIVED = "(all of them are waived)"
 
 def listed_criteria(task: Task) -> list[str]:
     """Return a line for each criterion that was not waived, with its check, as sessions read it."""
-    if not task.acceptance:
-        return []
-    lines = [f"- [ ] {criterion_text(task, criterion)}" for criterion in in_force(task)]
-    return lines or [ALL_WAIVED]
+    return _listed(task, _unnumbered_line)
 
 
 def numbered_criteria(task: Task) -> list[str]:
     """Return a line for each criterion that was not waived, with its id and its check."""
-    if not task.acceptance:
-        return []
-    lines = [criterion_line(item, criterion_text(task, item)) for item in in_force(task)]
-    return lines or [ALL_WAIVED]
+    return _listed(task, criterion_line)
+
+
+def _listed(task: Task, line_of: Callable[[Criterion, str], str]) -> list[str]:
+    """Return a line for each criterion that was not waived, or that all of them were."""
+    lines = [line_of(item, criterion_text(task, item)) for item in in_force(task)]
+    if task.acceptance and not lines:
+        return [ALL_WAIVED]
+    return lines
+
+
+def _unnumbered_line(_: Criterion, text: str) -> str:
+    return f"- [ ] {text}"
 
 
 def criterion_line(item: Criterion, text: str) -> str:
@@ -125,6 +133,4 @@ def handed_by_others(task: Task) -> list[str]:
 
 def _beginning_of(value: object) -> str:
     """Return the beginning of a value as JSON."""
-    whole = dumps(value)
-    shown = beginning(whole, VALUE)
-    return whole if len(shown) == len(whole) else f"{shown} […]"
+    return beginning_marked(dumps(value), VALUE, " […]")

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from remit.domain.agents.tools import Todo
+from remit.domain.records.pick import pick
 from remit.domain.task.commands import NewStep
 from remit.domain.task.task import Step
 from remit.errors import invalid
@@ -23,21 +24,19 @@ def without_unknown_fields(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(todos, list):
         return dict(arguments)
     items: Any = cast("Any", todos)
-    return {**arguments, "todos": [_known_fields(item) for item in items]}
+    return {**arguments, "todos": list(map(_known_fields, items))}
 
 
 def _known_fields(item: Any) -> Any:
     if not isinstance(item, Mapping):
         return item
-    fields = cast("Mapping[str, Any]", item)
-    return {name: value for name, value in fields.items() if name in TODO_FIELDS}
+    return pick(cast("Mapping[str, Any]", item), TODO_FIELDS)
 
 
 def plan_of(todos: Sequence[Todo], before: Sequence[Step]) -> tuple[NewStep, ...]:
     """Return the steps of a list; an item with the title of a step keeps its details."""
     steps = tuple(_step(index, todo, before) for index, todo in enumerate(todos))
-    titles = [step.title for step in steps]
-    if (index := moved_link(before, titles)) is not None:
+    if (index := moved_link(before, steps)) is not None:
         raise invalid(
             f"todos[{index}]",
             "was removed or renamed, but it is linked to a subtask",
@@ -47,9 +46,9 @@ def plan_of(todos: Sequence[Todo], before: Sequence[Step]) -> tuple[NewStep, ...
     return steps
 
 
-def moved_link(before: Sequence[Step], titles: Sequence[str]) -> int | None:
+def moved_link(before: Sequence[Step], steps: Sequence[NewStep]) -> int | None:
     """Return the first step with a subtask that would lose its place or title; else None."""
-    title_at = dict(enumerate(titles))
+    title_at = {index: step.title for index, step in enumerate(steps)}
     moved = (
         index
         for index, step in enumerate(before)

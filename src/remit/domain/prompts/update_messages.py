@@ -1,7 +1,7 @@
 """Updates of a task in messages to its agent: what they say, and how to find them again."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from remit.domain.prompts.headings import HEADINGS, in_one_line, quoted, without_headings
 from remit.domain.prompts.rejections import rejection_text
@@ -105,8 +105,13 @@ def only_reminds(message: str) -> bool:
 
 def texts_of(task: Task, updates: Sequence[Update]) -> list[str]:
     """Return the text of each update; the newest of its kind shows the current terms."""
-    newest = {update.type: update for update in updates}
+    newest = newest_by_type(updates)
     return [_text_of(task, update, is_newest=newest[update.type] is update) for update in updates]
+
+
+def newest_by_type(updates: Iterable[Update]) -> dict[UpdateType, Update]:
+    """Return the newest update of each type."""
+    return {update.type: update for update in updates}
 
 
 def _text_of(task: Task, update: Update, *, is_newest: bool) -> str:
@@ -116,7 +121,6 @@ def _text_of(task: Task, update: Update, *, is_newest: bool) -> str:
         return f"Replaced by a later update of the {_TERM_NAMES[update.type]}."
     if update.type == "message":
         return _ANSWERED.sub(_question_and_answer, update.content, count=1)
-    current = ""
     current = "\n".join(_LISTINGS.get(update.type, _no_lines)(task))
     return current or update.content or _REMOVED.get(update.type, "")
 

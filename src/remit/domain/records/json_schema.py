@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
+from remit.domain.records.pick import omit
 from remit.domain.records.record import (
     MISSING,
     Alias,
@@ -102,7 +103,7 @@ def nullable(schema: Schema) -> Schema:
 
 def plain_schema(schema: Schema) -> Schema:
     """Return a schema without limits and repetition; of two forms, only one if that is enough."""
-    found = {name: part for name, part in schema.items() if name not in _NOISE}
+    found = omit(schema, _NOISE)
     if "default" in found and not _is_telling(found["default"]):
         del found["default"]
     if "properties" in found:

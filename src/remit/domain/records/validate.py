@@ -67,9 +67,8 @@ def parse(kind: type[R], raw: Mapping[str, Any]) -> R:
 
 def error_for_model(refused: InvalidParam, tool: str, shown: Collection[str]) -> str:
     """Return an error of a tool for a model that lists only fields that the model was shown."""
-    problems = [Problem(**field) for field in refused.details["fields"]]
-    limited = [_limit_to_shown(problem, tool, shown) for problem in problems]
-    if limited == problems:
+    limited = [_limit_to_shown(problem, tool, shown) for problem in refused.problems]
+    if limited == refused.problems:
         return str(refused)
     return f"{' '.join(map(str, limited))} {refused.hint}".rstrip()
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from remit.domain.agents.agent import WRITING, Agent
+from remit.domain.records.pick import among, beyond
 from remit.domain.records.record import replace
 from remit.domain.task.task import Effort, Limits, Output, State, Task, Tools
 from remit.errors import Conflict, Forbidden, invalid
@@ -83,7 +84,7 @@ def _narrow_allow(
         return asked
     if asked is None:
         return parent
-    return tuple(tool for tool in asked if tool in parent)
+    return tuple(among(asked, parent))
 
 
 def with_tool_list(asked: Tools, tools: tuple[str, ...]) -> Tools:
@@ -107,7 +108,7 @@ def must_have_usable_tool(
     named = _own_tools(task.tools)
     if not named or not offered.isdisjoint(known):
         return
-    possible = ", ".join(tool for tool in usable if tool not in task.tools.deny)
+    possible = ", ".join(beyond(usable, task.tools.deny))
     expected = "no list: this agent cannot use tools here"
     if possible:
         expected = f"at least one of {possible}"
@@ -120,14 +121,14 @@ def _own_tools(tools: Tools) -> list[str]:
     listed = tools.allow or ()
     if tools.offer is None:
         return list(listed)
-    return [tool for tool in listed if tool in tools.offer]
+    return among(listed, tools.offer)
 
 
 def _reasons_against(named: Sequence[str], known: Sequence[str], owner: str | None) -> str:
     """Return why an agent can use none of these tools, as one phrase."""
     reasons = {
-        "this worker does not know": [tool for tool in named if tool not in known],
-        f"{owner} may not use": [tool for tool in named if tool in known],
+        "this worker does not know": beyond(named, known),
+        f"{owner} may not use": among(named, known),
     }
     return ", and ".join(f"{why} {', '.join(tools)}" for why, tools in reasons.items() if tools)
 
@@ -142,7 +143,7 @@ def write_requirements(task: Task, granted: frozenset[str]) -> str:
     if named is None:
         named = task.tools.allow or ()
     used = granted.intersection(named)
-    tools = [tool for tool in WRITING if tool in used]
+    tools = among(WRITING, used)
     outputs = [_output_phrase(output) for output in task.outputs if output.required]
     return ", ".join([*tools, *outputs])
 

@@ -1,7 +1,8 @@
 """The task and its parts."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -263,6 +264,14 @@ class ToolCount:
     count: Count
 
 
+def by_tool(counts: Iterable[ToolCount]) -> Counter[str]:
+    """Return how often each tool was called, by its name."""
+    found: Counter[str] = Counter()
+    for item in counts:
+        found[item.tool] += item.count
+    return found
+
+
 @record
 class WaitFor:
     """One item that a task waits for; `call_id` is the open tool call that gets the answer."""
@@ -347,6 +356,11 @@ class Counts:
     runs: int = 0
     criteria: int = 0
     timers: int = 0
+
+
+def prerequisites(depends_on: Iterable[Dependency]) -> tuple[str, ...]:
+    """Return the ids of the tasks that some dependencies name."""
+    return tuple(item.task_id for item in depends_on)
 
 
 def _number(child: Child) -> int:
@@ -490,9 +504,19 @@ class Task:
         return tuple(index for index, step in enumerate(self.steps) if not step.done)
 
     @property
+    def is_kept_open(self) -> bool:
+        """Return whether open steps keep the task from ending with a final message."""
+        return bool(self.open_steps) and not self.delegated
+
+    @property
     def provided(self) -> Mapping[str, Json]:
         """Return the outputs that were handed over so far."""
         return self.completion_outputs or {}
+
+    @property
+    def given_metadata(self) -> Mapping[str, Json]:
+        """Return the metadata; empty if none was given."""
+        return self.metadata or {}
 
     @property
     def answer(self) -> str | None:
@@ -512,9 +536,14 @@ class Task:
         """Return the items that the task waits for."""
         return () if self.wait is None else self.wait.on
 
+    @property
+    def awaited_kinds(self) -> set[WaitKind]:
+        """Return the kinds of the items that the task waits for."""
+        return {item.kind for item in self.waits_on}
+
     def waits_for(self, kind: WaitKind) -> bool:
         """Return whether the task waits for an item of this kind."""
-        return any(item.kind == kind for item in self.waits_on)
+        return kind in self.awaited_kinds
 
     @property
     def waits_for_tick(self) -> bool:
@@ -530,6 +559,11 @@ class Task:
     def is_unstarted(self) -> bool:
         """Return whether the task has neither started nor ended."""
         return self.started_at is None and not self.state.terminal
+
+    @property
+    def run_id(self) -> str | None:
+        """Return the id of the live run; None if there is none."""
+        return None if self.run is None else self.run.id
 
     @property
     def in_flight(self) -> bool:

@@ -8,15 +8,17 @@ _SIGNIFICANT = 2
 
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: `1 turn`, `2 turns`, `1,234 tokens`."""
-    if number == 1:
-        return f"{number:,} {noun}"
-    return f"{number:,} {noun}s"
+    return f"{number:,} {plural(number, noun)}"
+
+
+def plural(number: float, noun: str) -> str:
+    """Return a noun in the singular for 1, else in the plural."""
+    return noun if number == 1 else f"{noun}s"
 
 
 def in_seconds(seconds: float) -> str:
     """Return a duration: `1 second`, `0.5 seconds`, `1,500 seconds`."""
-    noun = "second" if seconds == 1 else "seconds"
-    return f"{plain_number(seconds)} {noun}"
+    return f"{plain_number(seconds)} {plural(seconds, 'second')}"
 
 
 def dollars(amount: float) -> str:

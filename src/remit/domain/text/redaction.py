@@ -5,7 +5,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, compress, groupby
+from itertools import chain, compress, filterfalse, groupby
 from json import dumps
 from string import ascii_lowercase, ascii_uppercase
 from urllib.parse import quote
@@ -153,7 +153,7 @@ def _is_base64(found: re.Match[str]) -> bool:
 def _is_name(text: str) -> bool:
     """Return True if a text consists of words and numbers, with only a few short other pieces."""
     pieces = list(filter(None, re.split("[-_]+", text)))
-    odd = [piece for piece in pieces if not _WORD.fullmatch(piece)]
+    odd = list(filterfalse(_WORD.fullmatch, pieces))
     longest = max(map(len, odd), default=0)
     return longest <= 6 and 2 * len(odd) <= len(pieces)
 
