@@ -232,7 +232,7 @@ class EventStore(Protocol):
         ...
 
     def end_within(self, seconds: float) -> None:
-        """Let calls wait for the store at most this long from now on: the process ends.
+        """Limit how long later calls wait for the store, because the process is ending.
 
         After that, a call that gets no answer at once fails as Unavailable.
         """

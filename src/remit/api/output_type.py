@@ -1,6 +1,6 @@
 """`output_type`: a Python type as the required output of a delegation.
 
-pydantic reads the type. Only this module imports it, when `output_type` is first used.
+This module parses the type with pydantic, which is imported when `output_type` is first used.
 """
 
 import json

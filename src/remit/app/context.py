@@ -148,7 +148,7 @@ class AppContext:
         )
 
     async def served_roots(self, roots: Collection[int]) -> frozenset[int]:
-        """Return those of some roots whose trees live workers serve, by their heartbeats."""
+        """Return the roots whose trees are served by a live worker."""
         rows = await self.store.workers()
         return frozenset(
             root for root in roots if is_attended(rows, self.lease_seconds, self.is_dead, root)

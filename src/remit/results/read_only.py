@@ -1,4 +1,4 @@
-"""What keeps results from being changed: objects without settable attributes, and JSON values."""
+"""Base class of read-only results, and read-only containers for JSON values."""
 
 from __future__ import annotations
 

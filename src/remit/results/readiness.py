@@ -1,4 +1,4 @@
-"""What a workspace or a server tells about its workers and queues."""
+"""Status of the workers and queues of a workspace or a server."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class TaskResult(ReadOnly, Generic[T_co]):  # noqa: PLW1641 - holds mappings, so
 
     @property
     def model_used(self) -> str | None:
-        """The model tier and the model that answered; None if no model was asked."""
+        """The tier and the name of the model that answered; None if no model was called."""
         model: str | None = self._data["model_used"]
         return model
 
@@ -297,7 +297,7 @@ class IndexedResult(ReadOnly, Generic[T_co]):  # noqa: PLW1641 - holds mappings,
 
 
 class StreamIdle(NamedTuple):
-    """There is no progress yet, for so many seconds."""
+    """There is no progress yet; `seconds` is the time waited so far."""
 
     seconds: float
 

@@ -91,7 +91,7 @@ class LibraryAnswer:
 
 
 class StreamWatch:
-    """Counts the pieces of a stream up to a size, and remembers whether any came."""
+    """Limits the size of a stream, and records whether it contained anything."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -215,7 +215,7 @@ class ToolCalls:
             await self._record([self._ended_record(key, call, outcome)])
 
     async def _call_host(self, key: str, call: ToolCall) -> None:
-        """Call a tool of the workspace, or find out what became of an earlier call."""
+        """Call a workspace tool, or return the recorded result of an earlier call."""
 
         async def action() -> str:
             outcome = await self._call_tool(call)

@@ -103,7 +103,7 @@ class RunTools:
         """The tool with which the agent changes its plan."""
 
     async def show_for(self, task: Task) -> None:
-        """Show the tools that a task needs now, since it may have got a guide or a subtask."""
+        """Update the tools shown to the model: the task may have received a guide or a subtask."""
         toolset = await self._toolsets.get(self._agent, self.offered, task)
         self.shown = toolset.tools
 

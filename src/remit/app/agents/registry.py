@@ -56,7 +56,7 @@ BUILT_IN = (
     ),
     Agent(
         id="summary",
-        description="Condenses text and results into what matters.",
+        description="Summarizes text and results.",
         model="light",
         prompt=role_prompts.SUMMARY,
     ),

@@ -35,7 +35,7 @@ def last_text(history: History) -> str:
 
 
 def last_statement(history: History) -> str:
-    """Return the last text that says more than what the agent does next.
+    """Return the last text that does more than announce the agent's next action.
 
     Text beside a tool call counts. Texts from before new instructions or a rejection do not.
     """

@@ -66,10 +66,7 @@ class Scheduler:
             await self._service.put(missing, done=lease)
 
     async def _missing_tick(self) -> Job | None:
-        """Return the tick that should be queued and is not.
-
-        None if a tick is queued in time, or under way.
-        """
+        """Return the tick that should be queued but is not; None if one is queued or running."""
         queued = await self._store.select(QUEUED, {"names": [TICK]})
         # After the check: a slot that passed in between may have fired.
         coming = self._tick_after(self._clock.now())

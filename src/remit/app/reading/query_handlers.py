@@ -140,7 +140,7 @@ def _unmet(task_ids: list[int]) -> Asking[dict[int, list[tuple[str, str]]]]:
 
 
 def _may_have_start(document: dict[str, Any]) -> bool:
-    """Return whether a task that does not run may have to wait for a time."""
+    """Return whether a task that is not running may have a scheduled start."""
     if document["state"] not in ("pending", "waiting"):
         return False
     return "schedule" in document or "started_at" in document

@@ -35,7 +35,7 @@ class Work:
         Annotated[Words, "What the sub-agent must do; it does not see your conversation."] | None
     ) = None
     prompt: Annotated[Words, "Same as objective.", Alias("objective", required=True)] | None = None
-    description: Annotated[Body, "A short name for it."] | None = None
+    description: Annotated[Body, "A short title for the task."] | None = None
     subagent_type: Annotated[AgentId, "The agent that does it."] = "general"
     context: Annotated[Json, "Facts the sub-agent needs, as JSON."] = None
     model: Annotated[Model, "main, light or provider:name; by default the agent's own."] | None = (

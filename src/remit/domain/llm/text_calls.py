@@ -1,6 +1,6 @@
 """Tool calls that a model wrote as text instead of making them.
 
-A message is suspected of being a call if all of this is true:
+A message is treated as a call if all of the following hold:
 
 - It has one of the forms of `text_call_forms` and names a tool of the workspace. A mark, or JSON
   with a name and arguments, may also name a tool of another program, such as `read_file`.

@@ -78,7 +78,7 @@ def _claimer(task: Task) -> str:
 
 
 def _last_chance(refusals: int, most: int) -> list[str]:
-    """Return a line that says so if the task fails with the next refusal."""
+    """Return a warning if the next rejection would fail the task."""
     if refusals < most:
         return []
     return ["If the next result is not accepted either, the task fails."]

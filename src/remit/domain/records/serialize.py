@@ -16,7 +16,7 @@ _encode: Any = (
     if _make
     else None
 )
-"""Created once: for a short text, creating it again would take as long as encoding."""
+"""Created once: for a short text, creating an encoder takes as long as encoding."""
 _ATOMS = frozenset({str, int, float, bool, type(None)})
 
 

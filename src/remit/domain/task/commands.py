@@ -112,9 +112,9 @@ class Brief:
     priority: Annotated[Priority, "0 (urgent) to 4 (low)."] = 2
     depends_on: Annotated[Dependencies, "Ids of tasks that must be done first."] = ()
     model: Annotated[Model, "main, light or provider:name."] | None = None
-    effort: (
-        Annotated[Effort, "Reasoning effort of its model; none leaves the parameter out."] | None
-    ) = None
+    effort: Annotated[Effort, "Reasoning effort of its model; none omits the parameter."] | None = (
+        None
+    )
     tools: Annotated[Grant, "Names of the tools it may use."] = Tools()
     limits: Annotated[Limits, "Limits for the work."] = Limits()
     labels: Annotated[Labels, "Words to find it by."] = ()
@@ -137,7 +137,7 @@ class Brief:
 class CreateTask(Brief):
     """Create a task for an agent to do on its own; to wait for a result, use task."""
 
-    owner: Annotated[AgentId, "Id of the agent that does it."] | None = None
+    owner: Annotated[AgentId, "Id of the agent that does the task."] | None = None
 
 
 @record
@@ -157,7 +157,7 @@ class CreateSubtask(Brief):
     """Create a subtask; step_index links it to a step of the plan."""
 
     task_id: Annotated[TaskId, "Id of the parent task."]
-    owner: Annotated[AgentId, "Id of the agent that does it."]
+    owner: Annotated[AgentId, "Id of the agent that does the task."]
     step_index: Annotated[Index, "The step it does, from 0."] | None = None
     wait: Annotated[
         ChildWait, "wake: its end wakes the parent; block: wait for its result; none: neither."

@@ -19,7 +19,7 @@ MIN_SHOWN = 4
 _SIZES = range(2 * MIN_SECRET, 0, -1)
 """The lengths of a piece of a secret next to a mask; longer pieces are known runs."""
 _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
-"""Lower case that keeps the length, which `str.lower` does not guarantee."""
+"""Lowercase without changing the length (`str.lower` can change it)."""
 _MASK = re.compile(r"[*•●…·]+|\.{2,}|x{4,}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _HASH = re.compile(r"(?i)(?:\b(?:sha-?\d{1,3}|md5)[:=-]|\b(?:commit|digest|revision):?\s)\s?\Z")

@@ -36,7 +36,7 @@ class Host(Protocol):
         ...
 
     def hurry(self) -> None:
-        """From now on, give a server only a moment to answer a call: the command must end."""
+        """Shorten the time that a server has to answer a call, because the command is ending."""
         ...
 
     def delegate(

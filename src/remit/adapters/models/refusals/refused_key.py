@@ -50,7 +50,7 @@ _OTHER = re.compile(
     r"content (?:filter|policy|management|safety)|moderation|invalid prompt|output blocked"
     r"|\bsafety\b|\bschema\b|\bfunction\b|\btool call\b|\bprompt\b|could not fetch|https?://\S+: "
 )
-"""Refusals that may quote a request, in which such words can stand."""
+"""Refusals that may quote the request, which can itself contain these words."""
 _PASSING = re.compile(r"timed? ?out|unavailable|temporar|try again|retry|overloaded")
 _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z])|[_-]")
 NOT_ABOUT_KEYS = frozenset({402, 404, 408, 413, 429})
@@ -59,7 +59,7 @@ NOT_ABOUT_KEYS = frozenset({402, 404, 408, 413, 429})
 def refuses_key(status: int, kind: str, message: str, param: str) -> bool:
     """Return True if a refusal says that the key is missing, wrong, or no longer valid.
 
-    The words decide before the status, because endpoints answer 400, 403 and even 200 or 500. An
+    The wording takes precedence over the status: endpoints send 400, 403 and even 200 or 500. An
     error that names another parameter, or content that it does not allow, may quote such words.
     """
     if status == 401:

@@ -105,7 +105,7 @@ class ChatAnswer(PartialAnswer):
         return with_reason(answer, self._finish)
 
     def _read_stop(self) -> Stop:
-        """Return why the answer ended; a limit before the first token is that of the context."""
+        """Return the stop reason; a limit before the first token means a full context."""
         if self._has_refused:
             return "refusal"
         stop = read_stop(self._finish, self._http.name, started=self.started)

@@ -6,7 +6,7 @@ from remit.adapters.models.wires.response import Limits
 
 
 class SilenceWatch:
-    """Ends a call that hears nothing for too long, with one timer for all of it."""
+    """Ends a call that receives nothing for too long, with a single timer."""
 
     __slots__ = ("_end", "_last", "_limits", "_loop", "_scope", "_timer", "over", "silent")
 

@@ -276,7 +276,7 @@ class DatabaseFile:
         return RolledBack(message, hint=USE_OTHER)
 
     def close(self) -> None:
-        """Let go of the file, once SQLite has."""
+        """Close the file; call this only after SQLite has closed it."""
         with self._lock:
             self._here.places.remove(self._place)
             if not self._here.places:
@@ -318,7 +318,7 @@ def _identity_at(path: Path) -> str:
 
 
 def identity(status: os.stat_result) -> str:
-    """Return a file among all of this machine."""
+    """Return the identity of a file, unique on this machine."""
     return f"{status.st_dev}:{status.st_ino}"
 
 

@@ -95,7 +95,7 @@ BRIEF = (
     Argument(
         "--explicit",
         "completion",
-        "only complete_task ends it, not a final message",
+        "complete only with complete_task, not with a final message",
         switch="explicit",
     ),
     Argument("--draft", "status", "create it as a draft, which does not start", switch="draft"),

@@ -42,7 +42,7 @@ WORKER_COMMANDS = (
             Argument(
                 "--insecure",
                 "insecure",
-                "allow an address other than 127.0.0.1, although there is no TLS",
+                "allow addresses other than 127.0.0.1 without TLS",
                 switch=True,
             ),
             Argument(

@@ -137,7 +137,7 @@ WORKSPACE_COMMANDS = (
             Argument(
                 "--names",
                 "names",
-                "print the ids of one kind, for the script",
+                "print completions for one kind of id, for the script",
                 metavar="KIND",
                 choices=("agents", "tasks", "live", "unpaused", "paused", "ended", "questions"),
             ),
