@@ -217,7 +217,7 @@ def _bare_name(name: str) -> str:
 
 def _decode_arguments(raw: str) -> Any:
     """Return the arguments of a call; some endpoints write JSON inside a JSON string, or null."""
-    if not raw or raw.isspace():
+    if not raw.strip():
         return {}
     value: Any = _ARGUMENTS.decode(raw)
     if isinstance(value, str) and value.startswith("{"):
