@@ -160,7 +160,7 @@ def _summary(found: SearchResults, asked: str) -> Iterator[str]:
 def _extract(name: str, text: str) -> str:
     """Return the headings and definitions of a text, or else its first sentences."""
     lines = [line for _, line in _number_lines(text)]
-    shown = [line.strip() for line in lines if _is_head(line)][:20]
+    shown: list[str] = [line.strip() for line in lines if _is_head(line)][:20]
     whole = "\n".join(lines)
     if not shown:
         sentences = map(_first_sentence, whole.split("\n\n"))

@@ -208,7 +208,8 @@ def unreadable_media(failed: ModelFailed, request: Request) -> list[Media]:
         [media for media in _shown_media(message) if media_limit(media) in kinds]
         for message in reversed(request.messages)
     )
-    return next(filter(None, refused), [])
+    nothing: list[Media] = []
+    return next(filter(None, refused), nothing)
 
 
 def media_limit(media: Media) -> str:
