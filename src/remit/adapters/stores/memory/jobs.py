@@ -136,8 +136,9 @@ class MemoryJobs:
     def leave(self, worker: str) -> None:
         """Forget a worker; its leases have run out."""
         self.rows.pop(worker, None)
-        held = [job for job in self._claimed() if job.worker == worker]
-        self.jobs |= {job.id: job._replace(beat=-math.inf) for job in held}
+        self.jobs |= {
+            job.id: job._replace(beat=-math.inf) for job in self._claimed() if job.worker == worker
+        }
 
     def workers(self) -> list[WorkerRow]:
         """Return all workers with a heartbeat."""
@@ -169,7 +170,9 @@ class MemoryJobs:
         known = self._queued_with(job.key)
         if known is None:
             self._last += 1
-        number = known.id if known else self._last
+            number = self._last
+        else:
+            number = known.id
         self.jobs[number] = MemoryJob(
             number, job.key, job.queue, job.priority, job.at, root=job.root
         )
@@ -235,8 +238,7 @@ class MemoryJobs:
             queues += asked.queues
         if self._ready(queues, asked.roots):
             return 0.0
-        times = [job.at for job in self._waiting(queues, asked.roots)]
-        waits = [_seconds_until(at) for at in times if at]
+        waits = [_seconds_until(job.at) for job in self._waiting(queues, asked.roots) if job.at]
         expiry = asked.lease_seconds - time.monotonic()
         waits += [job.beat + expiry for job in self._leased(queues, asked.roots)]
         if not waits:

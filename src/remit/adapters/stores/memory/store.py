@@ -3,9 +3,12 @@
 import asyncio
 import json
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from itertools import chain
+from operator import add
 from typing import Any
 
 from remit.adapters.stores.memory import queue_answers, record_answers, task_answers, tree_answers
@@ -145,14 +148,16 @@ class MemoryEventStore:
         """Return the error of a unit that cannot be stored; None if it can."""
         if unit.lease is not None and not self._jobs.holds(unit.lease):
             return LeaseLost
-        for append in unit.appends:
-            if len(self._data.streams.get(append.stream, ())) != append.expected:
-                return Stale
-        needed = list(self._needed_tasks())
-        for task_id, count in unit.dependents:
-            if needed.count(task_id) != count:
-                return Stale
+        if self._is_stale(unit):
+            return Stale
         return None
+
+    def _is_stale(self, unit: Unit) -> bool:
+        """Return True if a stream, or what depends on a task, has changed in between."""
+        streams, needed = self._data.streams, Counter(self._needed_tasks())
+        moved = (len(streams.get(append.stream, ())) != append.expected for append in unit.appends)
+        rewired = (needed[task_id] != count for task_id, count in unit.dependents)
+        return any(chain(moved, rewired))
 
     def _has(self, event: Stored | None) -> bool:
         """Return True if this very event was stored before and only its acknowledgement was
@@ -232,7 +237,7 @@ def _count_messages(data: MemoryData, task_id: int) -> list[float]:
     every_message = {"id": task_id, "after": 0, "limit": sys.maxsize}
     for message in record_answers.messages(data, every_message):
         counts = _read_counts(json.loads(message["doc"]), ("input", "output", "cost"))
-        sums = [total + count for total, count in zip(sums, counts, strict=True)]
+        sums = list(map(add, sums, counts))
     return sums
 
 

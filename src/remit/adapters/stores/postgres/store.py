@@ -236,7 +236,7 @@ class PostgresEventStore:
         """
         tx, pos = parse_position(after, parts=2)
         rows = await self._connections.fetch(statements.EVENTS["feed"], str(tx), pos, limit)
-        events = [PlacedEvent._make(row) for row in rows]
+        events = map(PlacedEvent._make, rows)
         return [Recorded(event.position, event.stored) for event in events]
 
     async def tail(self) -> str:
