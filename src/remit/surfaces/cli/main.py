@@ -200,7 +200,7 @@ def _report(error: RemitError, argv: Sequence[str]) -> int:
         told += f"\n{_in_commands(display_line(error.hint), error.details)}"
     usage = error.usage if isinstance(error, WrongUse) else ""
     lines = wrapped_for(sys.stderr, told)
-    sys.stderr.write(display(usage) + "".join(f"{line}\n" for line in lines))
+    sys.stderr.write(display(usage) + "".join(map("{}\n".format, lines)))
     return error.exit_code
 
 

@@ -6,7 +6,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from shutil import get_terminal_size
 from threading import Event, Lock, Thread
@@ -14,9 +14,16 @@ from typing import Any, Self
 
 from remit.errors import RemitError
 from remit.surfaces.cli.output.next_steps import NO_SERVER_WORKER, named, start_worker
+from remit.surfaces.cli.output.page_parts import by_number
 from remit.surfaces.cli.output.progress_tree import Node, TaskTree, format_elapsed
 from remit.surfaces.shutdown import stop_again
-from remit.surfaces.text.display import display_line, rows_of, width, wrap_all, wrap_before_command
+from remit.surfaces.text.display import (
+    display_line,
+    rows_of_all,
+    width,
+    wrap_all,
+    wrap_before_command,
+)
 from remit.surfaces.text.last_line import stopped_line
 from remit.surfaces.text.printed_commands import command_line, with_commands
 from remit.surfaces.text.stream_writer import ThreadedWriter
@@ -105,9 +112,8 @@ class Progress:
         """Leave the last tree on the screen, complete."""
         logging.getLogger("remit").removeHandler(self._log_lines)
         self.end()
-        for thread in (self._watch, self._looking):
-            if thread is not None:
-                thread.join(_LAST_LOOK_SECONDS)
+        for thread in filter(None, (self._watch, self._looking)):
+            thread.join(_LAST_LOOK_SECONDS)
         if self._stopping:
             self._tell_stopping()
         self._footer = ""
@@ -185,7 +191,7 @@ class Progress:
     def _say_task(self, node: Node, asked_before: Sequence[str]) -> None:
         """Write the line of a task, and the questions that were not written before."""
         new = [question for question in node.questions() if question not in asked_before]
-        self._say(node.line(), *(f"  it asks: {question}" for question in new))
+        self._say(node.line(), *map("  it asks: {}".format, new))
 
     def is_unattended(self, task_id: str) -> bool:
         """Return True if the last item of a task said that no live worker works on it."""
@@ -200,9 +206,12 @@ class Progress:
 
     def _tell_left_alone(self, task_ids: Sequence[str]) -> None:
         """Print the unfinished tasks that no worker works on, and how to continue them."""
-        told, them = "1 other unfinished task was", "it"
-        if len(task_ids) != 1:
-            told, them = f"{len(task_ids)} other unfinished tasks were", "them"
+        count = len(task_ids)
+        told, them = by_number(
+            count,
+            ("1 other unfinished task was", "it"),
+            (f"{count} other unfinished tasks were", "them"),
+        )
         self.say(
             f"{told} left alone: {named(task_ids)}. Continue {them} with: {command_line('worker')}"
         )
@@ -215,8 +224,7 @@ class Progress:
         if not footer:
             return self._task_lines(cells, rows)
         below = wrap_before_command(footer, cells)
-        taken = sum(rows_of(line, cells + 1) for line in below)
-        rows_above = None if rows is None else rows - taken
+        rows_above = None if rows is None else rows - rows_of_all(below, cells + 1)
         return [*self._task_lines(cells, rows_above), *below]
 
     def _task_lines(self, cells: int, rows: int | None) -> list[str]:
@@ -273,8 +281,7 @@ class Progress:
         if self._told_stopping:
             return
         self._told_stopping = True
-        if not self._live:
-            self._say(stopping_line())
+        self._say_footer(stopping_line())
 
     def _look_aside(self) -> None:
         """Check for workers in a thread: a store that does not respond must not stop the clock or
@@ -313,13 +320,17 @@ class Progress:
         left = self._tree.unfinished
         if not left:
             return
-        verb, them = ("is", "it") if len(left) == 1 else ("are", "them")
+        verb, them = by_number(len(left), ("is", "it"), ("are", "them"))
         self._footer = (
             f"{named(left)} {verb} handed over at the next step. Ctrl-C leaves {them} at once."
         )
         self._changed = True
+        self._say_footer(self._footer)
+
+    def _say_footer(self, footer: str) -> None:
+        """Write a footer as a line, unless the drawn tree shows it."""
         if not self._live:
-            self._say(self._footer)
+            self._say(footer)
 
     def _draw(self, rows: int | None) -> None:
         """Draw all tasks over the previous tree."""
@@ -331,8 +342,8 @@ class Progress:
             up = f"\x1b[{self._drawn}F" if self._drawn else ""
             # Line over line: nothing flickers, and terminals do not keep a cleared screen in their
             # history.
-            self._write(up + "".join(_over_old(line, columns) for line in lines) + "\x1b[J")
-            self._drawn = sum(rows_of(line, columns) for line in lines)
+            self._write(up + _over_old(lines, columns))
+            self._drawn = rows_of_all(lines, columns)
 
     def _say(self, *lines: str) -> None:
         """Write lines above the tree, or below everything at the end."""
@@ -341,12 +352,11 @@ class Progress:
             # Replace the drawn tree; it is redrawn below these lines. Line over line: a terminal
             # may keep a screen that is cleared from its first line on.
             if self._drawn and not self._over.is_set():
-                columns = get_terminal_size().columns
-                text = "".join(_over_old(display_line(line), columns) for line in lines)
-                self._write(f"\x1b[{self._drawn}F{text}\x1b[J")
+                text = _over_old(map(display_line, lines), get_terminal_size().columns)
+                self._write(f"\x1b[{self._drawn}F{text}")
                 self._drawn, self._changed = 0, True
             else:
-                self._write("".join(f"{display_line(line)}\n" for line in lines))
+                self._write("".join(map("{}\n".format, map(display_line, lines))))
         if self._over.is_set():
             self._drain()
 
@@ -364,7 +374,12 @@ class Progress:
         self._writer.put(text)
 
 
-def _over_old(line: str, columns: int) -> str:
+def _over_old(lines: Iterable[str], columns: int) -> str:
+    """Return lines that replace older ones, and the code that clears what is below them."""
+    return "".join(_over_old_line(line, columns) for line in lines) + "\x1b[J"
+
+
+def _over_old_line(line: str, columns: int) -> str:
     """Return a line that replaces the rest of an older one."""
     # At the last column, the cursor would stand on the last character and delete it.
     gap = " " if line and width(line) % columns == 0 else ""
