@@ -172,7 +172,7 @@ def _first_type(types: list[str]) -> str:
 
 def _reduce_properties(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Schema:
     """Reduce the schema of every property."""
-    fields = cast("Mapping[str, Any]", schema.get("properties") or {})
+    fields = _object(schema.get("properties"))
     return {name: _reduce(item, root, depth + 1) for name, item in fields.items()}
 
 

@@ -188,7 +188,7 @@ def count_tokens(
     is_implausible = received == 0 and answer > 0
     if is_implausible:
         received = None
-    is_estimated = sent is None or received is None
+    is_estimated = None in (sent, received)
     if sent is None:
         sent = body // BYTES_PER_TOKEN + 1
     if received is None:
