@@ -37,7 +37,7 @@ def show_progress(
 
     def is_first_unattended() -> bool:
         is_unattended = _attendance(session, progress)
-        return any(map(is_unattended, progress.awaited[:1]))
+        return any(map(is_unattended, progress.tree.awaited[:1]))
 
     def awaited() -> list[str]:
         if progress.created or known is None:
@@ -46,7 +46,7 @@ def show_progress(
 
     def quit_line() -> str:
         created = awaited()
-        left, server = progress.left_of(created), session.host.server
+        left, server = progress.tree.left_of(created), session.host.server
         return quit_at_once(created, left, server, has_begun=bool(created) or progress.has_begun)
 
     deadline = StopDeadline(lambda: late_quit_line(awaited()), INTERRUPTED)

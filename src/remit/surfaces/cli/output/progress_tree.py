@@ -92,6 +92,11 @@ class Node:
             for item in self.item["questions"]
         ]
 
+    def news(self, asked_before: Sequence[str]) -> list[str]:
+        """Return the task in one line, and a line for each of its other questions."""
+        new = [question for question in self.questions() if question not in asked_before]
+        return [self.line(), *map("  it asks: {}".format, new)]
+
     def question_lines(self, cells: int) -> list[str]:
         """Return its questions as lines below it: as much of each as fits, but always how to
         answer.
