@@ -164,7 +164,7 @@ def _extract(name: str, text: str) -> str:
     whole = "\n".join(lines)
     if not shown:
         sentences = map(_first_sentence, whole.split("\n\n"))
-        shown = list(filter(None, sentences))[:10]
+        shown = list(filter(len, sentences))[:10]
     extract = _bullets(line[:200] for line in shown)
     if not extract:
         extract = "(It has no headings, definitions or long sentences to show.)"
