@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import asyncpg
 import pytest
 
-from remit.adapters.stores.sqlite import store as sqlite
+from remit.adapters.stores.sqlite import watches as sqlite
 from remit.adapters.stores.sqlite.notifier import Notifier
 from remit.app.maintenance.event_dump import dump, load
 from remit.app.reading import follow as following

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from remit.adapters.stores.memory import MemoryEventStore
-from remit.adapters.stores.sqlite import store as sqlite
-from remit.adapters.stores.sqlite import writer
 from remit.adapters.stores.sqlite.driver import connect
 from remit.adapters.stores.sqlite.notifier import Notifier
+from remit.adapters.stores.sqlite.writing import writer, writer_thread
 from remit.bootstrap import open_store
 from tests.crash.around import Witness
 from tests.people import Desk
@@ -134,7 +133,7 @@ async def play(path: Path, point: int) -> None:
     """The whole story on a file, unless the point where it ends comes first."""
     boundary = Boundary(point)
     vars(writer).update(connect=lambda path, **options: Fragile(connect(path, **options), boundary))
-    vars(sqlite).update(_tell=boundary.around(sqlite._tell))
+    vars(writer_thread).update(_tell=boundary.around(writer_thread._tell))
     Notifier.notify = boundary.around(Notifier.notify)  # type: ignore[method-assign]
     said = os.open(f"{path}.said", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     async with open_store(f"sqlite:///{path}") as store, store.watch():

@@ -221,7 +221,7 @@ async def test_a_full_disk_leaves_nothing_half_written_and_work_continues_when_t
     async with open_store(url) as store:
         at = Desk(Witness(store, lines.append))
         root = await at.create("Root", owner="build")
-        writer: Any = vars(store)["_writer"]._connection
+        writer: Any = vars(store)["_opened"].writer._connection
         pages = writer.execute("PRAGMA page_count").fetchone()[0]
         writer.execute(f"PRAGMA max_page_count={pages + 20}")
         refused = await fill(at, root)

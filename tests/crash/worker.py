@@ -14,8 +14,8 @@ from typing import Any
 import asyncpg  # noqa: F401 - so that the first use of it is not what is timed
 
 from remit import Remit
-from remit.adapters.stores.postgres import store as postgres
-from remit.adapters.stores.sqlite import store as sqlite
+from remit.adapters.stores.postgres import watches as postgres
+from remit.adapters.stores.sqlite import watches as sqlite
 from remit.adapters.stores.sqlite.driver import newest
 from remit.app.reading.follow import follow
 from remit.bootstrap import open_store

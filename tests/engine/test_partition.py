@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from remit.adapters.stores.postgres import connections, store
+from remit.adapters.stores.postgres import connections, watches
 from remit.adapters.stores.postgres.driver_errors import PATIENCE_SECONDS
 from remit.bootstrap import open_store
 from remit.domain.task.task import State
@@ -162,9 +162,9 @@ async def test_requests_behind_a_silent_wire_end_in_an_error(
 async def test_a_process_that_only_listens_notices_a_dead_connection(
     postgres: PostgresForTests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(watches, "SILENCE_SECONDS", 0.5)
     monkeypatch.setattr(connections, "SILENCE_SECONDS", 0.5)
-    monkeypatch.setattr(store, "SAFETY_SECONDS", 3600.0)  # so that it is told, or waits for ever
+    monkeypatch.setattr(watches, "SAFETY_SECONDS", 3600.0)  # so that it is told, or waits for ever
     url = postgres.new_database()
     async with (
         fleet(url) as team,

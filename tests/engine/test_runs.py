@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from remit.adapters import job_engine
-from remit.adapters.stores.postgres import store as postgres
-from remit.adapters.stores.sqlite import store as sqlite
+from remit.adapters.stores.postgres import watches as postgres
+from remit.adapters.stores.sqlite import watches as sqlite
 from remit.app.runs.run_handle import RunHandle
 from remit.app.service import HeldJob
 from remit.domain.task import commands as cmd

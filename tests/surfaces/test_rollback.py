@@ -23,12 +23,12 @@ import pytest
 
 from remit import Remit
 from remit.adapters.stores.high_water_mark import marks_folder
-from remit.adapters.stores.postgres import store as postgres_store
-from remit.adapters.stores.sqlite import store as sqlite_store
+from remit.adapters.stores.postgres import server_clock
 from remit.adapters.stores.sqlite.database_file import DatabaseFile
 from remit.adapters.stores.sqlite.reader import SqliteReader, StoreReader
 from remit.adapters.stores.sqlite.rollback_check import read_state
 from remit.adapters.stores.sqlite.store import open_sqlite
+from remit.adapters.stores.sqlite.writing import opened_file
 from remit.bootstrap import open_store
 from remit.errors import RolledBack
 from tests.crash.process import environment
@@ -456,7 +456,7 @@ async def test_an_open_store_continues_after_a_slow_rollback(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What runs in the background meanwhile must survive every refusal."""
-    monkeypatch.setattr(postgres_store, "CLOCK_SECONDS", 0.02)
+    monkeypatch.setattr(server_clock, "CLOCK_SECONDS", 0.02)
     await asyncio.to_thread(place.create, "First")
     await asyncio.to_thread(place.keep_copy)
     await asyncio.to_thread(place.create, "Second")
@@ -810,14 +810,14 @@ async def test_reads_say_the_truth_until_a_file_that_was_put_back_is_opened(
         lone.file.rename(lone.copy)
         with pytest.raises(RolledBack):
             await at.create("Lost")
-        monkeypatch.setattr(sqlite_store, "REOPEN_SECONDS", 1000)
+        monkeypatch.setattr(opened_file, "REOPEN_SECONDS", 1000)
         lone.copy.rename(lone.file)
         with pytest.raises(RolledBack, match="is being opened again") as refused:
             await at.store.tail()
         assert "closed database" not in str(refused.value)
         with pytest.raises(RolledBack, match="is being opened again"):
             await at.get("1")
-        monkeypatch.setattr(sqlite_store, "REOPEN_SECONDS", 0)
+        monkeypatch.setattr(opened_file, "REOPEN_SECONDS", 0)
         async with asyncio.timeout(patient(20)):
             while True:
                 with suppress(RolledBack):

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,12 +92,8 @@ def _explain_place(workspace: Path, place: _Place, error: OSError) -> str:
 
 def _is_behind_link(workspace: Path, path: str) -> bool:
     """Return whether a part of a path is a link."""
-    place = workspace
-    for part in path.split("/"):
-        place /= part
-        if place.is_symlink():
-            return True
-    return False
+    places = accumulate(path.split("/"), "{}/{}".format)
+    return any((workspace / place).is_symlink() for place in places)
 
 
 @contextmanager

@@ -21,6 +21,8 @@ PATTERNS: dict[str, tuple[str, ...]] = {
 
 Without the slash a line would also hide guides and templates.
 """
+_UNREADABLE = {stat.S_IFLNK: "symbolic link", stat.S_IFDIR: "folder"}
+"""What git does not read in the place of the file."""
 HEADER = """\
 # The database and the token of remit do not belong in git. Config, agents, guides and templates do.
 .gitignore
@@ -98,11 +100,7 @@ def _unreadable_kind(path: Path) -> str:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return ""
-    if stat.S_ISLNK(mode):
-        return "symbolic link"
-    if stat.S_ISDIR(mode):
-        return "folder"
-    return ""
+    return _UNREADABLE.get(stat.S_IFMT(mode), "")
 
 
 def _exclude_instead(folder: Path, unread: str) -> None:
@@ -163,9 +161,8 @@ def _linked_repository(file: Path) -> Path:
 def _is_stashed(repository: Path) -> bool:
     """Return True if a stash may contain the lines that were added to a user's file."""
     refs = (repository / "logs" / "refs" / "stash", repository / "refs" / "stash")
-    if not any(ref.exists() for ref in refs):
-        return False
-    return not _missing_excludes(_read(repository / "info" / "exclude"))
+    excludes = repository / "info" / "exclude"
+    return any(map(Path.exists, refs)) and not _missing_excludes(_read(excludes))
 
 
 def _exclude(repository: Path) -> None:
@@ -184,7 +181,7 @@ def _missing_excludes(content: bytes) -> str:
 
 def _added_lines(content: bytes) -> str:
     """Return the lines that the file lacks, with a header for a new file."""
-    missing = "".join(f"{line}\n" for line in _find_missing(content))
+    missing = "".join(map("{}\n".format, _find_missing(content)))
     if missing and not content:
         return HEADER + missing
     return missing

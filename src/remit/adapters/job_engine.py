@@ -338,7 +338,7 @@ class _Queue:
             raise
         fresh = [job for job in jobs if job.id not in self.taken]
         self.taken |= {job.id: job for job in fresh}
-        self.running += sum(job.queue != SIGNALS for job in fresh)
+        self.running += _count_runs(fresh)
         now = datetime.now(UTC)
         return [_job(job, queue_manager_id, now) for job in fresh]
 
@@ -368,7 +368,7 @@ class _Queue:
             log.warning("The store has recovered; claiming jobs again.")
             self._refused = False
         if jobs:
-            runs = sum(job.queue != SIGNALS for job in jobs)
+            runs = _count_runs(jobs)
             # A full claim may leave more jobs, so ask again, unless no slot is left: a free slot
             # wakes the manager.
             self._drained = len(jobs) - runs < SIGNALS_AT_ONCE and (
@@ -509,18 +509,24 @@ def _job(taken: ClaimedJob, worker: UUID, now: datetime) -> Job:
     )
 
 
+def _count_runs(jobs: Sequence[ClaimedJob]) -> int:
+    return sum(job.queue != SIGNALS for job in jobs)
+
+
 def _lost_store_message(runs: int, error: Exception) -> str:
     """Describe the runs of a worker that lost its store."""
     if runs == 0:
         return "No run was in progress here."
-    given_up, it = ("1 run", "it") if runs == 1 else (f"{runs} runs", "them")
+    given_up, it = f"{runs} runs", "them"
+    task, counts = "their tasks are", "each counts as an attempt"
+    if runs == 1:
+        given_up, it = "1 run", "it"
+        task, counts = "its task is", "this counts as an attempt"
     if isinstance(error, RolledBack):
-        task = "its task is" if runs == 1 else "their tasks are"
         return (
             f"Gave up {given_up} here; a worker continues {it} only if {task} in the store that is"
             " there then."
         )
-    counts = "this counts as an attempt" if runs == 1 else "each counts as an attempt"
     return (
         f"Gave up {given_up} here. If the last change still reaches the store, it holds; otherwise"
         f" {counts}, and a worker that reaches the store continues {it} while attempts are left."

@@ -56,7 +56,7 @@ def _environment() -> str:
     namespaces.
     """
     boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
-    spaces = [PROC / "self/ns" / name for name in ("pid", "time")]
+    spaces = map((PROC / "self/ns").joinpath, ("pid", "time"))
     namespaces = [str(space.readlink()) for space in spaces if space.is_symlink()]
     return "/".join([socket.gethostname(), boot, *namespaces])
 

@@ -110,8 +110,7 @@ def _find_repository(folder: Path) -> _Repository | None:
         if found.is_dir():
             return _Repository(place, found)
         if found.is_file():  # a linked worktree or a submodule
-            written = _read_text(found) or ""
-            target = written.removeprefix("gitdir:").strip()
+            target = _read_line(found).removeprefix("gitdir:").strip()
             return _Repository(place, place / target)
     return None
 
@@ -149,10 +148,7 @@ def _read_text(path: Path) -> str | None:
 
 def _is_harmless(git_folder: Path) -> bool:
     """Return True if every setting of the repository is known to run no program."""
-    common = git_folder / "commondir"
-    main = git_folder
-    if common.exists():
-        main = git_folder / _read_line(common)
+    main = git_folder / _read_line(git_folder / "commondir")  # a work tree has it
     files = [main / "config", git_folder / "config.worktree"]
     existing = filter(os.path.lexists, files)
     return all(map(_has_harmless_settings, existing))

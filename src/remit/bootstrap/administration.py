@@ -262,12 +262,12 @@ async def _schedule(settings: Settings) -> Result:
     clock = SystemClock(settings.get("scheduler.timezone"))
     slots = _next_slots(clock, cron)
     async with open_workspace(settings) as core:
-        scheduled = [task for task in await _load_tasks(core, SCHEDULED) if cron_of(task)]
+        scheduled = list(filter(cron_of, await _load_tasks(core, SCHEDULED)))
         waiting = [*scheduled, *await _load_tasks(core, TICKING)]
         due = await _read_due(core, waiting)
         coming = await core.store.select(QUEUED, {"names": [TICK]})
         waiting_ids = {task.id for task in waiting}
-        recurring = [task for task in await _load_tasks(core, RECURRING) if recurs(task)]
+        recurring = list(filter(recurs, await _load_tasks(core, RECURRING)))
         return {
             "cron": cron,
             "timezone": clock.timezone,

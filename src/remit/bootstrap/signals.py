@@ -42,7 +42,7 @@ class Deadline(StopDeadline):
         runs = self.running()
         if not runs:
             return stopped_line()
-        left = "1 run was" if runs == 1 else f"{runs} runs were"
+        left = _count(runs)
         follows = "Other workers continue it when its lease expires."
         if runs > 1:
             follows = "Other workers continue them when their leases expire."
@@ -52,12 +52,16 @@ class Deadline(StopDeadline):
         """Return the last line, with the number of runs that were not handed over."""
         left = "No run was left to hand over."
         if self._runs:
-            runs = "1 run was" if self._runs == 1 else f"{self._runs} runs were"
             left = (
-                f"{runs} live; other workers take over those that were not handed over when their"
-                " leases expire."
+                f"{_count(self._runs)} live; other workers take over those that were not handed"
+                " over when their leases expire."
             )
         return f"Stopped after {STOP_SECONDS:g} seconds, before everything was finished. {left}"
+
+
+def _count(runs: int) -> str:
+    """Return the number of runs, as the start of a sentence about them."""
+    return "1 run was" if runs == 1 else f"{runs} runs were"
 
 
 class Stop:

@@ -140,7 +140,7 @@ def _to_wire(value: Any) -> Any:
     if isinstance(value, ResultObject):
         return value.to_dict()
     if isinstance(value, list | tuple):
-        return [_to_wire(item) for item in cast("list[Any]", value)]
+        return list(map(_to_wire, cast("list[Any]", value)))
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     return value

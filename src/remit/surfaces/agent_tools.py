@@ -284,7 +284,7 @@ TODO_WRITE = ToolSpec(
 def plan_arguments(arguments: Mapping[str, Any], task: Task) -> dict[str, Any]:
     """Return the arguments of update_steps for a call of TodoWrite."""
     steps = plan_of(parse(TodoWrite, without_unknown_fields(arguments)).todos, task.steps)
-    return {"steps": [plain(step) for step in steps]}
+    return {"steps": list(map(plain, steps))}
 
 
 def short_answer(

@@ -18,7 +18,7 @@ async def client_disconnected(receive: Receive) -> None:
 async def until_first(*parts: Coroutine[Any, Any, None]) -> AsyncGenerator[None, None]:
     """Run parts until the first of them ends; cancel the others after the block."""
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(part) for part in parts]
+        running = list(map(group.create_task, parts))
         await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         yield
         for part in running:

@@ -205,10 +205,7 @@ def _split_calls(name: str, text: str, known: Collection[str]) -> Iterator[tuple
         yield name, text
         return
     objects = _split_objects(text)
-    names: list[str] = []
-    if len(objects) > 1:
-        names = _split_names(name, known, len(objects))
-    if names:
+    if names := _split_names(name, known, len(objects)):
         yield from zip(names, objects, strict=True)
     else:
         yield name, text
@@ -242,9 +239,7 @@ def _split_names(joined: str, known: Collection[str], count: int) -> list[str]:
         if joined in known:
             return [joined]
         return []
-    for name in filter(None, known):
-        if not joined.startswith(name):
-            continue
+    for name in filter(joined.startswith, filter(None, known)):
         rest = _split_names(joined.removeprefix(name), known, count - 1)
         if rest:
             return [name, *rest]

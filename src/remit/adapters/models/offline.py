@@ -206,6 +206,6 @@ def _read_calls(found: SearchResults) -> list[WantedCall]:
     for path, hits in rank_files(found.hits)[:MAX_READ]:
         start = max(1, best_hit(hits).line - LINES_AROUND)
         wanted.append(("Read", {"file_path": path, "offset": start, "limit": 2 * LINES_AROUND + 1}))
-    if wanted or found.read or found.listed:
+    if any((wanted, found.read, found.listed)):
         return wanted
     return [("LS", {"path": "."}), ("Glob", {"pattern": "*"})]

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from itertools import starmap
 
 from remit.adapters.models.offline_search import (
     DEFINITION,
@@ -60,7 +61,7 @@ def _describe_searches(found: SearchResults) -> str:
 
 
 def _quote_all(terms: list[str]) -> str:
-    return ", ".join(f"`{term}`" for term in terms)
+    return ", ".join(map("`{}`".format, terms))
 
 
 def _count_lines(lines: int) -> str:
@@ -76,20 +77,25 @@ def _describe_gaps(
     """Yield searches, reads and listings that were not made, and why."""
     offered = {tool.name for tool in request.tools}
     left = _quote_all([term for term in terms if term not in found.searched])
-    if left and "Grep" in offered:
-        yield f"Not searched for: {left}."
-    elif left:
-        yield _missing_tool(request, f"Could not search for {left}", "Grep")
+    if left:
+        yield _describe_unsearched(request, offered, left)
     if "Read" not in offered:
         yield from _describe_unread(request, asked, found)
-    wanted = {name for name, _ in first_calls(request.agent, asked, terms)}
+    wanted = dict(first_calls(request.agent, asked, terms))
     if "LS" in wanted and offered.isdisjoint({"LS", "Glob"}):
         yield _missing_tool(request, "Could not list the workspace", "LS or Glob")
 
 
+def _describe_unsearched(request: Request, offered: Collection[str], left: str) -> str:
+    """Say that terms were not searched for, or that they could not be."""
+    if "Grep" in offered:
+        return f"Not searched for: {left}."
+    return _missing_tool(request, f"Could not search for {left}", "Grep")
+
+
 def _describe_unread(request: Request, asked: str, found: SearchResults) -> Iterator[str]:
     """Yield which of the named files could not be read, if there are any."""
-    read = {path for path, _ in found.read}
+    read = dict(found.read)
     unread = ", ".join(path for path in named_paths(asked) if path not in read)
     if unread:
         yield _missing_tool(request, f"Could not read {unread}", "Read")
@@ -113,7 +119,7 @@ def _evidence(found: SearchResults, _asked: str = "") -> Iterator[str]:
         yield _list_below("In the workspace:", found.listed[:50])
     if not found.looked:
         yield "The workspace was not examined."
-    elif not (files or found.read or found.listed):
+    elif not any((files, found.read, found.listed)):
         yield "Nothing was found."
 
 
@@ -146,8 +152,7 @@ def _plan_steps(found: SearchResults) -> list[str]:
 def _summary(found: SearchResults, asked: str) -> Iterator[str]:
     """Yield an extract of each read file, or of the request itself."""
     texts = found.read or (("what was given", asked),)
-    for name, text in texts:
-        yield _extract(name, text)
+    yield from starmap(_extract, texts)
     if found.hits:
         yield from _evidence(found._replace(read=()))
 
@@ -155,29 +160,26 @@ def _summary(found: SearchResults, asked: str) -> Iterator[str]:
 def _extract(name: str, text: str) -> str:
     """Return the headings and definitions of a text, or else its first sentences."""
     lines = [line for _, line in _number_lines(text)]
-    shown = [line.strip() for line in lines if _is_head(line)][:20]
+    shown: list[str] = [line.strip() for line in lines if _is_head(line)][:20]
+    whole = "\n".join(lines)
     if not shown:
-        blocks = "\n".join(lines).split("\n\n")
-        sentences = [_first_sentence(block) for block in blocks]
-        shown = [sentence for sentence in sentences if sentence][:10]
+        sentences = map(_first_sentence, whole.split("\n\n"))
+        shown = list(filter(len, sentences))[:10]
     extract = _bullets(line[:200] for line in shown)
     if not extract:
         extract = "(It has no headings, definitions or long sentences to show.)"
-    words = sum(len(line.split()) for line in lines)
-    size = f"{_count(len(lines), 'line')}, {_count(words, 'word')}"
+    size = f"{_count(len(lines), 'line')}, {_count(len(whole.split()), 'word')}"
     return f"An extract of {name} ({size}):\n{extract}"
 
 
 def _outlines(found: SearchResults) -> Iterator[str]:
     """Yield the headings and definitions of each read file."""
-    numbered = ((path, _number_lines(text)) for path, text in found.read)
-    return (_outline(path, lines) for path, lines in numbered if lines)
+    return (_outline(path, _number_lines(text)) for path, text in found.read if text)
 
 
 def _outline(path: str, lines: list[tuple[int, str]]) -> str:
     """Return the lines that were read, with their headings and definitions."""
-    places = [(number, line.strip()) for number, line in lines if _is_head(line)]
-    heads = [f"- {path}:{number} {line[:160]}" for number, line in places]
+    heads = [f"- {path}:{number} {line.strip()[:160]}" for number, line in lines if _is_head(line)]
     first, last = lines[0][0], lines[-1][0]
     span = f"lines {first} to {last}"
     if first == last:
@@ -205,7 +207,7 @@ def _list_below(title: str, lines: Collection[str]) -> str:
 
 def _bullets(lines: Iterable[str]) -> str:
     """Return lines as a list in Markdown."""
-    return "\n".join(f"- {line}" for line in lines)
+    return "\n".join(map("- {}".format, lines))
 
 
 def _count(number: int, noun: str) -> str:

@@ -51,7 +51,7 @@ class SearchResults(NamedTuple):
     @property
     def looked(self) -> bool:
         """True if any look at the workspace worked, so that finding nothing means something."""
-        return bool(self.searched or self.read or self.listed)
+        return any((self.searched, self.read, self.listed))
 
 
 def read_results(made: Iterable[MadeCall], terms: tuple[str, ...]) -> SearchResults:

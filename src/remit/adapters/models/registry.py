@@ -61,7 +61,7 @@ class ModelRegistry:
         choice = self._choices.tiers.get(name)
         if choice is not None:
             return self._tier(name, choice)
-        if name in TIERS or name == OFFLINE:
+        if name in (*TIERS, OFFLINE):
             return ResolvedModel(
                 self._once((OFFLINE,), OfflineGateway),
                 OFFLINE,
@@ -205,11 +205,11 @@ class ModelRegistry:
         """Return the maximum of concurrent calls to an endpoint: the smallest of the tiers that use
         it.
         """
-        limits: list[int] = []
-        for choice in self._choices.tiers.values():
-            provider, _ = _split_name(choice)
-            if choice.concurrency and _place(provider, choice) == name:
-                limits.append(choice.concurrency)
+        limits = [
+            choice.concurrency
+            for choice in self._choices.tiers.values()
+            if choice.concurrency and _place(_split_name(choice)[0], choice) == name
+        ]
         return min(limits, default=self._concurrent)
 
     def _once(self, key: tuple[object, ...], make: Callable[[], ModelGateway]) -> ModelGateway:

@@ -29,6 +29,8 @@ _NOISE = frozenset({"$schema", "$id", "$comment", "examples"})
 _NESTED = frozenset({"items", "additionalProperties"})
 _FIELDS = frozenset({"properties", "$defs", "definitions"})
 _COMBINED = frozenset({"oneOf", "anyOf", "allOf", "not", "if", "then", "else"})
+_WITH_SCHEMAS = _NESTED | _COMBINED
+"""Keywords whose value is a schema, or a list of schemas."""
 _NOT_AT_ROOT = _COMBINED | {"enum", "const"}
 _BARE = ("type", "description", "properties", "required", "items", "enum")
 
@@ -67,8 +69,6 @@ def tool_name(name: str) -> str:
     """Return the name of a call in the form in which it is sent back: a model may have called a
     name that no endpoint accepts.
     """
-    if _NAME.fullmatch(name):
-        return name
     return _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed"
 
 
@@ -102,8 +102,11 @@ def bare_schema(schema: Mapping[str, Any]) -> Schema:
 
 def _simplify(schema: Mapping[str, Any], depth: int = 0) -> Schema:
     """Return a schema without noise and without limits that grammars refuse."""
-    kept = {name: value for name, value in schema.items() if not _is_refused(name, value)}
-    found = {name: _simplify_keyword(name, value, depth) for name, value in kept.items()}
+    found = {
+        name: _simplify_keyword(name, value, depth)
+        for name, value in schema.items()
+        if not _is_refused(name, value)
+    }
     if found.get("type") == "array":
         found.setdefault("items", {})
     return found
@@ -127,7 +130,7 @@ def _simplify_keyword(name: str, value: Any, depth: int) -> Any:
     if name in _FIELDS and isinstance(value, Mapping):
         fields = cast("Mapping[str, Any]", value)
         return {key: _simplify_nested(item, depth) for key, item in fields.items()}
-    if name in _NESTED or name in _COMBINED:
+    if name in _WITH_SCHEMAS:
         return _simplify_nested(value, depth)
     return value
 
@@ -169,7 +172,7 @@ def _first_type(types: list[str]) -> str:
 
 def _reduce_properties(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Schema:
     """Reduce the schema of every property."""
-    fields = cast("Mapping[str, Any]", schema.get("properties") or {})
+    fields = _object(schema.get("properties"))
     return {name: _reduce(item, root, depth + 1) for name, item in fields.items()}
 
 

@@ -236,8 +236,8 @@ def places_of(file: str) -> set[str]:
     several.
     """
     with suppress(OSError):
-        found = [_load_mark(path) for path in marks_folder().glob("*/*.json")]
-        return {mark.place for mark in found if mark is not None and mark.file == file}
+        found = map(_load_mark, marks_folder().glob("*/*.json"))
+        return {mark.place for mark in filter(None, found) if mark.file == file}
     return set()
 
 

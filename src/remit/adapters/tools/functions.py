@@ -138,7 +138,7 @@ class FunctionTools:
 
     async def call(self, call: ToolCallRequest) -> ToolOutcome:
         """Make one call, if it is granted."""
-        if call.tool not in self._functions or call.tool not in call.granted:
+        if call.tool not in self._functions.keys() & call.granted:
             own = [name for name in self._functions if name in call.granted]
             return await self._host.call(call._replace(operations=(*own, *call.operations)))
         function, spec = self._functions[call.tool]

@@ -128,7 +128,7 @@ class WorkspaceTools:
         except Halted as halted:
             return _error(_halt_message(call.tool, halted, stop))
         except OSError as failed:  # for example a full disk: the model cannot fix it but must know
-            return _error(f"{call.tool} failed: {failed.strerror or type(failed).__name__}.")
+            return _error(f"{call.tool} failed: {_reason(failed)}.")
 
     def _refuse(self, call: ToolCallRequest) -> ToolOutcome:
         """Return the answer to a call of a tool that is not granted."""
@@ -164,7 +164,7 @@ class WorkspaceTools:
         except Halted:
             return FileFinding(None, f"could not be checked within {in_seconds(stop.seconds)}")
         except OSError as failed:
-            return FileFinding(None, f"cannot be read ({failed.strerror or type(failed).__name__})")
+            return FileFinding(None, f"cannot be read ({_reason(failed)})")
 
     def _inspect(self, wanted: FileQuery) -> FileFinding:
         """Look for a file, and for a text in it."""
@@ -197,6 +197,10 @@ class WorkspaceTools:
 
 def _in_thread(work: Callable[[Any, Stop], ToolOutcome]) -> Do:
     return lambda call, stop: stop.in_thread(lambda: work(call, stop))
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__
 
 
 def _error(text: str) -> ToolOutcome:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from remit.adapters.tools.openat import PASS_THROUGH, Opener, best_opener
 from remit.domain.records.validate import describe
@@ -21,6 +21,7 @@ from remit.errors import InvalidParam, Problem, invalid
 
 HIDDEN = ".remit"
 NOT_WRITTEN = frozenset({HIDDEN, ".git"})
+Item = TypeVar("Item")
 MAX_FILE = 10_000_000
 MAX_LINKS = 40
 MAX_ENTRIES = 100_000
@@ -112,7 +113,7 @@ class Workspace:
     def entries(self, path: str, field: str) -> list[Entry]:
         """List a folder by name, without `.remit`."""
         with self._open_path(path, FOLDER, field) as (fd, _):
-            return sorted(_entries(fd))
+            return _sorted_entries(fd)
 
     def walk(
         self, path: str, enter: Callable[[str], bool], check: Check
@@ -122,7 +123,7 @@ class Workspace:
         Links are listed but not followed.
         """
         check()
-        start = [part for part in path.split("/") if part != "."]
+        start = _split(path)
         waiting = [(entry.name, entry) for entry in reversed(self._list_entries(start))]
         while waiting:
             inner, entry = waiting.pop()
@@ -174,7 +175,7 @@ class Workspace:
         parts = self._resolve(self._parts(path, field), field, path)
         if not parts:
             raise invalid(field, "is the workspace itself", "the path of a file")
-        if any(part.casefold() in NOT_WRITTEN for part in parts):
+        if not NOT_WRITTEN.isdisjoint(map(str.casefold, parts)):
             elsewhere = "a file elsewhere; tools do not write there"
             raise PathDenied(
                 [Problem(field, f"{describe(path)} is inside .git or .remit", elsewhere)]
@@ -266,36 +267,30 @@ class Workspace:
 
     def _link(self, folder: Sequence[str], name: str) -> str | None:
         """Return the target of a link; None if the name is not a link."""
-        try:
+        with suppress(OSError):
             fd = self._open(self.fd, folder, PASS_THROUGH)
-        except OSError:
-            return None
-        try:
-            return os.readlink(name, dir_fd=fd)
-        except OSError:
-            return None
-        finally:
-            os.close(fd)
+            try:
+                return os.readlink(name, dir_fd=fd)
+            finally:
+                os.close(fd)
+        return None
 
     def _list_entries(self, parts: Sequence[str]) -> list[Entry]:
         """List a folder by name; empty if it cannot be opened."""
+        return self._read_folder(parts, _sorted_entries)
+
+    def _stamp_entries(self, parts: Sequence[str]) -> list[tuple[Entry, str]]:
+        """List a folder with the size and times of its files; empty if it cannot be opened."""
+        return self._read_folder(parts, _stamped_entries)
+
+    def _read_folder(self, parts: Sequence[str], read: Callable[[int], list[Item]]) -> list[Item]:
+        """Return what a function reads from an open folder; empty if it cannot be opened."""
         try:
             fd = self._open(self.fd, parts, FOLDER)
         except OSError:
             return []  # removed, replaced or made unreadable after it was listed
         try:
-            return sorted(_entries(fd))
-        finally:
-            os.close(fd)
-
-    def _stamp_entries(self, parts: Sequence[str]) -> list[tuple[Entry, str]]:
-        """List a folder with the size and times of its files; empty if it cannot be opened."""
-        try:
-            fd = self._open(self.fd, parts, FOLDER)
-        except OSError:
-            return []
-        try:
-            return [(entry, _times(fd, entry)) for entry in sorted(_entries(fd))]
+            return read(fd)
         finally:
             os.close(fd)
 
@@ -351,6 +346,15 @@ def _entries(fd: int) -> Iterator[Entry]:
                 yield Entry(item.name, "file", size=_size(item))
             else:
                 yield Entry(item.name, "other")
+
+
+def _sorted_entries(fd: int) -> list[Entry]:
+    return sorted(_entries(fd))
+
+
+def _stamped_entries(fd: int) -> list[tuple[Entry, str]]:
+    """Return what is in an open folder by name, with the size and times of each file."""
+    return [(entry, _times(fd, entry)) for entry in _sorted_entries(fd)]
 
 
 def _size(item: os.DirEntry[str]) -> int:
@@ -419,7 +423,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 def _must_be_visible(parts: Sequence[str], field: str, path: str) -> None:
     """Raise `PathDenied` for a path into `.remit`."""
-    if any(part.casefold() == HIDDEN for part in parts):
+    if HIDDEN in map(str.casefold, parts):
         raise PathDenied(
             [Problem(field, f"{describe(path)} is reserved for remit", "a path outside .remit")]
         )
@@ -459,10 +463,11 @@ def _outside(field: str, path: str) -> InvalidParam:
 
 def _refusal(error: OSError, field: str, path: str) -> InvalidParam:
     """Return the error for a path that the system did not open."""
+    code = error.errno or 0
     problem, expected = _MESSAGES.get(
-        error.errno or 0, (f"cannot be opened ({error.strerror})", "another path")
+        code, (f"cannot be opened ({error.strerror})", "another path")
     )
-    kind = _KINDS.get(error.errno or 0, InvalidParam)
+    kind = _KINDS.get(code, InvalidParam)
     return kind([Problem(field, f"{describe(path)} {problem}", expected)])
 
 

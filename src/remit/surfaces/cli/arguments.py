@@ -74,8 +74,7 @@ def _place_in(argument: Argument, rest: str, values: Any) -> str:
     assert index is not None, "every text matches"
     number, inner = index.groups()
     part = surround(inner, ", ")
-    is_single = argument.read is names or (argument.many and len(values) == 1)
-    if number is None or is_single:
+    if number is None or argument.read is names or (argument.many and len(values) == 1):
         return part
     return f" (no. {int(number) + 1}){part}"
 
@@ -147,18 +146,23 @@ def text(value: str, name: str) -> str:
 
 def number(value: str, name: str) -> int:
     """Parse a whole number."""
-    try:
+    with _only(value, name, "a whole number"):
         return int(value)
-    except ValueError:
-        raise invalid(name, f"is {value!r}", "a whole number") from None
 
 
 def seconds(value: str, name: str) -> float:
     """A number of seconds, maybe with a fraction."""
-    try:
+    with _only(value, name, "a number of seconds"):
         return _any_number(value)
+
+
+@contextmanager
+def _only(value: str, name: str, expected: str) -> Generator[None]:
+    """Turn a ValueError about a value into an error about an argument."""
+    try:
+        yield
     except ValueError:
-        raise invalid(name, f"is {value!r}", "a number of seconds") from None
+        raise invalid(name, f"is {value!r}", expected) from None
 
 
 def _any_number(value: str) -> float:
@@ -170,11 +174,10 @@ def _any_number(value: str) -> float:
 
 def amounts(value: str, name: str) -> dict[str, float]:
     """Parse NAME=NUMBER."""
-    key, found = _pair(value, name, "NAME=NUMBER, such as max_turns=20")
-    try:
+    expected = "NAME=NUMBER, such as max_turns=20"
+    key, found = _pair(value, name, expected)
+    with _only(value, name, expected):
         return {key.replace("-", "_"): _any_number(found)}
-    except ValueError:
-        raise invalid(name, f"is {value!r}", "NAME=NUMBER, such as max_turns=20") from None
 
 
 def names(value: str, _name: str) -> list[str]:

@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from remit.errors import Internal, InvalidParam, RemitError
@@ -97,8 +97,15 @@ def _run_guarded(argv: Sequence[str], open_host: OpenHost) -> int:
 def _parse_or_stop(argv: Sequence[str]) -> tuple[Command, dict[str, Any]]:
     """Parse a command line; report an interrupt."""
     repeat_options({})
-    try:
+    with _telling_interrupt():
         return parse(argv)
+
+
+@contextmanager
+def _telling_interrupt() -> Generator[None]:
+    """Report an interrupt of the block."""
+    try:
+        yield
     except KeyboardInterrupt:
         say_stopped(_STOPPED)
         raise Told from None
@@ -125,11 +132,8 @@ def _carry_out(command: Command, given: dict[str, Any], open_host: OpenHost) -> 
 
 def _prepare(command: Command, session: Session, fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a command; report an interrupt."""
-    try:
+    with _telling_interrupt():
         return command.prepare(session, fields)
-    except KeyboardInterrupt:
-        say_stopped(_STOPPED)
-        raise Told from None
 
 
 def _perform(command: Command, session: Session, fields: dict[str, Any], *, as_json: bool) -> int:
@@ -200,7 +204,7 @@ def _report(error: RemitError, argv: Sequence[str]) -> int:
         told += f"\n{_in_commands(display_line(error.hint), error.details)}"
     usage = error.usage if isinstance(error, WrongUse) else ""
     lines = wrapped_for(sys.stderr, told)
-    sys.stderr.write(display(usage) + "".join(f"{line}\n" for line in lines))
+    sys.stderr.write(display(usage) + "".join(map("{}\n".format, lines)))
     return error.exit_code
 
 

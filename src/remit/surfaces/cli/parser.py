@@ -162,7 +162,7 @@ def _require_command(words: Sequence[str]) -> None:
 def _must_exist(words: list[str]) -> None:
     """Refuse an unknown command or group, and suggest similar ones."""
     path = " ".join(words)
-    if path in COMMANDS or path in GROUPS:
+    if path in COMMANDS.keys() | GROUPS.keys():
         return
     message = f"There is no command {_full_name(path)!r}."
     group = " ".join(words[:-1])
@@ -178,12 +178,12 @@ def _guess_commands(group: str, word: str) -> list[str]:
     """Return similar commands: with the same last word, in this group, or anywhere."""
     last_words = {path: path.rpartition(" ")[2] for path in COMMANDS}
     if exact := [path for path, last in last_words.items() if last == word]:
-        return [f"remit {path}" for path in exact[:_GUESSES]]
+        return list(map(_full_name, exact[:_GUESSES]))
     if close := _close(word, list(members(group))):
         return [f"{_full_name(group)} {name}" for name in close]
     close = _close(word, list(last_words.values()))
     alike = [path for path, last in last_words.items() if last in close]
-    return [f"remit {path}" for path in alike[:_GUESSES]]
+    return list(map(_full_name, alike[:_GUESSES]))
 
 
 def _only_known(rest: Iterable[str], known: Sequence[str], parser: Parser) -> None:
@@ -212,8 +212,11 @@ def _close(word: str, known: Sequence[str]) -> list[str]:
 
 def members(group: str) -> dict[str, str]:
     """Return the words that can follow a group, each with its summary."""
-    inside = [path for path in _paths() if path.rpartition(" ")[0] == group]
-    return {path.rpartition(" ")[2]: _summary_of(path) for path in inside}
+    return {
+        path.rpartition(" ")[2]: _summary_of(path)
+        for path in _paths()
+        if path.rpartition(" ")[0] == group
+    }
 
 
 def _summary_of(path: str) -> str:
@@ -232,7 +235,7 @@ def _paths() -> list[str]:
 
 def _group(group: str, rest: list[str]) -> NoReturn:
     """Raise the help of a group or the version, or refuse an incomplete command line."""
-    if "--help" in rest or "-h" in rest:
+    if not {"--help", "-h"}.isdisjoint(rest):
         raise Printed(help_of(group))
     if "--version" in rest and not group:
         from importlib.metadata import version

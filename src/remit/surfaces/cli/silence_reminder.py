@@ -95,5 +95,5 @@ class Reminder:
             self._write(live_progress.stopping_line())
 
     def _write(self, *lines: str) -> None:
-        self._err.write("".join(f"{display_line(line)}\n" for line in lines))
+        self._err.write("".join(map("{}\n".format, map(display_line, lines))))
         self._err.flush()

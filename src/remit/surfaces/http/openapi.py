@@ -451,7 +451,7 @@ _NAME_OF = {_key(schema): name for name, schema in _NAMED.items()}
 def _refs(schema: Any) -> Any:
     """Replace shared parts of a schema with references; its own description stays."""
     if isinstance(schema, list | tuple):
-        return [_refs(part) for part in cast("list[Any]", schema)]
+        return list(map(_refs, cast("list[Any]", schema)))
     if not isinstance(schema, Mapping):
         return schema
     found = cast("Schema", schema)
@@ -665,6 +665,7 @@ def _word(exact: str, field: str, schema: Schema) -> Any:
         return _WORDS[exact]
     if field not in _WORDS or _is_list_of_named(schema):
         return example(schema)
-    if "enum" in schema and _WORDS[field] not in schema["enum"]:
+    word = _WORDS[field]
+    if word not in schema.get("enum", [word]):
         return example(schema)
-    return _WORDS[field]
+    return word

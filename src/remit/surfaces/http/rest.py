@@ -242,21 +242,24 @@ def _must_agree(name: str, sent: Any, value: Any, place: str) -> None:
 
 
 def _parse_integer(name: str, text: str) -> int:
-    if re.fullmatch(r"-?[0-9]{1,18}", text) is None:
-        raise invalid(name, f"is {describe(text)}", "a whole number")
+    _must_match(r"-?[0-9]{1,18}", name, text, "a whole number")
     return int(text)
 
 
 def _parse_number(name: str, text: str) -> float:
-    if re.fullmatch(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?", text) is None:
-        raise invalid(name, f"is {describe(text)}", "a number")
+    _must_match(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?", name, text, "a number")
     return float(text)
 
 
 def _parse_boolean(name: str, text: str) -> bool:
-    if text not in ("true", "false"):
-        raise invalid(name, f"is {describe(text)}", "true or false")
+    _must_match("true|false", name, text, "true or false")
     return text == "true"
+
+
+def _must_match(form: str, name: str, text: str, expected: str) -> None:
+    """Refuse a text of the query or the path that does not have the form of its field."""
+    if re.fullmatch(form, text) is None:
+        raise invalid(name, f"is {describe(text)}", expected)
 
 
 _CONVERT: dict[str, Callable[[str, str], Any]] = {
@@ -289,9 +292,9 @@ def _query(request: Request) -> dict[str, str]:
 
 
 def _must_have_no_body(request: Request) -> None:
-    for name, value in request.scope["headers"]:
-        if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
-            raise invalid("body", f"is not read with {request.method}", "fields in the query")
+    headers: dict[bytes, bytes] = dict(request.scope["headers"])
+    if b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0":
+        raise invalid("body", f"is not read with {request.method}", "fields in the query")
 
 
 def _body(raw: bytes) -> dict[str, Any]:

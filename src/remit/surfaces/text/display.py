@@ -142,6 +142,11 @@ def rows_of(text: str, columns: int) -> int:
     return width(text) // columns + 1
 
 
+def rows_of_all(lines: Iterable[str], columns: int) -> int:
+    """Return the rows that displayed lines take in a terminal."""
+    return sum(rows_of(line, columns) for line in lines)
+
+
 def _split_words(text: str, cells: int) -> list[str]:
     """Return the words of a text; a word that is too long for a line is split."""
     parts: list[str] = []

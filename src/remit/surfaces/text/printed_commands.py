@@ -48,14 +48,15 @@ def repeat_options(options: Mapping[str, Any]) -> None:
     """Make every printed command repeat those of these options that select the store."""
     _typed.clear()
     _hidden.clear()
-    given = {name: str(options[name]) for name in REPEATED if options.get(name)}
-    _typed.update({name: without_password(value) for name, value in given.items()})
+    _typed.update(
+        {name: without_password(str(options[name])) for name in REPEATED if options.get(name)}
+    )
 
 
 def command_line(*parts: str) -> str:
     """Return a command as it is printed: `task run`, `1` is `remit --workspace DIR task run 1`."""
     words = " ".join(parts)
-    if not _typed or ("url" in _typed and words.split()[0] in OPENS_DATABASE):
+    if "url" in _typed and words.split()[0] in OPENS_DATABASE:
         return f"remit {words}"
     repeated: list[str] = []
     for name, value in _typed.items():

@@ -204,11 +204,12 @@ def unreadable_media(failed: ModelFailed, request: Request) -> list[Media]:
     if not _UNREADABLE.search(failed.said) and not _is_about_one_file(failed):
         return []
     kinds = _refused_media(failed, request, ())
-    for message in reversed(request.messages):
-        shown = [part.media for part in media_results(message) if part.media is not None]
-        if found := [media for media in shown if media_limit(media) in kinds]:
-            return found
-    return []
+    refused = (
+        [media for media in _shown_media(message) if media_limit(media) in kinds]
+        for message in reversed(request.messages)
+    )
+    nothing: list[Media] = []
+    return next(filter(None, refused), nothing)
 
 
 def media_limit(media: Media) -> str:
@@ -223,6 +224,11 @@ def media_results(message: Message) -> list[ToolResult]:
     return [
         part for part in message.parts if isinstance(part, ToolResult) and part.media is not None
     ]
+
+
+def _shown_media(message: Message) -> list[Media]:
+    """Return the images and PDFs that a message shows."""
+    return [part.media for part in media_results(message) if part.media is not None]
 
 
 def _stricter_order(request: Request, known: Collection[str]) -> set[str]:
@@ -254,11 +260,10 @@ def _is_about_media(refusal: Refusal) -> bool:
 
 def _is_about_one_file(refusal: Refusal) -> bool:
     """Return True if a refusal speaks of files, and not of all images or PDFs."""
-    if _ORDER.search(refusal.said) or not _is_about_media(refusal):
+    said = refusal.said
+    if _ORDER.search(said) or _PLAIN_TEXT.search(said) or not _is_about_media(refusal):
         return False
-    if _PLAIN_TEXT.search(refusal.said):
-        return False
-    is_about_kind = _REFUSED_KIND.search(refusal.said) and not _REFUSED_FILE.search(refusal.said)
+    is_about_kind = _REFUSED_KIND.search(said) and not _REFUSED_FILE.search(said)
     return not is_about_kind
 
 
@@ -277,8 +282,7 @@ def _refused_media(refusal: Refusal | None, request: Request, known: Collection[
 
 def _shown_kinds(request: Request) -> set[str]:
     """Return the limits for the kinds of media that a request shows."""
-    results = [part for message in request.messages for part in media_results(message)]
-    return {media_limit(part.media) for part in results if part.media is not None}
+    return {media_limit(media) for message in request.messages for media in _shown_media(message)}
 
 
 def _named_kinds(refusal: Refusal) -> set[str]:
@@ -293,7 +297,7 @@ def _is_about_thoughts(refusal: Refusal, request: Request) -> bool:
     """Return True if a refusal names the field of a thought that was sent back."""
     if _BACK.search(refusal.said):
         return False
-    fields = {re.escape(field) for field in _thought_fields(request)}
+    fields = set(map(re.escape, _thought_fields(request)))
     return any(re.search(rf"\b{field}\b", refusal.said) for field in fields)
 
 

@@ -166,9 +166,8 @@ class LearningGateway(ABC):
     ) -> bool:
         """Return True if a lower limit of output tokens can help; a maximum is learned once."""
         most, wanted = named_maximum(refusal), self._output_limit(request)
-        if not most or not wanted or most >= wanted:
-            return False
-        if LIMITS.isdisjoint(self._parameter_names(request, known)):
+        sent = self._parameter_names(request, known)
+        if not most or not wanted or most >= wanted or LIMITS.isdisjoint(sent):
             return False
         limit = self._known_maximum(request.model, trial)
         if limit is not None:

@@ -56,13 +56,12 @@ def arrange(request: Request, known: Collection[str]) -> tuple[str, tuple[Messag
 
 
 def results_of(message: Message) -> Iterator[tuple[ToolResult, str]]:
-    """Yield the results of a message, each with the text of remit that follows its image or PDF."""
+    """Yield the results of a message, each with the text of remit that follows its image or PDF:
+    the last one has that of the message.
+    """
     results = _tool_results(message)
-    if not results:
-        return
-    for part in results[:-1]:
-        yield part, ""
-    yield results[-1], message.text
+    tails = [""] * (len(results) - 1)
+    return zip(results, [*tails, message.text], strict=False)
 
 
 def hide_media(request: Request, refused: Collection[Media]) -> Request:
@@ -115,8 +114,7 @@ def _alternate(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Move each text for the model to the end of the message before it unless that is an answer."""
     found: list[Message] = []
     for message in messages:
-        follows_user = bool(found) and found[-1].role != "assistant"
-        if message.role == "user" and follows_user:
+        if message.role == "user" and found and found[-1].role != "assistant":
             found[-1] = _extend(found[-1], message.text)
         else:
             found.append(message)

@@ -85,6 +85,8 @@ _SAYING = (
 )
 """The fields of error documents with the message, or with an object that has it."""
 _CODES = ("code", "status", "errcode", "errorcode", "error_code", "status_code")
+_SUCCESSES = frozenset({0, *range(200, 300)})
+"""The codes of documents that report no error."""
 _NAMING = ("type", "__type", *_CODES, "reason")
 """The fields of error documents that name an error."""
 UNNAMED = 500
@@ -168,15 +170,13 @@ def reports_failure(document: Any) -> bool | None:
 
     Some gateways answer 200 to a request that they refuse, and put the status into the document.
     """
-    if not _is_object(document):
-        return None
     fields = _lower_names(document)
     if fields.get("error"):
         return True
     code = _numeric_code(fields)
     if code is None:
         return None
-    if code == 0 or 200 <= code < 300:
+    if code in _SUCCESSES:
         return False
     if 400 <= code < 600 or _has_message(fields):
         return True

@@ -124,7 +124,7 @@ def _encode_turns(request: Request) -> Iterator[str]:
     marked = [turn for turn in turns if turn.role == "user" and turn.staying]
     for turn in marked[-2:]:
         turn.mark()
-    return (turn.encode() for turn in turns)
+    return map(_Turn.encode, turns)
 
 
 def _alternate(request: Request) -> list[_Turn]:
@@ -165,7 +165,7 @@ def _thinking_block(part: Thinking) -> str:
 
 def _text_block(part: TextPart) -> str:
     """Return a text as JSON; empty if it is blank, which Anthropic refuses."""
-    if not part.text or part.text.isspace():
+    if not part.text.strip():
         return ""
     return f'{{"type":"text","text":{quote(part.text)}}}'
 

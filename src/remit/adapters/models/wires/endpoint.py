@@ -156,7 +156,7 @@ class Breaker:
     @property
     def idle(self) -> bool:
         """True if it has nothing to remember."""
-        return not (self._failures or self._in_a_row or self._trying)
+        return not any((self._failures, self._in_a_row, self._trying))
 
 
 class Endpoint:

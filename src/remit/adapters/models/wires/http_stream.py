@@ -319,8 +319,8 @@ def _address(url: str) -> URL:
         address = URL(url)
     except ValueError:
         address = URL()
-    is_http = address.scheme in ("http", "https") and address.host
-    if not is_http or address.user or address.password:
+    is_http = address.scheme in ("http", "https")
+    if not is_http or not address.host or address.user or address.password:
         raise invalid(
             "base_url",
             "is not a valid model URL",

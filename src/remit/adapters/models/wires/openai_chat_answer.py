@@ -121,8 +121,7 @@ class ChatAnswer(PartialAnswer):
             yield Thinking(thoughts, PROVIDER, self._thought_data())
         if self._texts:
             yield from _text_parts("".join(self._texts))
-        if self._calls:
-            yield from tool_calls(_without_echoes(self._calls), request.messages)
+        yield from tool_calls(_without_echoes(self._calls), request.messages)
 
     def _thought_data(self) -> dict[str, Any]:
         """Return the field that a thought is sent back in, with its value if that is no text."""

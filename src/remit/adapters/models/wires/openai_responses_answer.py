@@ -151,10 +151,14 @@ class ResponsesAnswer(PartialAnswer):
             self._check_call_count(len(self._calls))
             self._add(name)
 
-    def _complete_item(self, index: int, item: dict[str, Any]) -> None:
-        """Keep a complete item; it repeats its earlier pieces."""
+    def _ensure_item(self, index: int, item: dict[str, Any]) -> None:
+        """Add an item unless its beginning has come."""
         if index not in self._items:
             self._begin_item(index, item)
+
+    def _complete_item(self, index: int, item: dict[str, Any]) -> None:
+        """Keep a complete item; it repeats its earlier pieces."""
+        self._ensure_item(index, item)
         self._items[index] = item
         self._pieces.pop(index, None)
         self._add(text_of(item.get("encrypted_content")))
@@ -163,8 +167,7 @@ class ResponsesAnswer(PartialAnswer):
         """Keep the end; its list of items replaces all that came in pieces."""
         output = items_of(response, "output")
         for index, item in enumerate(output):
-            if index not in self._items:
-                self._begin_item(index, item)
+            self._ensure_item(index, item)
         if len(output) >= len(self._items):
             self._items = dict(enumerate(output))
             self._pieces = {}

@@ -188,7 +188,7 @@ def count_tokens(
     is_implausible = received == 0 and answer > 0
     if is_implausible:
         received = None
-    is_estimated = sent is None or received is None
+    is_estimated = None in (sent, received)
     if sent is None:
         sent = body // BYTES_PER_TOKEN + 1
     if received is None:
@@ -217,7 +217,7 @@ def _bare_name(name: str) -> str:
 
 def _decode_arguments(raw: str) -> Any:
     """Return the arguments of a call; some endpoints write JSON inside a JSON string, or null."""
-    if not raw or raw.isspace():
+    if not raw.strip():
         return {}
     value: Any = _ARGUMENTS.decode(raw)
     if isinstance(value, str) and value.startswith("{"):

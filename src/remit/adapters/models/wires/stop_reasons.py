@@ -41,12 +41,12 @@ _BROKEN_OFF = frozenset(
     }
 )
 """The reasons for half an answer: the same request may succeed later."""
+_KNOWN = _BROKEN_OFF.union(_STOPS)
 
 
 def knows(reason: str) -> bool:
     """Return True for a reason with a known meaning."""
-    word = _word(reason)
-    return word in _STOPS or word in _BROKEN_OFF
+    return _word(reason) in _KNOWN
 
 
 def read_stop(reason: str, endpoint: str, *, started: bool, is_complete: bool = True) -> Stop:

@@ -1,19 +1,23 @@
 """The data of the memory store."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from remit.adapters.stores.memory.jobs import MemoryJobs
 from remit.adapters.stores.memory.records import Record, Records
+from remit.adapters.stores.memory.workers import MemoryWorkers
 from remit.domain.projection.rows import Change, Key
 from remit.domain.projection.tables import BESIDE, TABLES
 from remit.domain.task.stored_event import Stored
+from remit.ports import LeaseLost, Stale, Unit
 
 Params = Mapping[str, Any]
 
 
 class MemoryData:
-    """Events, rows, budgets and jobs."""
+    """Events, rows, budgets, jobs and workers."""
 
     def __init__(self) -> None:
         self.events: list[Stored] = []
@@ -22,6 +26,37 @@ class MemoryData:
         self.budgets: dict[int, tuple[int, float]] = {}
         """The tokens and the cost that were debited, by the root of the tree."""
         self.jobs = MemoryJobs()
+        self.workers = MemoryWorkers(self.jobs)
+
+    def find_refusal(self, unit: Unit) -> type[Exception] | None:
+        """Return the error of a unit that cannot be stored; None if it can."""
+        if unit.lease is not None and not self.jobs.holds(unit.lease):
+            return LeaseLost
+        if self._is_stale(unit):
+            return Stale
+        return None
+
+    def _is_stale(self, unit: Unit) -> bool:
+        """Return True if a stream, or what depends on a task, has changed in between."""
+        needed = Counter(self.needed_tasks())
+        moved = (
+            len(self.streams.get(append.stream, ())) != append.expected for append in unit.appends
+        )
+        rewired = (needed[task_id] != count for task_id, count in unit.dependents)
+        return any(chain(moved, rewired))
+
+    def has(self, event: Stored | None) -> bool:
+        """Return True if this very event was stored before and only its acknowledgement was
+        lost.
+        """
+        if event is None:
+            return False
+        same_place = self.streams.get(event.stream, [])[event.version - 1 : event.version]
+        return [stored.id for stored in same_place] == [event.id]
+
+    def needed_tasks(self) -> Iterator[Any]:
+        """Yield the tasks that others depend on, once for each dependency."""
+        return (needs for _, needs in self.tables["task_dependency"])
 
     def append(self, events: Iterable[Stored]) -> None:
         """Add events to the end of their streams."""

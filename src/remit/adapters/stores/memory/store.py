@@ -3,9 +3,10 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from operator import add
 from typing import Any
 
 from remit.adapters.stores.memory import queue_answers, record_answers, task_answers, tree_answers
@@ -21,10 +22,8 @@ from remit.ports import (
     ClaimResult,
     Debit,
     Lease,
-    LeaseLost,
     OverBudget,
     Recorded,
-    Stale,
     Topic,
     Unit,
     WorkerRow,
@@ -44,7 +43,7 @@ class MemoryEventStore:
 
     def __init__(self) -> None:
         self._data = MemoryData()
-        self._jobs = self._data.jobs
+        self._workers = self._data.workers
         self._last_id = 0
         self._watchers: set[asyncio.Event] = set()
 
@@ -55,9 +54,9 @@ class MemoryEventStore:
 
     async def commit(self, unit: Unit) -> None:
         """Store a unit; nothing can come in between since nothing is awaited."""
-        refusal = self._find_refusal(unit)
+        refusal = self._data.find_refusal(unit)
         if refusal is not None:
-            if self._has(unit.first):
+            if self._data.has(unit.first):
                 return
             raise refusal
         if unit.debit is not None:
@@ -65,7 +64,7 @@ class MemoryEventStore:
         for append in unit.appends:
             self._data.append(append.events)
         self._data.write(unit.changes)
-        self._jobs.write(unit, set(self._needed_tasks()))
+        self._data.jobs.write(unit, set(self._data.needed_tasks()))
         self._wake_watchers()
 
     def now(self) -> datetime:
@@ -74,25 +73,25 @@ class MemoryEventStore:
 
     async def claim(self, claim: Claim) -> ClaimResult:
         """Claim jobs for a worker."""
-        return self._jobs.claim(claim)
+        return self._workers.claim(claim)
 
     async def beat(self, row: WorkerRow, jobs: Sequence[int]) -> set[int]:
         """Record a heartbeat; return jobs that other workers have taken over."""
-        return self._jobs.beat(row, jobs)
+        return self._workers.beat(row, jobs)
 
     async def give_back(self, lease: Lease, delay_seconds: float) -> None:
         """Put a claimed job back into the queue."""
-        self._jobs.give_back(lease, delay_seconds)
+        self._workers.give_back(lease, delay_seconds)
         self._wake_watchers()
 
     async def leave(self, worker: str) -> None:
         """Take a worker off the list, and its leases."""
-        self._jobs.leave(worker)
+        self._workers.leave(worker)
         self._wake_watchers()
 
     async def workers(self) -> list[WorkerRow]:
         """Return all workers with a heartbeat."""
-        return self._jobs.workers()
+        return self._workers.all()
 
     async def select(self, query: Query[R], params: Mapping[str, Any]) -> list[R]:
         """Return the rows of a named query."""
@@ -140,32 +139,6 @@ class MemoryEventStore:
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""
-
-    def _find_refusal(self, unit: Unit) -> type[Exception] | None:
-        """Return the error of a unit that cannot be stored; None if it can."""
-        if unit.lease is not None and not self._jobs.holds(unit.lease):
-            return LeaseLost
-        for append in unit.appends:
-            if len(self._data.streams.get(append.stream, ())) != append.expected:
-                return Stale
-        needed = list(self._needed_tasks())
-        for task_id, count in unit.dependents:
-            if needed.count(task_id) != count:
-                return Stale
-        return None
-
-    def _has(self, event: Stored | None) -> bool:
-        """Return True if this very event was stored before and only its acknowledgement was
-        lost.
-        """
-        if event is None:
-            return False
-        same_place = self._data.streams.get(event.stream, [])[event.version - 1 : event.version]
-        return [stored.id for stored in same_place] == [event.id]
-
-    def _needed_tasks(self) -> Iterator[Any]:
-        """Yield the tasks that others depend on, once for each dependency."""
-        return (needs for _, needs in self._data.tables["task_dependency"])
 
     def _debit(self, debit: Debit) -> None:
         """Book tokens and cost; raise OverBudget if they exceed a limit."""
@@ -232,7 +205,7 @@ def _count_messages(data: MemoryData, task_id: int) -> list[float]:
     every_message = {"id": task_id, "after": 0, "limit": sys.maxsize}
     for message in record_answers.messages(data, every_message):
         counts = _read_counts(json.loads(message["doc"]), ("input", "output", "cost"))
-        sums = [total + count for total, count in zip(sums, counts, strict=True)]
+        sums = list(map(add, sums, counts))
     return sums
 
 

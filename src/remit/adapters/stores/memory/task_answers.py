@@ -72,7 +72,7 @@ def ready(data: MemoryData, params: Params) -> Records:
 def _can_start(data: MemoryData, task: Record, now: str) -> bool:
     """Return True if a task waits neither for a time nor for other tasks."""
     due_at = data.jobs.due(task["id"], "run/")
-    start = max(task["not_before"] or "", due_at or "")
+    start = max(filter(None, (task["not_before"], due_at)), default="")
     return start <= now and not _unmet_needs(data, task["id"])
 
 

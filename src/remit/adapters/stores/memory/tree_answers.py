@@ -75,7 +75,7 @@ def _roots_due(data: MemoryData, params: Params) -> list[Record]:
 
 def _attended(data: MemoryData, params: Params) -> Iterator[Record]:
     """Yield when a worker last served each tree."""
-    attendance = data.jobs.attendance
+    attendance = data.workers.attendance
     for root in sorted(attendance.keys() & params["ids"]):
         yield {"root_id": root, "at": attendance[root]}
 
@@ -91,7 +91,7 @@ def _clocks_of(data: MemoryData, params: Params) -> Records:
 def _running_clocks(data: MemoryData) -> Records:
     """Return the waiting tasks whose time runs, and when a worker last served their tree."""
     clocks = Records()
-    attendance = data.jobs.attendance
+    attendance = data.workers.attendance
     waiting = data.records("task").where(state="waiting")
     for task in waiting.containing("doc", '"clock_since"'):
         roots = attendance.keys() & {0, task["root_id"]}

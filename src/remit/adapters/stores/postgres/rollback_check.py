@@ -221,14 +221,21 @@ def place_of(url: str) -> str:
     """
     parts = urlsplit(url)
     query = parse_qs(parts.query)
-    hosts = unquote(parts.netloc.rpartition("@")[2]) or ",".join(query.get("host", []))
-    port = ",".join(query.get("port", [])) or os.environ.get("PGPORT", "")
-    found = ",".join(
-        _host(host, port) for host in (hosts or os.environ.get("PGHOST", "")).split(",")
+    hosts = (
+        unquote(parts.netloc.rpartition("@")[2])
+        or ",".join(query.get("host", []))
+        or os.environ.get("PGHOST", "")
     )
-    name = parts.path.strip("/") or "".join(query.get("dbname", query.get("database", []))[:1])
-    user = parts.username or os.environ.get("PGUSER", "")
-    return f"postgresql://{found}/{name or os.environ.get('PGDATABASE', '') or user}"
+    port = ",".join(query.get("port", [])) or os.environ.get("PGPORT", "")
+    found = ",".join(_host(host, port) for host in hosts.split(","))
+    name = (
+        parts.path.strip("/")
+        or "".join(query.get("dbname", query.get("database", []))[:1])
+        or os.environ.get("PGDATABASE", "")
+        or parts.username
+        or os.environ.get("PGUSER", "")
+    )
+    return f"postgresql://{found}/{name}"
 
 
 def _host(text: str, port: str) -> str:

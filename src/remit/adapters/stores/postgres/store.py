@@ -2,11 +2,9 @@
 
 import asyncio
 import logging
-import random
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -14,7 +12,7 @@ import asyncpg
 
 from remit.adapters.stores.high_water_mark import KEEP_SECONDS, Marks, OnRollback
 from remit.adapters.stores.postgres import statements
-from remit.adapters.stores.postgres.connections import SILENCE_SECONDS, Connections
+from remit.adapters.stores.postgres.connections import Connections
 from remit.adapters.stores.postgres.driver_errors import LOST, translate
 from remit.adapters.stores.postgres.group_commit import CommitQueue
 from remit.adapters.stores.postgres.preparation import (
@@ -22,10 +20,11 @@ from remit.adapters.stores.postgres.preparation import (
     connect,
     open_pool,
     prepare,
-    read_zero,
 )
 from remit.adapters.stores.postgres.rollback_check import History, place_of
 from remit.adapters.stores.postgres.schema import CHANNELS
+from remit.adapters.stores.postgres.server_clock import ServerClock
+from remit.adapters.stores.postgres.watches import PostgresWatch, Watches
 from remit.domain.projection.rows import Change
 from remit.domain.projection.tables import BESIDE, TABLES
 from remit.domain.task.event_position import parse_position
@@ -45,11 +44,6 @@ from remit.store_queries.event_queries import PlacedEvent
 from remit.store_queries.query import Query, R
 
 log = logging.getLogger("remit.store")
-
-CLOCK_SECONDS = 10.0
-"""How often the clock of the server is read."""
-SAFETY_SECONDS = 1.0
-"""The longest sleep of a watcher, in case it missed a notification."""
 
 
 @asynccontextmanager
@@ -90,14 +84,14 @@ async def open_postgres(
             await asyncio.wait([running])  # the end of the event loop may have canceled it
             if not running.cancelled():
                 running.result()
-            await _last_mark(store)
+            await _last_mark(connections)
 
 
-async def _last_mark(store: "PostgresEventStore") -> None:
+async def _last_mark(connections: Connections) -> None:
     """Write the last state that was seen; do not wait for a server that does not respond."""
     with suppress(*LOST, asyncpg.PostgresError, RolledBack):
         async with asyncio.timeout(GOODBYE_SECONDS):
-            await store.write_mark()
+            await _write_mark(connections)
 
 
 def _hello(row: WorkerRow) -> list[Any]:
@@ -130,13 +124,11 @@ class PostgresEventStore:
     def __init__(
         self, connections: Connections, connect: Callable[[], Awaitable[Any]], zero: datetime
     ) -> None:
-        self._connections, self._connect = connections, connect
+        self._connections = connections
         self._history = connections.history
-        self._zero = zero
-        """The server time at which our monotonic clock was zero."""
+        self._clock = ServerClock(connections, zero)
         self._commits = CommitQueue(connections)
-        self._watched = asyncio.Event()
-        self._watch_events: dict[str, set[asyncio.Event]] = {topic: set() for topic in CHANNELS}
+        self._watches = Watches(connect)
 
     @property
     def marks(self) -> Marks:
@@ -160,7 +152,7 @@ class PostgresEventStore:
 
     def now(self) -> datetime:
         """Return the current time of the server's clock, which all machines share."""
-        return self._zero + timedelta(seconds=time.monotonic())
+        return self._clock.now()
 
     async def claim(self, claim: Claim) -> ClaimResult:
         """Claim jobs for a worker."""
@@ -236,7 +228,7 @@ class PostgresEventStore:
         """
         tx, pos = parse_position(after, parts=2)
         rows = await self._connections.fetch(statements.EVENTS["feed"], str(tx), pos, limit)
-        events = [PlacedEvent._make(row) for row in rows]
+        events = map(PlacedEvent._make, rows)
         return [Recorded(event.position, event.stored) for event in events]
 
     async def tail(self) -> str:
@@ -252,15 +244,10 @@ class PostgresEventStore:
             await self._connections.patiently(self._history.check)
 
     @asynccontextmanager
-    async def watch(self, topic: Topic = "events") -> AsyncGenerator["PostgresWatch", None]:
+    async def watch(self, topic: Topic = "events") -> AsyncGenerator[PostgresWatch, None]:
         """Yield a watch that wakes after commits of any process."""
-        notified = asyncio.Event()
-        self._watch_events[topic].add(notified)
-        self._watched.set()
-        try:
-            yield PostgresWatch(notified)
-        finally:
-            self._watch_events[topic].discard(notified)
+        async with self._watches.watch(topic) as watch:
+            yield watch
 
     async def import_events(self, events: Iterable[Stored], changes: Iterable[Change]) -> None:
         """Take over a whole history into an empty store, in one transaction."""
@@ -271,12 +258,6 @@ class PostgresEventStore:
                 await _load(connection, history, rows)
         except (*LOST, asyncpg.PostgresError) as error:
             raise translate(error) from error
-
-    async def write_mark(self) -> None:
-        """Look at the newest state and write it down."""
-        if self._history.used.is_set():
-            await self._connections.use(self._history.check)
-            await asyncio.to_thread(self._history.write)
 
     def end_within(self, seconds: float) -> None:
         """Let calls wait for the server at most this long from now on."""
@@ -290,7 +271,11 @@ class PostgresEventStore:
         """Commit and listen until the store is closed; after that, calls get no response."""
         try:
             async with asyncio.TaskGroup() as workers:
-                parts = (self._listen_again, self._keep_time, self._keep_mark)
+                parts = (
+                    self._watches.listen_again,
+                    self._clock.keep,
+                    partial(_keep_mark, self._connections),
+                )
                 helpers = [workers.create_task(_forever(part)) for part in parts]
                 await self._commits.run()
                 for helper in helpers:
@@ -298,84 +283,26 @@ class PostgresEventStore:
         finally:
             self._commits.refuse_waiting()
 
-    async def _listen_again(self) -> None:
-        """Wake every watcher on a notification, and after each reconnect, because one may have been
-        missed.
-        """
-        await self._watched.wait()
-        with suppress(*LOST, asyncpg.PostgresError):
-            await self._listen()
-        self._wake_watchers()
-        # so that processes do not all reconnect at the same time
-        await asyncio.sleep(random.uniform(0.05, 0.3))  # noqa: S311
 
-    async def _keep_time(self) -> None:
-        """Look at the server's clock now and then: it may be set, and ours stands still while
-        this machine sleeps.
-        """
-        await asyncio.sleep(CLOCK_SECONDS)
-        with suppress(*LOST, asyncpg.PostgresError, RolledBack):
-            self._zero = await self._connections.use(read_zero)
-
-    async def _keep_mark(self) -> None:
-        """Check every second, while the store is in use, that it was not rolled back; write its
-        mark.
-        """
-        await asyncio.sleep(KEEP_SECONDS)
-        await self._history.used.wait()
-        with suppress(*LOST, asyncpg.PostgresError, RolledBack):
-            await self._connections.use(self._history.check)
-            self._history.used.clear()
-            await asyncio.to_thread(self._history.write)
-
-    async def _listen(self) -> None:
-        """Pass on notices until the connection is lost."""
-        gone = asyncio.Event()
-        connection = await self._connect()
-
-        topics = {channel: topic for topic, channel in CHANNELS.items()}
-
-        def on_notice(_connection: Any, _pid: int, channel: str, _payload: Any) -> None:
-            self._wake_watchers(topics[channel])
-
-        def on_end(*_: Any) -> None:
-            gone.set()
-
-        try:
-            connection.add_termination_listener(on_end)
-            for channel in topics:
-                await connection.add_listener(channel, on_notice)
-            self._wake_watchers()
-            while not gone.is_set():
-                try:
-                    async with asyncio.timeout(SILENCE_SECONDS):
-                        await gone.wait()
-                except TimeoutError:
-                    # A process that only listens would never notice a silent connection.
-                    await connection.execute("SELECT 1", timeout=SILENCE_SECONDS)
-        finally:
-            connection.terminate()
-
-    def _wake_watchers(self, *topics: str) -> None:
-        for topic in topics or CHANNELS:
-            for notified in self._watch_events[topic]:
-                notified.set()
+async def _write_mark(connections: Connections) -> None:
+    """Look at the newest state and write it down."""
+    history = connections.history
+    if history.used.is_set():
+        await connections.use(history.check)
+        await asyncio.to_thread(history.write)
 
 
-class PostgresWatch:
-    """Wakes on a notice, and now and then in case one was missed."""
-
-    def __init__(self, notified: asyncio.Event) -> None:
-        self._notified = notified
-
-    async def wait(self) -> None:
-        """Return after a notice, or after a short while."""
-        try:
-            async with asyncio.timeout(SAFETY_SECONDS):
-                await self._notified.wait()
-        except TimeoutError:
-            return
-        self._notified.clear()
+async def _keep_mark(connections: Connections) -> None:
+    """Check every second, while the store is in use, that it was not rolled back; write its
+    mark.
+    """
+    history = connections.history
+    await asyncio.sleep(KEEP_SECONDS)
+    await history.used.wait()
+    with suppress(*LOST, asyncpg.PostgresError, RolledBack):
+        await connections.use(history.check)
+        history.used.clear()
+        await asyncio.to_thread(history.write)
 
 
 async def _forever(part: Callable[[], Awaitable[None]]) -> None:

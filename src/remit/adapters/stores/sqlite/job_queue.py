@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import starmap
 from typing import Any
 
 from remit.adapters.stores.sqlite import statements
@@ -64,27 +65,27 @@ class _Asking:
         self.asked = asked
         self._scoped = asked.roots is not None
         self._roots: dict[str, str] = {}
+        self._form = ""
         if self._scoped:
             self._roots["roots"] = json.dumps(asked.roots)
+            self._form = "_of"
 
     def _statement(self, name: str) -> str:
         """Return a statement in the form for all jobs or for those of some trees."""
-        if self._scoped:
-            return statements.JOBS[f"{name}_of"]
-        return statements.JOBS[name]
+        return statements.JOBS[f"{name}{self._form}"]
 
     def signals(self, connection: Any) -> list[ClaimedJob]:
         """Return signals that are not claimed."""
         statement = self._statement("signalled")
         named = {"queue": SIGNALS, "limit": self.asked.signals, **self._roots}
-        return [ClaimedJob(*row) for row in connection.execute(statement, named)]
+        return list(starmap(ClaimedJob, connection.execute(statement, named)))
 
     def expired(self, connection: Any, now: float) -> list[ClaimedJob]:
         """Return jobs whose worker sent no heartbeat for the length of a lease."""
         statement = self._statement("expired")
         queues = json.dumps([SIGNALS, *self.asked.queues])
         named = {"now": now, "lease": self.asked.lease_seconds, "queues": queues, **self._roots}
-        return [ClaimedJob(*row) for row in connection.execute(statement, named).fetchall()]
+        return list(starmap(ClaimedJob, connection.execute(statement, named).fetchall()))
 
     def runs(self, connection: Any, queues: Sequence[str], room: int) -> Iterable[Any]:
         """Return runs that are not claimed, the most urgent first."""
@@ -195,7 +196,5 @@ def next_in(connection: Any, asked: Claim, now: datetime) -> float | None:
 
 def workers(connection: Any) -> list[WorkerRow]:
     """Return workers with a recent heartbeat."""
-    return [
-        WorkerRow(*row)
-        for row in connection.execute(statements.JOBS["workers"], {"now": time.monotonic()})
-    ]
+    rows = connection.execute(statements.JOBS["workers"], {"now": time.monotonic()})
+    return list(starmap(WorkerRow, rows))

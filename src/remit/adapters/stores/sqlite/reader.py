@@ -66,7 +66,7 @@ class SqliteReader:
         from remit.store_queries.event_queries import PlacedEvent
 
         rows = self._fetch(statements.EVENTS["feed"], {"after": after, "limit": limit})
-        return [PlacedEvent._make(row) for row in rows]
+        return list(map(PlacedEvent._make, rows))
 
     def tail(self) -> int:
         """Return the last position."""

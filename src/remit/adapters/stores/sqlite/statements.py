@@ -22,7 +22,7 @@ def _put(name: str, table: Table) -> str:
     rest = columns[key:]
     update = "DO NOTHING"
     if rest:
-        values = ", ".join(f"{column} = excluded.{column}" for column in rest)
+        values = ", ".join(map("{0} = excluded.{0}".format, rest))
         update = f"DO UPDATE SET {values}"
     return (
         f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) ON"
@@ -32,8 +32,7 @@ def _put(name: str, table: Table) -> str:
 
 def _drop(name: str, table: Table) -> str:
     return (
-        f"DELETE FROM {name} WHERE"
-        f" {' AND '.join(f'{column} = ?' for column in table.columns[: table.key])}"
+        f"DELETE FROM {name} WHERE {' AND '.join(map('{} = ?'.format, table.columns[: table.key]))}"
     )
 
 

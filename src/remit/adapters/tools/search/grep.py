@@ -274,7 +274,7 @@ def ripgrep_arguments(expression: Expression, names: Sequence[str], start: str) 
     options = ["--ignore-case" if expression.ignore_case else "--case-sensitive"]
     if expression.multiline:
         options += ["--multiline", "--multiline-dotall"]
-    options += [f"--type-add=wanted:{name}" for name in names]
+    options += map("--type-add=wanted:{}".format, names)
     if names:
         options.append("--type=wanted")
     folder = "./" if start == "." else f"./{start}"
@@ -351,8 +351,7 @@ def _with_context(
     matching = set(hits)
     first = min(shown)
     for index in sorted(shown):
-        starts_group = index != first and index - 1 not in shown
-        if starts_group and (before or after):
+        if index != first and index - 1 not in shown and (before or after):
             yield "--"
         number = ""
         if call.line_numbers:

@@ -142,6 +142,13 @@ class _Translation:
         self._at = found.end()
         return found.group()
 
+    def _require(self, expected: re.Pattern[str], start: int) -> str:
+        """Consume and return the expected text; there is no translation without it."""
+        found = self._take(expected, start)
+        if not found:
+            raise _NotTranslatable
+        return found
+
     def count(self) -> str:
         """Translate a count such as {2,3}, or a brace that begins none."""
         return self._take(_COUNT, self._at - 1) or r"\{"
@@ -150,9 +157,7 @@ class _Translation:
         """Translate the start of a group."""
         if self._pattern[self._at : self._at + 1] != "?":
             return "("
-        found = self._take(_GROUP, self._at)
-        if not found:
-            raise _NotTranslatable
+        found = self._require(_GROUP, self._at)
         return f"({found.replace('?<', '?P<')}"
 
     def escape(self, *, in_class: bool = False) -> str:
@@ -172,10 +177,7 @@ class _Translation:
         return char
 
     def _hex_escape(self) -> str:
-        found = self._take(_HEX, self._at - 1)
-        if not found:
-            raise _NotTranslatable
-        return f"\\{found}"
+        return f"\\{self._require(_HEX, self._at - 1)}"
 
     def char_class(self) -> str:
         """Translate a character class such as [a-z]."""

@@ -246,8 +246,7 @@ def sweep(chosen: Callable[[str], bool]) -> int:
 
 def _find(chosen: Callable[[str], bool]) -> list[int]:
     """Return the processes whose cookie is chosen."""
-    marks = {pid: _cookie_of(pid) for pid in _pids()}
-    return [pid for pid, mark in marks.items() if mark and chosen(mark)]
+    return [pid for pid in _pids() if (mark := _cookie_of(pid)) and chosen(mark)]
 
 
 def find_left_over() -> list[int]:

@@ -60,6 +60,8 @@ MASKED = (
 """Names that are hidden at the top of each readable folder, and everywhere in a folder of the
 settings.
 """
+_PRIVATE = frozenset(SECRETS).difference(MASKED)
+"""The secrets that make a whole folder unreadable: they are not hidden inside it."""
 MAX_MASKED = 1_000
 """How many paths of the settings' folders a sandbox can hide."""
 
@@ -114,8 +116,8 @@ class Toolchains(NamedTuple):
         found: list[Path] = []
         for folder in self.named:
             for place, folders, files in os.walk(folder):
-                hidden = [name for name in MASKED if name in folders or name in files]
-                found += [Path(place) / name for name in hidden]
+                there = {*folders, *files}
+                found += [Path(place) / name for name in MASKED if name in there]
                 folders[:] = [name for name in folders if name not in MASKED]
             if len(found) > MAX_MASKED:
                 problem = f"{folder} contains more than {MAX_MASKED:,} files with credentials"
@@ -138,7 +140,7 @@ def find_toolchains(
     """
     home = home_folder(env).resolve()
     finder = _Finder(workspace.resolve(), home, _find_named_roots(env, home))
-    named = [finder.resolve_setting(item) for item in read_only]
+    named = list(map(finder.resolve_setting, read_only))
     programs = finder.find_programs(env.get("PATH", ""))
     venv = finder.find_virtual_environment(env.get("VIRTUAL_ENV", ""))
     folders = finder.select_allowed([*named, *venv, *finder.find_roots(programs)])
@@ -179,7 +181,7 @@ def _is_installation(root: Path, home: Path) -> bool:
 
 def _find_tokens(home: Path, folders: Sequence[Path]) -> list[Path]:
     """Return the token files that are inside readable folders."""
-    tokens = [home / name for name in TOKENS]
+    tokens = map(home.joinpath, TOKENS)
     return [token for token in tokens if _is_within_any(token, folders)]
 
 
@@ -188,7 +190,7 @@ class _Finder:
 
     def __init__(self, workspace: Path, home: Path, named: Mapping[str, Path]) -> None:
         self._workspace, self._home, self._named = workspace, home, named
-        self._secrets = [home / name for name in SECRETS]
+        self._secrets = list(map(home.joinpath, SECRETS))
 
     def resolve_setting(self, item: str) -> Path:
         """Resolve a folder from the settings; `InvalidParam` if it must stay hidden."""
@@ -203,15 +205,16 @@ class _Finder:
 
     def find_programs(self, search: str) -> list[Path]:
         """Return the folders of a PATH that exist and are not system folders."""
-        written = [item for item in search.split(":") if item.startswith("/")]
-        folders = dict.fromkeys(Path(item).resolve() for item in written)
+        folders = dict.fromkeys(
+            Path(item).resolve() for item in search.split(":") if item.startswith("/")
+        )
         return list(filter(_has_programs, folders))
 
     def find_roots(self, folders: Iterable[Path]) -> Iterator[Path]:
         """Yield the folders that programs in these folders need to run."""
         for folder in folders:
             root = self._find_known_root(folder)
-            named = [path for path in self._named.values() if folder.is_relative_to(path)]
+            named = list(filter(folder.is_relative_to, self._named.values()))
             if named:
                 yield from named
             elif root is None:
@@ -228,8 +231,9 @@ class _Finder:
     def _find_prefix(self, folder: Path) -> Path:
         """Return the folder that holds bin, lib and share; a personal one is not opened."""
         parent = folder.parent
-        is_prefix = folder.name in PREFIXED and len(parent.parts) > 2
-        if not is_prefix or folder.is_relative_to(self._home) or _is_personal(parent):
+        if folder.name not in PREFIXED or len(parent.parts) <= 2:
+            return folder
+        if folder.is_relative_to(self._home) or _is_personal(parent):
             return folder
         return parent
 
@@ -244,7 +248,7 @@ class _Finder:
 
     def select_allowed(self, folders: Iterable[Path]) -> list[Path]:
         """Keep folders that exist, are outside the workspace and hold no secrets, each once."""
-        return [folder for folder in dict.fromkeys(folders) if self._is_allowed(folder)]
+        return list(filter(self._is_allowed, dict.fromkeys(folders)))
 
     def _is_allowed(self, folder: Path) -> bool:
         is_outside = not folder.is_relative_to(self._workspace)
@@ -297,10 +301,9 @@ class _Finder:
         """Return False for a folder that is, contains or is inside something to hide."""
         hidden = (self._home, self._workspace, *self._secrets)
         contains_hidden = any(inner.is_relative_to(path) for inner in hidden)
-        has_secrets = any((path / name).exists() for name in SECRETS if name not in MASKED)
         return not (
             contains_hidden
-            or has_secrets
+            or _has_any(path, _PRIVATE)
             or ".remit" in path.parts
             or _is_within_any(path, self._secrets)
         )
@@ -324,7 +327,12 @@ def _has_programs(folder: Path) -> bool:
 
 def _has_secrets(folder: Path) -> bool:
     """Return whether a folder has what only the home folder of a user has."""
-    return any((folder / name).exists() for name in SECRETS)
+    return _has_any(folder, SECRETS)
+
+
+def _has_any(folder: Path, names: Iterable[str]) -> bool:
+    """Return whether a folder has a file or folder with one of these names."""
+    return any((folder / name).exists() for name in names)
 
 
 def _is_personal(folder: Path) -> bool:
@@ -344,4 +352,4 @@ def _drop_inner(folders: Sequence[Path]) -> list[Path]:
 
 
 def _is_within_any(path: Path, folders: Iterable[Path]) -> bool:
-    return any(path.is_relative_to(folder) for folder in folders)
+    return any(map(path.is_relative_to, folders))

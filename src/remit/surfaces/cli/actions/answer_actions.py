@@ -94,10 +94,9 @@ def _choose_option(session: Session, question_id: str, number: int) -> str:
 
 def _read_options(session: Session, question_id: str) -> list[str] | None:
     """Return the options of an open question; None if it is not open."""
-    for item in _read_open_questions(session, question_id.rpartition("-q")[0]):
-        if item["id"] == question_id:
-            return item["options"] or []
-    return None
+    found = _read_open_questions(session, question_id.rpartition("-q")[0])
+    options: dict[str, list[str]] = {item["id"]: item["options"] or [] for item in found}
+    return options.get(question_id)
 
 
 def _read_open_questions(session: Session, task_id: str) -> list[Result]:

@@ -37,11 +37,10 @@ def _status_of_state(state: str, reason: str | None) -> str:
 def health_exit_code(answer: Result) -> int:
     """Return 1 if a fault was found and not repaired."""
     rollback = answer.get("rollback")
-    if rollback and not rollback["accepted"]:
-        return 1
+    is_behind = rollback and not rollback["accepted"]
     verified: dict[str, Any] = answer.get("verified", {})
-    faults = answer.get("faults") or verified.get("faults")
-    return 1 if faults or _has_unrepaired(answer) else 0
+    faults = (is_behind, answer.get("faults"), verified.get("faults"), _has_unrepaired(answer))
+    return int(any(faults))
 
 
 def _has_unrepaired(answer: Result) -> bool:

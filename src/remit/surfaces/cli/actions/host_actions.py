@@ -52,7 +52,7 @@ def _log_detail(fields: dict[str, Any]) -> str:
 
 def _chosen_option(fields: dict[str, Any], options: dict[str, str], default: str = "") -> str:
     """Return the field whose option is given; raise if several are."""
-    given = [name for name in options if fields.get(name)]
+    given = list(filter(fields.get, options))
     if len(given) > 1:
         both = " and ".join(options.values())
         raise WrongUse(f"{both} cannot be combined.", hint="Give one of them.")

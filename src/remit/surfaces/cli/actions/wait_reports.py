@@ -14,6 +14,7 @@ from remit.surfaces.cli.output.next_steps import (
     start_worker,
     stopped,
 )
+from remit.surfaces.cli.output.page_parts import by_number
 from remit.surfaces.text.printed_commands import command_line
 
 if TYPE_CHECKING:  # threads are imported only by commands that wait
@@ -36,7 +37,7 @@ def show_progress(
 
     def is_first_unattended() -> bool:
         is_unattended = _attendance(session, progress)
-        return any(map(is_unattended, progress.awaited[:1]))
+        return any(map(is_unattended, progress.tree.awaited[:1]))
 
     def awaited() -> list[str]:
         if progress.created or known is None:
@@ -45,7 +46,7 @@ def show_progress(
 
     def quit_line() -> str:
         created = awaited()
-        left, server = progress.left_of(created), session.host.server
+        left, server = progress.tree.left_of(created), session.host.server
         return quit_at_once(created, left, server, has_begun=bool(created) or progress.has_begun)
 
     deadline = StopDeadline(lambda: late_quit_line(awaited()), INTERRUPTED)
@@ -96,9 +97,7 @@ def report_unfinished(session: Session, tasks: Sequence[Result], say: Say) -> No
     if not tasks:
         return
     first, names = tasks[0]["id"], named([task["id"] for task in tasks])
-    verb, them = "have", "them"
-    if len(tasks) == 1:
-        verb, them = "has", "it"
+    verb, them = by_number(len(tasks), ("has", "it"), ("have", "them"))
     if session.host.server is not None:
         how = f"The server keeps {them}."
     elif any(session.unattended(task["id"]) for task in tasks):
@@ -171,9 +170,7 @@ def _describe_stopped(
 
 def _describe_rollback(task_ids: Sequence[str]) -> list[str]:
     """Return lines about tasks whose store went back in time or was replaced."""
-    verb, they_are = "continue", "they are"
-    if len(task_ids) == 1:
-        verb, they_are = "continues", "it is"
+    verb, they_are = by_number(len(task_ids), ("continues", "it is"), ("continue", "they are"))
     told = f"{named(task_ids)} {verb} only if {they_are} in the store that is used from now on."
     return [
         f"Stopped waiting. The store went back in time or was replaced: {told}",

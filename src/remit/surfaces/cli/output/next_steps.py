@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from remit.surfaces.cli.output.page_parts import join_ids
+from remit.surfaces.cli.output.page_parts import by_number, join_ids
 from remit.surfaces.cli.output.times import is_ahead, moment, upcoming
 from remit.surfaces.text.display import surround
 from remit.surfaces.text.printed_commands import command_line
@@ -71,8 +71,7 @@ def _holds_of_draft(task: Task, now: Any) -> list[str]:
         holds.append(f"No agent owns it, so it does not start then. Give it one with: {set_owner}")
     if task["blocked_by"]:
         holds.append(f"It then starts when {prerequisites(task)}.")
-    schedule: dict[str, Any] = task["schedule"] or {}
-    not_before: str | None = schedule.get("not_before")
+    not_before = _schedule(task).get("not_before")
     if not_before is not None and is_ahead(not_before, now):
         holds.append(f"It then does not start before {upcoming(not_before, now)}.")
     return holds
@@ -159,13 +158,17 @@ def _start_after_others(task: Task, holds: dict[str, str], now: Any) -> str:
 
 def recurs(task: Task) -> bool:
     """Return True for a task of a series, which continues at each slot of its schedule."""
-    return _calendar(task) is not None and task["parent_id"] is None
+    return bool(_calendar(task)) and task["parent_id"] is None
 
 
 def _calendar(task: Task) -> str | None:
     """Return the cron expression of a task; None without one."""
-    schedule: dict[str, str] = task["schedule"] or {}
-    return schedule.get("cron") or None
+    return _schedule(task).get("cron")
+
+
+def _schedule(task: Task) -> dict[str, str]:
+    """Return when a task runs; empty if it has no schedule."""
+    return task["schedule"] or {}
 
 
 def _never(
@@ -192,10 +195,9 @@ def _then(task: Task, unattended: Unattended, server: str | None) -> str:
 
 def prerequisites(task: Task) -> str:
     """Return the unmet dependencies of a task: `#3 is done and #4 has ended`."""
-    needs = {item["task_id"]: item["on"] for item in task["depends_on"]}
-    ends = {"done": "is done"}
-    unmet = [(other, needs.get(other, "done")) for other in task["blocked_by"]]
-    return " and ".join(f"#{other} {ends.get(need, 'has ended')}" for other, need in unmet)
+    words = {"done": "is done"}
+    ends = {item["task_id"]: words.get(item["on"], "has ended") for item in task["depends_on"]}
+    return " and ".join(f"#{other} {ends.get(other, 'is done')}" for other in task["blocked_by"])
 
 
 def _waiting(task: Task, unattended: Unattended, _now: Any, server: str | None) -> str:
@@ -307,7 +309,8 @@ def _quit_lines(task_ids: Sequence[str], server: str | None) -> str:
     """Return lines about tasks that have not ended, without reading the store."""
     first, names = task_ids[0], named(task_ids)
     is_one = len(task_ids) == 1
-    cancel = f"Cancel {'it' if is_one else 'one'} with: {command_line('task cancel', first)}"
+    which = by_number(len(task_ids), "it", "one")
+    cancel = f"Cancel {which} with: {command_line('task cancel', first)}"
     if server is not None:
         kept = f"Stopped waiting. The server at {server} keeps {names}."
         how = f"See its state with: {command_line('task show', first)}"
@@ -380,7 +383,7 @@ def _asks(task: Task) -> bool:
 
 
 def _questions_of(task_ids: Sequence[str]) -> str:
-    verb, questions = ("waits", "question") if len(task_ids) == 1 else ("wait", "questions")
+    verb, questions = by_number(len(task_ids), ("waits", "question"), ("wait", "questions"))
     see = command_line("inbox")
     return f"{named(task_ids)} {verb} for an answer from you. See the {questions} with: {see}"
 

@@ -1,9 +1,11 @@
 """Parts that pages share: headings, prose, facts, values and durations."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from remit.surfaces.cli.output.terminal import Ink, Screen
+
+T = TypeVar("T")
 
 _MINUTE = 60
 
@@ -32,6 +34,13 @@ def put_rows(facts: dict[str, str], screen: Screen) -> None:
     """Write a line for each fact."""
     for name, value in facts.items():
         screen.put(Ink(f"{name} ", "dim"), text=value, indent=2)
+
+
+def by_number(count: int, one: T, many: T) -> T:
+    """Return the words for one thing or for another number of things."""
+    if count == 1:
+        return one
+    return many
 
 
 def join_ids(ids: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from remit.surfaces.text.display import (
     cut,
     display_line,
     rows_of,
+    rows_of_all,
     width,
     wrap,
     wrap_before_command,
@@ -91,6 +92,11 @@ class Node:
             for item in self.item["questions"]
         ]
 
+    def news(self, asked_before: Sequence[str]) -> list[str]:
+        """Return the task in one line, and a line for each of its other questions."""
+        new = [question for question in self.questions() if question not in asked_before]
+        return [self.line(), *map("  it asks: {}".format, new)]
+
     def question_lines(self, cells: int) -> list[str]:
         """Return its questions as lines below it: as much of each as fits, but always how to
         answer.
@@ -123,12 +129,12 @@ class TaskTree:
     @property
     def awaited(self) -> list[str]:
         """The ids of the tasks at the top."""
-        return [node.item["task_id"] for node in self._roots()]
+        return _ids_of(self._roots())
 
     @property
     def unfinished(self) -> list[str]:
         """The ids of the tasks that have not ended."""
-        return [node.item["task_id"] for node in self._unfinished_nodes()]
+        return _ids_of(self._unfinished_nodes())
 
     def get(self, task_id: str) -> Node | None:
         """Return a task by its id, or None."""
@@ -149,7 +155,7 @@ class TaskTree:
     def lines(self, cells: int, rows: int | None) -> list[str]:
         """Return all tasks; if there are more than rows, the unfinished ones and a total."""
         every = self._draw(cells, lambda _: True)
-        if rows is None or sum(rows_of(line, cells + 1) for line in every) <= rows:
+        if rows is None or rows_of_all(every, cells + 1) <= rows:
             return every
         unfinished = self._draw(cells, self._goes_on)
         taken = accumulate(rows_of(line, cells + 1) for line in unfinished)
@@ -199,6 +205,10 @@ class TaskTree:
     def _goes_on(self, node: Node) -> bool:
         """Return True if a task or one below it has not ended."""
         return not node.ended or any(map(self._goes_on, self._children_of(node)))
+
+
+def _ids_of(nodes: Sequence[Node]) -> list[str]:
+    return [node.item["task_id"] for node in nodes]
 
 
 def format_elapsed(seconds: float) -> str:

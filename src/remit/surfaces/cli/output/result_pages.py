@@ -8,7 +8,12 @@ from remit.errors import RemitError
 from remit.surfaces.cli.cli_host import Result
 from remit.surfaces.cli.output import tables
 from remit.surfaces.cli.output.next_steps import has_lost_worker, how_to_activate, start_worker
-from remit.surfaces.cli.output.page_parts import format_value, format_work_time, join_ids
+from remit.surfaces.cli.output.page_parts import (
+    by_number,
+    format_value,
+    format_work_time,
+    join_ids,
+)
 from remit.surfaces.cli.output.terminal import Ink, Screen
 from remit.surfaces.cli.output.times import moment
 from remit.surfaces.text.display import surround
@@ -172,7 +177,7 @@ def _describe_wait(task: Result, zone: str) -> str:
 
 def show_tick(answer: Result, screen: Screen) -> None:
     """Show that a tick was requested, and whether a worker will run it."""
-    verb = "is" if answer["waiting"] == 1 else "are"
+    verb = by_number(answer["waiting"], "is", "are")
     screen.put(f"Requested a tick; {counted(answer['waiting'], 'task')} {verb} waiting for it.")
     if not answer["workers"]:
         screen.note("No worker for all tasks is running; it happens when one starts.")

@@ -345,7 +345,7 @@ def show_run(answer: Result, screen: Screen) -> None:
     task = answer["task"]
     verb = "Ready to run:" if task["state"] == "pending" else "Ran"
     show_change(verb)(answer, screen)
-    told = task["summary"] or task["final_message"]
+    told = _final_answer(task)
     if task["state"] in ("failed", "canceled"):
         told = task["failure_reason"]
     if told:
@@ -356,9 +356,15 @@ def show_run(answer: Result, screen: Screen) -> None:
 
 def put_answer_on_record(task: dict[str, Any], screen: Screen, indent: int = 0) -> None:
     """Write the answer that a failed task gave before it failed, if there is one."""
-    if answer := task["summary"] or task["final_message"]:
+    if answer := _final_answer(task):
         screen.put("The answer on record:", indent=indent)
         screen.put(text=answer, indent=indent)
+
+
+def _final_answer(task: dict[str, Any]) -> str | None:
+    """Return the answer of a task: its summary, or else its final message."""
+    answer: str | None = task["summary"] or task["final_message"]
+    return answer
 
 
 def _what_follows(answer: Result, task: dict[str, Any], screen: Screen) -> None:
@@ -430,7 +436,7 @@ def show_workspace(answer: Result, screen: Screen) -> None:
 
 def show_canceled_tasks(answer: Result, screen: Screen) -> None:
     """Show the canceled task, and the tasks canceled with it."""
-    first, *others = (f"#{task_id}" for task_id in answer["canceled"])
+    first, *others = map("#{}".format, answer["canceled"])
     more = surround(", ".join(others), ", and with it ")
     screen.put("Canceled ", Ink(first, "bold"), more)
 

@@ -30,6 +30,7 @@ _MARKS = {
     "waived": ("[-]", "dim"),
 }
 _STEP_MARKS: dict[bool, Part] = {True: Ink("[x] ", "green"), False: "[ ] "}
+_IF_REQUIRED = {True: "", False: ", optional"}
 _INSTANTS = {
     "created": "created_at",
     "started": "started_at",
@@ -137,12 +138,7 @@ def _put_outputs(answer: Result, screen: Screen) -> None:
 
 def _output_kinds(outputs: list[dict[str, Any]]) -> dict[str, str]:
     """Return each required or optional output with its kind in words."""
-    kinds: dict[str, str] = {}
-    for item in outputs:
-        kinds[item["name"]] = item["kind"]
-        if not item["required"]:
-            kinds[item["name"]] += ", optional"
-    return kinds
+    return {item["name"]: f"{item['kind']}{_IF_REQUIRED[item['required']]}" for item in outputs}
 
 
 def _read_subtasks(answer: Result, screen: Screen) -> dict[str, Any]:
@@ -232,8 +228,8 @@ def _put_undelivered(answer: Result, screen: Screen) -> None:
 def _put_result(answer: Result, screen: Screen) -> None:
     """Write the result of a task, and why it ended."""
     # A final message that repeats the summary is shown once.
-    texts: dict[str, None] = dict.fromkeys([answer["summary"] or "", answer["final_message"] or ""])
-    texts.pop("", None)
+    given: tuple[str | None, ...] = (answer["summary"], answer["final_message"])
+    texts: dict[str, None] = dict.fromkeys(filter(None, given))
     why = ": ".join(filter(None, (answer["reason"], answer["failure_reason"])))
     put_heading("Result", texts or why, screen)
     for text in texts:
@@ -310,8 +306,11 @@ def _describe_next(task_id: str, screen: Screen) -> str:
 
 def _describe_grant(grant: Result) -> str:
     """Return a grant in words; the agent's own tools are not repeated."""
-    set_fields = [field for field in _GRANTS if grant.get(field) is not None]
-    parts = [f"{_GRANTS[field]} {', '.join(grant[field]) or 'none'}" for field in set_fields]
+    parts = [
+        f"{word} {', '.join(grant[field]) or 'none'}"
+        for field, word in _GRANTS.items()
+        if grant.get(field) is not None
+    ]
     return "; ".join(parts)
 
 
@@ -350,8 +349,11 @@ def _describe_tool_uses(uses: list[dict[str, Any]]) -> str:
 
 
 def _put_times(answer: Result, screen: Screen) -> None:
-    instants = {name: answer[field] for name, field in _INSTANTS.items() if answer[field]}
-    facts = {name: f"{moment(at)} ({ago(at, screen.now)})" for name, at in instants.items()}
+    facts = {
+        name: f"{moment(answer[field])} ({ago(answer[field], screen.now)})"
+        for name, field in _INSTANTS.items()
+        if answer[field]
+    }
     facts["created"] += f" by {answer['created_by']}"
     if answer["duration"]:
         worked = format_work_time(answer["duration"])

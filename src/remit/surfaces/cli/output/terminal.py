@@ -171,7 +171,7 @@ class Screen:
 
     def _paint(self, ink: Ink) -> str:
         """Return text in its color if the terminal has colors."""
-        if not (self._has_colors and ink.style and ink.text):
+        if not all((self._has_colors, ink.style, ink.text)):
             return ink.text
         return f"\x1b[{_CODES[ink.style]}m{ink.text}\x1b[0m"
 

@@ -1,9 +1,6 @@
 """The one connection that writes to a database file."""
 
 import asyncio
-import logging
-import math
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -12,43 +9,29 @@ from typing import Any, NamedTuple
 from remit.adapters.stores.high_water_mark import (
     Mark,
     Marks,
-    newer_generation,
-    next_generation,
 )
-from remit.adapters.stores.opening import GOES_ON
 from remit.adapters.stores.sqlite import statements
-from remit.adapters.stores.sqlite.batch import Batch
 from remit.adapters.stores.sqlite.database_file import DatabaseFile
 from remit.adapters.stores.sqlite.driver import (
     connect,
     is_busy,
-    patiently,
     scalar,
     sqlite3,
     translate,
 )
 from remit.adapters.stores.sqlite.migration import migrate
 from remit.adapters.stores.sqlite.rollback_check import (
-    State,
-    checked_state,
     find_rollback,
     read_state,
 )
+from remit.adapters.stores.sqlite.writing.batch import Batch
+from remit.adapters.stores.sqlite.writing.transactions import Transactions
 from remit.domain.projection.rows import Change
 from remit.domain.task.stored_event import Stored
 from remit.errors import Conflict, RolledBack, Unavailable
 from remit.ports import Unit
 
-log = logging.getLogger("remit.sqlite")
-
 Work = Callable[[Any], Any]
-
-RAISE_GENERATION_EVERY = 8
-"""In every how many transactions of a connection the generation of the file is raised at least.
-
-It is also raised after every checkpoint, so that no two checkpoints write the same generation; this
-number matters only where a file system has coarse timestamps. It costs one more page in the log.
-"""
 
 Answers = list[tuple["asyncio.Future[Any] | None", Any]]
 
@@ -73,29 +56,28 @@ class Writer:
     """The one connection that writes; used by one thread at a time."""
 
     def __init__(self, path: Path, file: DatabaseFile) -> None:
-        self._path, self._file = path, file
-        self.known = Mark("", 0)
-        """The newest state that was seen and is durable."""
-        self._state = State(self.known, 0)
-        self._announced = self._waits = False
-        self.ends_at = math.inf
-        """When the wait for a lock ends at the latest, by the monotonic clock."""
-        self._asked_at: float | None = None
-        """The time at which the first request of the current batch was made."""
-        self._transactions = 0
-        self._changed_at: int | None = None
-        """When the file was last written, as seen in the last transaction."""
+        self._path = path
         # Our own waits give all processes a fair chance.
         self._connection = connect(path, busy_seconds=0)
+        self._transactions = Transactions(self._connection, path, file)
         try:
-            self._run_guarded(self._prepare)
+            self._transactions.guard(self._prepare)
             migrate(self._connection, path)
             if file.is_empty:
-                self._run_guarded(self._write_schema)
-            self._run_guarded(self._look)
+                self._transactions.guard(self._write_schema)
+            self._transactions.guard(self._look)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def known(self) -> Mark:
+        """The newest state that was seen and is durable."""
+        return self._transactions.known
+
+    def end_at(self, at: float) -> None:
+        """Let the wait for a lock end at this time at the latest, by the monotonic clock."""
+        self._transactions.ends_at = at
 
     def _write_schema(self) -> None:
         """Write the schema of a new store into the file itself: without it, a file whose log was
@@ -105,10 +87,10 @@ class Writer:
 
     def _look(self) -> None:
         """Read the state, the page of the id, and the generation."""
-        self.known = read_state(self._connection).mark
+        self._transactions.known = read_state(self._connection).mark
         self.page_of_id: int = scalar(self._connection, statements.STATE["page_of_id"])
         """The page of the file with the id of the store."""
-        self.generation: int = self._read_generation()
+        self.generation: int = self._transactions.read_generation()
         """The generation of the store at its opening."""
 
     def can_write_now(self) -> bool:
@@ -145,11 +127,11 @@ class Writer:
             self._connection.execute(
                 statements.EVENTS["set_counter"], {"value": highest.highest_task_id}
             )
-            self._raise_generation(at_least=mark.generation)
+            self._transactions.raise_generation(at_least=mark.generation)
 
-        self._transaction(raise_epoch)
-        self._run_guarded(self._look)
-        self._run_guarded(self._write_generation)
+        self._transactions.run(raise_epoch)
+        self._transactions.guard(self._look)
+        self._transactions.guard(self._write_generation)
 
     def save_log(self) -> None:
         """Write the log into the file: the log was deleted, and this process still has it open."""
@@ -165,7 +147,9 @@ class Writer:
     def answer(self, batch: list[Request]) -> Answers:
         """Carry out requests; each gets its own answer or error."""
         answers: Answers = []
-        self._asked_at = min((request.asked_at for request in batch if request.reply), default=None)
+        self._transactions.asked_at = min(
+            (request.asked_at for request in batch if request.reply), default=None
+        )
         wanted_ids = [request for request in batch if request.ids]
         if wanted_ids:
             answers += self._reserve(wanted_ids)
@@ -191,7 +175,7 @@ class Writer:
             self._connection.execute(statements.EVENTS["set_counter"], {"value": highest})
 
         try:
-            self._transaction(fill)
+            self._transactions.run(fill)
         finally:
             self.close()
 
@@ -217,91 +201,6 @@ class Writer:
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=FULL")
 
-    def _run_guarded(self, action: Callable[[], None]) -> None:
-        """Run an action; errors of the driver are raised in remit's terms."""
-        try:
-            action()
-        except sqlite3.Error as error:
-            raise translate(error, self._path) from error
-
-    def _announce_wait(self) -> None:
-        """Say once that writes wait: on a busy machine they may do so again and again."""
-        if not self._announced:
-            self._announced = self._waits = True
-            goes_on = {GOES_ON: lambda: self._waits}
-            log.warning(
-                "Waiting for the store %s: another process is writing to it.",
-                self._path,
-                extra=goes_on,
-            )
-
-    def _transaction(self, action: Callable[[], None]) -> None:
-        """Run an action alone in the database, all of it or nothing."""
-
-        def whole() -> None:
-            self._file.check()
-            try:
-                patiently(
-                    lambda: self._connection.execute("BEGIN IMMEDIATE"),
-                    self._announce_wait,
-                    self._asked_at,
-                    lambda: self.ends_at,
-                )
-            except sqlite3.OperationalError as error:
-                if is_busy(error) and time.monotonic() > self.ends_at:
-                    raise self._closing_error() from error
-                raise
-            finally:
-                self._waits = False
-            try:
-                self._state = self._read_checked_state()
-                action()
-                changed_at = self._file.changed_at
-                if self._is_generation_due(changed_at):
-                    self._raise_generation()
-                after = read_state(self._connection).mark
-                self._connection.execute("COMMIT")
-            except BaseException:
-                # On a full disk, SQLite rolls back by itself.
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-            # A commit into a file that is gone must not be acknowledged.
-            self._file.check()
-            self.known = after
-            self._changed_at = changed_at
-            self._transactions += 1
-
-        self._run_guarded(whole)
-
-    def _closing_error(self) -> Unavailable:
-        """Return the error of a write that the end of the process cut short."""
-        return Unavailable(f"The store {self._path} is locked by another process and is closing.")
-
-    def _is_generation_due(self, changed_at: int | None) -> bool:
-        """True if a checkpoint may have written the current generation into the file."""
-        if changed_at is None or changed_at != self._changed_at:
-            return True
-        return self._transactions % RAISE_GENERATION_EVERY == 0
-
-    def _raise_generation(self, at_least: int = 0) -> None:
-        """Raise the generation; the next checkpoint writes it into the file."""
-        highest = newer_generation(self._read_generation(), at_least)
-        self._connection.execute(
-            f"PRAGMA application_id={next_generation(highest, self._file.identity):d}"
-        )
-
-    def _read_generation(self) -> int:
-        generation: int = scalar(self._connection, "PRAGMA application_id")
-        return generation
-
-    def _read_checked_state(self) -> State:
-        """Return the state at the start of a transaction.
-
-        Raise RolledBack if it lacks a state that this process has seen.
-        """
-        return checked_state(self._connection, self._path, self._file, self.known)
-
     def _reserve(self, wanted: list[Request]) -> Answers:
         """Reserve ids without waiting for the disk.
 
@@ -320,7 +219,7 @@ class Writer:
             )
 
         try:
-            self._run_unsynced(reserve)
+            self._transactions.run_unsynced(reserve)
         except Exception as error:  # noqa: BLE001 - it becomes the answer of those who asked
             return [(request.reply, error) for request in wanted]
         answers: Answers = []
@@ -328,16 +227,6 @@ class Writer:
             answers.append((request.reply, last))
             last -= request.ids
         return answers
-
-    def _run_unsynced(self, action: Callable[[], None]) -> None:
-        """Run a transaction without waiting for the disk: a power failure may undo it, but only
-        with all later ones.
-        """
-        self._connection.execute("PRAGMA synchronous=NORMAL")
-        try:
-            self._transaction(action)
-        finally:
-            self._connection.execute("PRAGMA synchronous=FULL")
 
     def _serve(self, requests: list[Request]) -> Answers:
         """Claim jobs and record heartbeats: a power failure that undoes these also ends the worker,
@@ -353,7 +242,7 @@ class Writer:
             )
 
         try:
-            self._run_unsynced(serve)
+            self._transactions.run_unsynced(serve)
         except Exception as error:  # noqa: BLE001 - it becomes the answer of those who asked
             return [(request.reply, error) for request in requests]
         return answers
@@ -367,14 +256,14 @@ class Writer:
 
         def write() -> None:
             units = [request.unit for request in requests if request.unit]
-            batch = Batch(self._connection, units, self._state.first_position)
+            batch = Batch(self._connection, units, self._transactions.state.first_position)
             answers.extend(
                 (request.reply, batch.add(request.unit)) for request in requests if request.unit
             )
             batch.write()
 
         try:
-            self._transaction(write)
+            self._transactions.run(write)
         except Exception as error:  # noqa: BLE001 - it becomes the answer of those who asked
             if len(requests) == 1 or isinstance(error, Unavailable):
                 return [(request.reply, error) for request in requests]
