@@ -17,6 +17,8 @@ import pytest
 from remit.adapters.stores import opening
 from remit.adapters.stores.postgres.schema import MIGRATION_LOCK
 from remit.adapters.stores.sqlite import driver
+from remit.adapters.stores.sqlite.database_file import DatabaseFile, log_identity
+from remit.adapters.stores.sqlite.rollback_check import foreign_log, marks_of
 from remit.app.maintenance.verify import verify
 from remit.bootstrap import open_store
 from remit.errors import Busy, Unavailable
@@ -340,3 +342,16 @@ async def test_a_process_that_waits_for_a_silent_server_can_be_ended(
     process.send_signal(number)
     await asyncio.to_thread(_read_to_the_end, process)
     assert time.monotonic() - began < patient(4)
+
+
+async def test_a_log_of_a_store_created_during_the_opening_belongs_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "remit.db"
+    path.touch()
+    file = DatabaseFile(path)
+    try:
+        async with open_store(f"sqlite:///{path}") as other:
+            await other.new_ids(1)
+            assert log_identity(path), "the other process has a log"
+            assert foreign_log(path, file, marks_of(path)) is None
+    finally:
+        file.close()

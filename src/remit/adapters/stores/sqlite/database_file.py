@@ -107,8 +107,13 @@ class DatabaseFile:
         except RolledBack:
             self.close()
             raise
-        self.is_empty = status.st_size == 0
+        self.was_empty = status.st_size == 0
         """True if the file had no content when it was opened."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the file has no content; another process can create a store at any moment."""
+        return os.fstat(self._here.handle).st_size == 0
 
     @property
     def has_several_names(self) -> bool:

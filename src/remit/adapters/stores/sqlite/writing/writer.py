@@ -63,7 +63,7 @@ class Writer:
         try:
             self._transactions.guard(self._prepare)
             migrate(self._connection, path)
-            if file.is_empty:
+            if file.was_empty:
                 self._transactions.guard(self._write_schema)
             self._transactions.guard(self._look)
         except BaseException:
