@@ -110,11 +110,6 @@ def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())
 
 
-def unclaimed_answer(task: Task) -> str | None:
-    """Return the answer that the agent was asked to complete; None if its claim was refused."""
-    return None if task.answer == task.summary else task.answer
-
-
 def report_gaps(
     task: Task,
     found: Sequence[Gap],

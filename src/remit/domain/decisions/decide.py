@@ -12,7 +12,6 @@ from remit.domain.decisions.completion import (
     conclude,
     join_texts,
     report_gaps,
-    unclaimed_answer,
 )
 from remit.domain.decisions.context import (
     Context,
@@ -247,7 +246,7 @@ def _summary(task: Task, command: cmd.CompleteTask, context: Context) -> str | N
         return command.summary
     if command.summary is None:
         return _replacement_summary(task, command)
-    return join_texts(unclaimed_answer(task), command.summary)
+    return join_texts(task.answer, command.summary)
 
 
 def _replacement_summary(task: Task, command: cmd.CompleteTask) -> str | None:
@@ -260,7 +259,7 @@ def _replacement_summary(task: Task, command: cmd.CompleteTask) -> str | None:
     if task.summary is None:
         return None
     outputs = {**task.provided, **(command.outputs or {})}
-    return unclaimed_answer(task) or outputs_notice(outputs) or None
+    return task.answer or outputs_notice(outputs) or None
 
 
 def _waive(task: Task, command: cmd.WaiveCriterion, context: Context) -> Events:
