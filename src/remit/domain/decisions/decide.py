@@ -379,10 +379,14 @@ def _respond(task: Task, command: cmd.Respond, context: Context) -> Events:
     answered = ev.UserInteractionResponded(interaction_id=question.id, answer=answer)
     if question.blocking and question.call_id is not None:
         return [answered]
-    message = answer_told(question.question, answer)
+    told = ev.MessageSent(
+        update_id=task.update_id(),
+        message=answer_told(question.question, answer),
+        question=question.question,
+    )
     return [
         answered,
-        ev.MessageSent(update_id=task.update_id(), message=message),
+        told,
         *wake(replace(task, questions=()), "message"),
     ]
 

@@ -321,6 +321,8 @@ class Update:
     type: UpdateType
     content: str
     at: datetime
+    question: str | None = None
+    """The agent's question that a message answers; None for any other update."""
 
 
 @record
