@@ -224,7 +224,7 @@ def _complete(task: Task, command: cmd.CompleteTask, context: Context) -> Events
     """
     by_run = context.run_id is not None
     if by_run and (found := gaps(task, command.outputs, context.files)):
-        return report_gaps(task, found, told=True)
+        return report_gaps(task, found, outputs=command.outputs, told=True)
     claimed = claim(
         task,
         context,

@@ -94,7 +94,13 @@ def _claim_answer(task: Task, command: cmd.FinishRun, context: Context) -> Event
     """Claim completion with the answer of the run; report missing outputs to the agent instead."""
     answer = _final_answer(task, command)
     if found := gaps(task, command.outputs, context.files):
-        return report_gaps(task, found, final_message=answer, tool_summary=command.tool_summary)
+        return report_gaps(
+            task,
+            found,
+            outputs=command.outputs,
+            final_message=answer,
+            tool_summary=command.tool_summary,
+        )
     return claim(
         task,
         context,
