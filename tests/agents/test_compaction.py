@@ -577,3 +577,18 @@ async def test_a_nearly_full_context_is_compacted_before_cut_off_answers_fail_th
         assert (task.state, task.failure_reason) == (State.DONE, None)
         assert (task.summary or "").endswith(" the end.")
         assert len(at.script.asked) == 4 + 3 + 1
+
+
+async def test_a_light_model_with_a_small_context_is_asked_for_one_summary(
+    any_url: str, big_files: Path
+) -> None:
+    def rule(request: Request) -> Response:
+        if SUMMARY_SYSTEM in request.system:
+            raise ModelFailed("context_overflow", "No.")
+        limited(9_000, request)
+        return says("Read all.") if answers(request) == 12 else read(answers(request) % 8)
+
+    async with stage(any_url, big_files, rule) as at:
+        await at.run(instructions="Read the files.")
+        sizes = [size(each) for each in at.script.asked if SUMMARY_SYSTEM in each.system]
+        assert len(sizes) == 4, "the run remembers how little the model can read"
