@@ -335,6 +335,10 @@ class Agents(Protocol):
         """Return the ids of all known agents."""
         ...
 
+    def tool_names(self) -> frozenset[str]:
+        """Return the names of all known tools."""
+        ...
+
     def grant(self, agent_id: str | None, tools: Tools) -> tuple[str, ...]:
         """Return the tools that an agent has under a grant."""
         ...

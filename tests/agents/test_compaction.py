@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from remit.domain.llm.failures import ModelFailed
-from remit.domain.llm.messages import Request, Response, ToolCall, ToolResult
+from remit.domain.llm.messages import Request, Response, Tokens, ToolCall, ToolResult
 from remit.domain.prompts.compaction import SUMMARY_SYSTEM
 from remit.domain.task.task import State
 from tests.agents.stage import calls, says, stage, texts
@@ -556,3 +556,39 @@ async def test_a_context_that_is_always_full_ends_the_task_with_its_cause(
         task = await at.run(instructions="Read the files.")
         assert (task.state, task.cause) == (State.FAILED, "model_context")
         assert "does not fit into the context of the model" in (task.failure_reason or "")
+
+
+async def test_a_nearly_full_context_is_compacted_before_cut_off_answers_fail_the_task(
+    any_url: str, big_files: Path
+) -> None:
+    """Some endpoints say that the output limit was reached where the context is full."""
+
+    def rule(request: Request) -> Response:
+        if SUMMARY_SYSTEM in request.system:
+            return says("A summary.")
+        if answers(request) < 4:
+            return read(answers(request))
+        if size(request) <= 45_000:
+            return says(" the end.")
+        return says("a part")._replace(stop="length", tokens=Tokens(8_100, 92))
+
+    async with stage(any_url, big_files, rule) as at:
+        task = await at.run(instructions="Read the files.")
+        assert (task.state, task.failure_reason) == (State.DONE, None)
+        assert (task.summary or "").endswith(" the end.")
+        assert len(at.script.asked) == 4 + 3 + 1
+
+
+async def test_a_light_model_with_a_small_context_is_asked_for_one_summary(
+    any_url: str, big_files: Path
+) -> None:
+    def rule(request: Request) -> Response:
+        if SUMMARY_SYSTEM in request.system:
+            raise ModelFailed("context_overflow", "No.")
+        limited(9_000, request)
+        return says("Read all.") if answers(request) == 12 else read(answers(request) % 8)
+
+    async with stage(any_url, big_files, rule) as at:
+        await at.run(instructions="Read the files.")
+        sizes = [size(each) for each in at.script.asked if SUMMARY_SYSTEM in each.system]
+        assert len(sizes) == 4, "the run remembers how little the model can read"

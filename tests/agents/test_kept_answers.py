@@ -396,3 +396,55 @@ def test_an_awaited_subtask_with_outputs_alone_names_them_in_its_result() -> Non
     }
     assert change_summary(task, is_awaited=True)["result"] == IN_OUTPUTS
     assert change_summary({**task, "state": "running"}, is_awaited=True)["result"] == ""
+
+
+FILE_CHECK = {"text": "The port is in r.md", "check": {"file": "r.md", "contains": "8420"}}
+WHOLE = "end with one message that holds the whole result."
+
+
+def last_block(request: Request) -> str:
+    return request.messages[-1].text
+
+
+async def test_a_refused_answer_is_not_kept_if_a_caller_begins_to_wait(
+    durable_url: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    written = calls(("Write", {"file_path": "r.md", "content": "8420"}))
+    answers: list[Any] = [says("The whole report."), gate.then(written), says("It is written.")]
+    async with stage(durable_url, tmp_path, lambda _: answers.pop(0)) as at:
+        async with asyncio.timeout(patient(60)):
+            task_id = await at.create(tools=["Write"], acceptance=[FILE_CHECK])
+            await gate.reached.wait()
+            found = asyncio.create_task(at.call("task_output", task_id=task_id, wait_seconds=60))
+            await at.team.until(task_id, lambda task: task.awaited)
+            gate.open.set()
+            assert (await found)["data"]["status"] == "completed"
+        assert WHOLE in last_block(at.script.asked[1])
+        assert WHOLE in last_block(at.script.asked[2]), "the refused report is not part of a result"
+        assert not (await at.team.task(task_id)).reminded
+
+
+async def test_an_answer_is_not_kept_after_a_refused_claim_that_began_with_it(
+    durable_url: str, tmp_path: Path
+) -> None:
+    answers = [
+        plan(),
+        says(ANSWER),
+        calls(("complete_task", {"summary": "The proof is long."})),
+        calls(("Write", {"file_path": "r.md", "content": "8420"})),
+        says(f"{ANSWER} The proof is long. It is written."),
+    ]
+    async with stage(durable_url, tmp_path, lambda _: answers.pop(0)) as at:
+        found = await at.call(
+            "task", objective="Go", tools=["Write", "TodoWrite"], acceptance=[FILE_CHECK]
+        )
+        blocks = [last_block(request) for request in at.script.asked]
+        assert ["Your answer above is kept" in block for block in blocks] == [
+            False,
+            False,
+            True,
+            False,
+            False,
+        ]
+        assert found["data"]["result"] == f"{ANSWER} The proof is long. It is written."

@@ -10,6 +10,7 @@ import pytest
 
 from remit.app.agents.registry import Agent
 from remit.domain.llm.messages import Request, Response
+from remit.errors import InvalidParam
 from tests.agents.stage import calls, results, says, stage
 
 WRITER = Agent(id="writer", description="Writes.", tools=("Read", "Write"))
@@ -141,6 +142,54 @@ async def test_a_caller_reads_which_tools_are_unknown(any_url: str, tmp_path: Pa
         answers = [text for request in at.script.asked for text in results(request)]
         own = "Unknown tools: Bassh, read. Available: LS, Task."
         assert json.loads(answers[0])["notice"] == own
+
+
+WRONG = ["Raed"]
+TOLD = "tools: unknown tool 'Raed'. Did you mean Read? Available: LS, Read, Task."
+UNKNOWN_LISTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "task": ("task", {"objective": "Look", "tools": WRONG}),
+    "not awaited": ("task", {"objective": "Look", "tools": WRONG, "wait": False}),
+    "several": (
+        "task_parallel",
+        {"tasks": [{"objective": "Look", "tools": ["Read"]}, {"objective": "No", "tools": WRONG}]},
+    ),
+    "subtask": ("create_subtask", {"title": "Look", "owner": "general", "tools": WRONG}),
+    "blocking subtask": (
+        "create_subtask",
+        {"title": "Look", "owner": "general", "tools": {"allow": WRONG}, "wait": "block"},
+    ),
+    "another task": ("create_task", {"title": "Look", "owner": "general", "tools": WRONG}),
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN_LISTS)
+async def test_an_agent_that_names_no_known_tool_is_refused(
+    any_url: str, tmp_path: Path, kind: str
+) -> None:
+    """Limited to the tools of the parent, such a list would be empty, which is allowed."""
+    async with parent(any_url, tmp_path, UNKNOWN_LISTS[kind]) as at:
+        await at.run(owner="build", tools=["LS", "Read", "Task"])
+        (answer,) = [text for request in at.script.asked for text in results(request)]
+        assert answer.count(TOLD) == 1
+        assert [request.agent for request in at.script.asked].count("general") == (
+            kind == "several"
+        )
+
+
+async def test_a_person_that_names_no_known_tool_for_a_subtask_is_refused(
+    any_url: str, tmp_path: Path
+) -> None:
+    async with stage(any_url, tmp_path, lambda _: says("Done.")) as at:
+        made = await at.call("create_task", title="Look", owner="build", status="draft")
+        with pytest.raises(InvalidParam, match="tools: unknown tool 'Raed'"):
+            await at.call(
+                "create_subtask",
+                task_id=made["task_id"],
+                title="Look",
+                owner="general",
+                tools=WRONG,
+                status="draft",
+            )
 
 
 async def test_the_exact_task_tool_takes_no_further_fields(any_url: str, tmp_path: Path) -> None:

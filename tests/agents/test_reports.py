@@ -283,6 +283,51 @@ async def test_the_call_that_a_refusal_names_closes_the_gap(any_url: str, tmp_pa
         assert "- The required output rows is missing.\n" in told
         wanted = '{"outputs": {"report": "<the text>", "rows": <a JSON value>}}'
         assert f"Call complete_task with {wanted}, replacing each <…> with your own value." in told
+        assert "The refused call is not kept, so send again: report." in told
+        assert task.state.value == "done"
+
+
+async def test_a_refused_completion_names_each_gap(any_url: str, tmp_path: Path) -> None:
+    checks = [
+        {"text": "It says yes", "check": {"output": "report", "equals": "YES"}},
+        {"text": "It has a note", "check": {"output": "note", "contains": "x"}},
+    ]
+    outputs = ["report", {"name": "note", "required": False}, {"name": "data", "kind": "json"}]
+    script = [
+        calls(("complete_task", {"outputs": {"report": "NO"}})),
+        calls(("complete_task", {"outputs": {"report": "YES", "note": "x", "data": [1]}})),
+    ]
+    async with stage(any_url, tmp_path, script) as at:
+        task = await at.run(instructions="Look.", outputs=outputs, acceptance=checks)
+        (told,) = results(at.script.asked[1])
+        assert told.startswith(
+            "[Not accepted yet]\nThe task is not complete. These outputs are not accepted:\n"
+            "- The required output data is missing.\n"
+            "- c1: It says yes\n"
+            '  Check: the output report is "YES".\n'
+            '  Found: output report: is "NO", not "YES".\n'
+            "- c2: It has a note\n"
+            '  Check: the output note contains "x".\n'
+            "  Found: output note: is missing.\n"
+            'Call complete_task with {"outputs": {"report": "<the text>", "note": "<the text>",'
+            ' "data": <a JSON value>}}'
+        )
+        assert "send again" not in told
+        assert task.state.value == "done"
+
+
+async def test_a_refused_message_names_the_outputs_that_checks_need(
+    any_url: str, tmp_path: Path
+) -> None:
+    check = {"text": "It has a note", "check": {"output": "note", "contains": "x"}}
+    script = [
+        says("Done."),
+        calls(("complete_task", {"outputs": {"report": "r", "note": "x"}})),
+    ]
+    async with stage(any_url, tmp_path, script) as at:
+        task = await at.run(instructions="Look.", outputs=["report"], acceptance=[check])
+        told = at.script.asked[1].messages[-2].text
+        assert "- The required output report is missing.\n- c1: It has a note\n" in told
         assert task.state.value == "done"
 
 

@@ -100,6 +100,7 @@ async def test_a_task_waits_for_a_worker_that_knows_what_happened_to_it(
         )
         newer = ev.LANGUAGE + 1
         monkeypatch.setitem(ev.SINCE, ev.MessageSent, newer)
+        monkeypatch.delitem(ev.ADDED, ev.MessageSent)
         new = Service(old.core.store, old.core.clock, old.core.agents)
         for task_id in (idle, parent):
             await new.execute(cmd.SendMessage(task_id=task_id, message="Hurry up."), ANN)

@@ -439,3 +439,13 @@ async def test_an_unknown_owner_is_dropped_and_reported(any_url: str) -> None:
     assert owners == [None, "ghost", "general"], "an ended task keeps who worked on it"
     (change,) = [change for change in found.changes if change.field == "owner"]
     assert change == Change("1", "owner", "dropped", "unknown agent ghost; the task has no owner")
+
+
+async def test_an_import_reports_unknown_fields_of_the_file(any_url: str) -> None:
+    board = {"tasks": [], "nextId": 1, "groups": [], "nextID": 9}
+    async with desk(any_url) as at:
+        found = await import_tasks(at.store, SystemClock(), json.dumps(board), "")
+    assert found.changes == (
+        Change("", "groups", "dropped", "task files do not have this field"),
+        Change("", "nextID", "dropped", "task files do not have this field"),
+    )

@@ -43,6 +43,8 @@ def test_a_task_is_created_with_all_that_a_person_can_say() -> None:
                 "data:json",
                 "--output",
                 "notes?",
+                "--output",
+                '{"name": "rows", "kind": "json", "schema": {"type": "array"}, "required": false}',
             ),
             *(
                 "--step",
@@ -113,7 +115,9 @@ def test_a_task_is_created_with_all_that_a_person_can_say() -> None:
             ("report", "text", True),
             ("data", "json", True),
             ("notes", "text", False),
+            ("rows", "json", False),
         ]
+        assert task["outputs"][3]["schema"] == {"type": "array"}
         assert [(item["title"], item["done"]) for item in task["steps"]] == [
             ("Read", False),
             ("Plan", True),

@@ -354,6 +354,8 @@ def _answer(need: ask.Lookup, world: World) -> Any:
             return AGENTS
         case ask.Granted(agent_id=agent_id, tools=asked_for):
             return AgentRegistry().grant(agent_id, asked_for)
+        case ask.KnownTools():
+            return AgentRegistry().tool_names()
         case ask.ClaimedKey(stream=stream):
             return world.keys.get(stream)
         case ask.Answer(interaction_id=interaction_id):

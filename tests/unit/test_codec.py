@@ -164,6 +164,7 @@ def test_a_task_needs_a_reader_of_the_newest_language_that_it_has_heard(
 ) -> None:
     monkeypatch.setattr(ev, "LANGUAGE", 3)
     monkeypatch.setattr(ev, "SINCE", {ev.MessageSent: 3, ev.TaskRevised: 2})
+    monkeypatch.delitem(ev.ADDED, ev.MessageSent)
     task = given(CREATED)
     heard = evolve(task, replace(ENTRY, version=task.version + 1))
     later = evolve(

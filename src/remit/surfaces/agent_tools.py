@@ -37,7 +37,7 @@ from remit.domain.records.record import replace, summary
 from remit.domain.records.serialize import dumps, plain
 from remit.domain.records.validate import error_for_model, parse
 from remit.domain.task.commands import CreateTask
-from remit.domain.task.policy import with_tool_list
+from remit.domain.task.policy import must_name_known_tool, with_tool_list
 from remit.domain.task.task import Task
 from remit.domain.text.truncation import beginning, written_out
 from remit.errors import (
@@ -250,6 +250,7 @@ class CatalogTools:
         asked = parse(CreateTask, dict(arguments))
         owner = self._core.agents.find(asked.owner or handle.task.owner)
         mine = self._core.agents.grant(handle.task.owner, handle.task.tools)
+        must_name_known_tool(asked.tools, self._core.agents.tool_names(), mine)
         theirs: tuple[str, ...] = ()
         if owner:
             theirs = tuple(self._core.agents.grant(owner.id, asked.tools))

@@ -31,7 +31,7 @@ from remit.domain.llm.failures import (
     ModelFailed,
     excerpt,
 )
-from remit.domain.llm.messages import UNFINISHED, Response
+from remit.domain.llm.messages import UNFINISHED, Response, Tokens
 from remit.domain.projection.follow_up_jobs import report_seconds
 from remit.domain.prompts import agent_prompts
 from remit.domain.prompts.environment import environment_section
@@ -41,6 +41,8 @@ from remit.domain.text.counting import in_seconds
 LEAST_SECONDS = 0.1
 """A run with less time left than this ends."""
 SILENCE = "its answer was empty twice"
+LITTLE_ROOM = 10
+"""How many times as long as its answer a request is that leaves little room in the context."""
 Cut = Literal["", "cut_off", "context_full"]
 """Why an answer was cut off; empty for a complete one."""
 
@@ -264,12 +266,24 @@ class _Answers:
 
     async def receive(self, answer: Answer) -> None:
         """Continue or end the run, depending on an answer."""
-        cut = _cut_of(answer.response)
+        cut = self._cut_of(answer.response)
         self._cuts = Counter({cut: self._cuts[cut] + 1})
         await self._accept(answer.response)
         self._conversation.append(answer.row)
         if cut == "context_full":
             await self.make_room(ModelFailed("context_overflow", CONTEXT_FULL))
+
+    def _cut_of(self, response: Response) -> Cut:
+        """Return why an answer ended early, by its stop reason.
+
+        After `MAX_CUT_OFF` answers that ended at a limit, the limit is the context if the last one
+        had little room in it and the conversation can be compacted.
+        """
+        cut = _cut_of(response)
+        is_last = cut == "cut_off" and self._cuts[cut] + 1 >= MAX_CUT_OFF
+        if is_last and _had_little_room(response.tokens):
+            return "cut_off" if next_mark(self._conversation) is None else "context_full"
+        return cut
 
     async def _accept(self, response: Response) -> None:
         """Continue or end the run with an answer; fail it if the answer is useless."""
@@ -327,6 +341,11 @@ def _without_report(limit: LimitReached, shortage: str) -> str:
 def _is_unfinished(response: Response) -> bool:
     """True for an answer with calls, and for one that the model would continue."""
     return bool(response.calls) or response.stop in UNFINISHED
+
+
+def _had_little_room(tokens: Tokens) -> bool:
+    """True if a request was so much longer than its answer that it may have filled the context."""
+    return tokens.input >= LITTLE_ROOM * max(tokens.output, 1)
 
 
 def _cut_of(response: Response) -> Cut:

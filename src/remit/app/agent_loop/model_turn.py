@@ -38,6 +38,9 @@ class ModelTurn:
         self, run: CurrentRun, requests: RequestBuilder, budget: RunBudget, writer: RunWriter
     ) -> None:
         self._run, self._requests, self._budget, self._writer = run, requests, budget, writer
+        self._summarizer = Summarizer(
+            run.services.models, run.services.roots, run.handle, run.agent.id, self._pause
+        )
         self._answer_seconds = 0.0
         """How many seconds the model took for its last answer."""
         self.last_failure: ModelFailed | None = None
@@ -150,11 +153,8 @@ class ModelTurn:
 
     async def _summary(self, mark: Mark) -> tuple[str, Response | None]:
         """Return a summary of messages, and the response that was billed for it."""
-        run = self._run
-        summarizer = Summarizer(
-            run.services.models, run.services.roots, run.handle, run.agent.id, self._pause
-        )
-        text, response = await summarizer.summarize(replaced_by(run.conversation, mark))
+        replaced = replaced_by(self._run.conversation, mark)
+        text, response = await self._summarizer.summarize(replaced)
         if response is not None:
             self._writer.add_usage(response)
         return text, response

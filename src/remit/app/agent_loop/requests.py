@@ -48,7 +48,7 @@ class RequestBuilder:
         block = await self._task_block(read, answer_seconds, is_last=is_last)
         task = run.task
         tail = user(f"{last_turn_text}\n\n{block}".strip())
-        sent = without_delimiters((*read, tail))
+        sent = (*without_delimiters(read), tail)
         settings = ModelSettings(
             effort=effort_of(task, run.agent, run.chosen.effort),
             max_tokens=self._budget.max_answer_tokens(report=is_last),

@@ -31,21 +31,23 @@ class Summarizer:
     ) -> None:
         self._models, self._roots, self._handle = models, roots, handle
         self._agent, self._pause = agent, pause
+        self._characters = compaction.SUMMARY_INPUT
+        """How much the model can read at once, as far as this run knows."""
 
     async def summarize(self, messages: Sequence[Message]) -> Summarized:
         """Summarize messages; without a model, return an excerpt of their beginning and end."""
-        characters = compaction.SUMMARY_INPUT
         try:
             chosen = self._models.resolve("light")
         except RemitError:
             return _excerpt(messages)
-        while characters >= compaction.LEAST_SUMMARY_INPUT:
+        while self._characters >= compaction.LEAST_SUMMARY_INPUT:
             try:
-                response = await self._ask(chosen, compaction.record_of(messages, characters))
+                record = compaction.record_of(messages, self._characters)
+                response = await self._ask(chosen, record)
             except ModelFailed as failed:
                 if failed.kind != "context_overflow":
                     return _excerpt(messages)
-                characters //= 2
+                self._characters //= 2
                 continue
             if response is None:
                 return _excerpt(messages)

@@ -59,7 +59,7 @@ class Claims:
         if not isinstance(summary, str | None):
             return call
         beside = text_beside_calls(self._run.conversation.history)
-        if not (beside or summary or self._has_unclaimed_answer):
+        if not (beside or summary or self._run.task.unclaimed_message):
             beside = self._earlier_text(has_outputs=bool(call.arguments.get("outputs")))
         text = join_texts(beside, summary)
         if not text:
@@ -75,12 +75,6 @@ class Claims:
         if statement or has_outputs:
             return statement
         return last_text(history)
-
-    @property
-    def _has_unclaimed_answer(self) -> bool:
-        """True after a final message that is still valid and was not rejected as a claim."""
-        task = self._run.task
-        return task.final_message not in ("", None, task.summary) and not task.outdated_answer
 
     async def vouch_for_result(self) -> None:
         """Allow the cache to use the result if nothing that it depends on has changed.

@@ -99,6 +99,10 @@ class AgentRegistry:
             return "main"
         return agent.model
 
+    def tool_names(self) -> frozenset[str]:
+        """Return the names of all known tools."""
+        return frozenset(self._tools)
+
     def grant(self, agent_id: str | None, tools: "Tools") -> tuple[str, ...]:
         """Return the tools that an agent has under a grant; empty for an unknown agent."""
         agent = self.get(agent_id)

@@ -29,6 +29,8 @@ from remit.store_queries.event_queries import STREAMS
 from remit.store_queries.task_queries import TASKS
 
 PAGE = 500
+BOARD_FIELDS = ("tasks", "nextId")
+"""The fields of `tasks.json`."""
 NO_FIELD = "task files do not have this field"
 
 
@@ -111,7 +113,10 @@ def _has_unlinked_parent(document: Mapping[str, Any]) -> bool:
 
 
 class Change(NamedTuple):
-    """A field of an exported or imported task that was dropped or changed."""
+    """A field of an exported or imported task that was dropped or changed.
+
+    The task id is empty for a field of `tasks.json` itself.
+    """
 
     task_id: str
     field: str
@@ -149,7 +154,7 @@ async def import_tasks(
     await _reserve_ids(store, tasks, following)
     documents = await ask(_all_documents(), store.select)
     made = {document["id"]: _file_entry(document) for document in documents}
-    changes: list[Change] = []
+    changes = [Change("", name, "dropped", NO_FIELD) for name in found if name not in BOARD_FIELDS]
     for entry, task in zip(entries, tasks.values(), strict=True):
         is_unowned = task.id in unowned
         changes += _changes(entry, task, tasks, made[task.id], is_unowned=is_unowned)

@@ -97,6 +97,10 @@ class PlanLookups:
         """Return the tools that an agent has under a grant."""
         return self._agents.grant(need.agent_id, need.tools)
 
+    async def _known_tools(self, _need: ask.KnownTools, _seen: Seen) -> frozenset[str]:
+        """Return the names of all known tools."""
+        return self._agents.tool_names()
+
     async def _next_slot(self, need: ask.NextSlot, _seen: Seen) -> datetime:
         """Return the next slot of a schedule."""
         return self._clock.next_slot(need.cron, need.after)
@@ -242,6 +246,7 @@ class PlanLookups:
         ask.KnownGuides: _known_guides,
         ask.KnownAgents: _known_agents,
         ask.Granted: _granted,
+        ask.KnownTools: _known_tools,
         ask.ClaimedKey: _claimed_key,
         ask.Answer: _interaction,
         ask.NextSlot: _next_slot,

@@ -110,15 +110,11 @@ def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())
 
 
-def unclaimed_answer(task: Task) -> str | None:
-    """Return the answer that the agent was asked to complete; None if its claim was refused."""
-    return None if task.answer == task.summary else task.answer
-
-
 def report_gaps(
     task: Task,
     found: Sequence[Gap],
     *,
+    outputs: Mapping[str, Json] | None = None,
     told: bool = False,
     final_message: str | None = None,
     tool_summary: tuple[ToolCount, ...] = (),
@@ -133,12 +129,13 @@ def report_gaps(
             return [failed]
         used = ev.BudgetSettled(run_id=task.run.id, usage=Usage(), tool_summary=tool_summary)
         return [used, failed]
+    asked = replace(task, output_asks=task.output_asks + 1)
     rejected = ev.AcceptanceRejected(
         update_id=task.update_id(),
         gaps=tuple(gap.text for gap in found),
         missing_outputs=True,
         told=told,
-        message=missing_outputs(replace(task, output_asks=task.output_asks + 1), found),
+        message=missing_outputs(asked, found, outputs),
         final_message=final_message or None,
     )
     return [rejected]

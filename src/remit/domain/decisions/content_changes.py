@@ -144,12 +144,22 @@ def update_outputs(task: Task, event: ev.OutputsUpdated, entry: ev.Entry) -> Tas
 
 def send_message(task: Task, event: ev.MessageSent, entry: ev.Entry) -> Task:
     """Queue a message for the agent."""
-    return queue(task, entry, event.update_id, "message", event.message)
+    message = Update(
+        update_id=event.update_id,
+        type="message",
+        content=event.message,
+        at=entry.at,
+        question=event.question,
+    )
+    return _with_update(task, message)
 
 
 def queue(task: Task, entry: ev.Entry, update_id: str, kind: UpdateType, content: str) -> Task:
     """Queue an update for the agent, and count it."""
-    update = Update(update_id=update_id, type=kind, content=content, at=entry.at)
+    return _with_update(task, Update(update_id=update_id, type=kind, content=content, at=entry.at))
+
+
+def _with_update(task: Task, update: Update) -> Task:
     return replace(
         task,
         queued=(*task.queued, update),

@@ -289,7 +289,7 @@ def passed_on(task: Task, successor_id: str) -> list[ev.MessageSent | ev.Subtask
 def _repeated(update: Update, update_id: str) -> ev.MessageSent | ev.SubtaskSettled:
     """Return the event that queues a message or a report again."""
     if update.type == "message":
-        return ev.MessageSent(update_id=update_id, message=update.content)
+        return ev.MessageSent(update_id=update_id, message=update.content, question=update.question)
     child_id, state = reported_end(update.content)
     return ev.SubtaskSettled(
         child_id=child_id, state=state, update_id=update_id, report=update.content

@@ -12,7 +12,6 @@ from remit.domain.decisions.completion import (
     conclude,
     join_texts,
     report_gaps,
-    unclaimed_answer,
 )
 from remit.domain.decisions.context import (
     Context,
@@ -225,7 +224,7 @@ def _complete(task: Task, command: cmd.CompleteTask, context: Context) -> Events
     """
     by_run = context.run_id is not None
     if by_run and (found := gaps(task, command.outputs, context.files)):
-        return report_gaps(task, found, told=True)
+        return report_gaps(task, found, outputs=command.outputs, told=True)
     claimed = claim(
         task,
         context,
@@ -247,7 +246,7 @@ def _summary(task: Task, command: cmd.CompleteTask, context: Context) -> str | N
         return command.summary
     if command.summary is None:
         return _replacement_summary(task, command)
-    return join_texts(unclaimed_answer(task), command.summary)
+    return join_texts(task.answer, command.summary)
 
 
 def _replacement_summary(task: Task, command: cmd.CompleteTask) -> str | None:
@@ -260,7 +259,7 @@ def _replacement_summary(task: Task, command: cmd.CompleteTask) -> str | None:
     if task.summary is None:
         return None
     outputs = {**task.provided, **(command.outputs or {})}
-    return unclaimed_answer(task) or outputs_notice(outputs) or None
+    return task.answer or outputs_notice(outputs) or None
 
 
 def _waive(task: Task, command: cmd.WaiveCriterion, context: Context) -> Events:
@@ -380,10 +379,14 @@ def _respond(task: Task, command: cmd.Respond, context: Context) -> Events:
     answered = ev.UserInteractionResponded(interaction_id=question.id, answer=answer)
     if question.blocking and question.call_id is not None:
         return [answered]
-    message = answer_told(question.question, answer)
+    told = ev.MessageSent(
+        update_id=task.update_id(),
+        message=answer_told(question.question, answer),
+        question=question.question,
+    )
     return [
         answered,
-        ev.MessageSent(update_id=task.update_id(), message=message),
+        told,
         *wake(replace(task, questions=()), "message"),
     ]
 

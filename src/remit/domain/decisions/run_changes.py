@@ -180,12 +180,8 @@ def _has_answer(task: Task) -> bool:
     A message before a wait for subtasks is not an answer.
     """
     may_answer = task.waits_for_tick or not task.children
-    return (
-        may_answer
-        and task.completion == "auto"
-        and bool(task.final_message)
-        and not task.outdated_answer
-    )
+    is_answer = task.completion == "auto" and task.unclaimed_message is not None
+    return may_answer and is_answer
 
 
 def stop_clock(task: Task, _: ev.ClockStopped) -> Task:

@@ -1,6 +1,6 @@
 """The result of a run: its final message completes the task, continues it or asks a person."""
 
-from remit.domain.decisions.completion import claim, join_texts, report_gaps, unclaimed_answer
+from remit.domain.decisions.completion import claim, join_texts, report_gaps
 from remit.domain.decisions.context import Context, Events
 from remit.domain.decisions.evolve import apply_events
 from remit.domain.decisions.wait_state import awaited_own_question
@@ -94,7 +94,13 @@ def _claim_answer(task: Task, command: cmd.FinishRun, context: Context) -> Event
     """Claim completion with the answer of the run; report missing outputs to the agent instead."""
     answer = _final_answer(task, command)
     if found := gaps(task, command.outputs, context.files):
-        return report_gaps(task, found, final_message=answer, tool_summary=command.tool_summary)
+        return report_gaps(
+            task,
+            found,
+            outputs=command.outputs,
+            final_message=answer,
+            tool_summary=command.tool_summary,
+        )
     return claim(
         task,
         context,
@@ -122,7 +128,7 @@ def _has_unclaimed_result(task: Task) -> bool:
 
 def _final_answer(task: Task, command: cmd.FinishRun) -> str:
     """Return the result of a run: a message after a reminder is added to the answer before it."""
-    return join_texts(unclaimed_answer(task) or _earlier_answer(task), command.final_message)
+    return join_texts(task.answer or _earlier_answer(task), command.final_message)
 
 
 def _earlier_answer(task: Task) -> str | None:
@@ -135,9 +141,7 @@ def _earlier_answer(task: Task) -> str | None:
 
 def _unclaimed_message(task: Task) -> str | None:
     """Return the last final message if it answers the task and was never claimed as its result."""
-    if task.completion != "auto" or task.outdated_answer:
-        return None
-    return None if task.final_message == task.summary else task.final_message
+    return task.unclaimed_message if task.completion == "auto" else None
 
 
 def _remind(task: Task, command: cmd.FinishRun, open_steps: tuple[int, ...]) -> ev.AgentReminded:

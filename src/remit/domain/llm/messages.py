@@ -24,15 +24,32 @@ INVISIBLE = rf"(?:\x1b\[[\d;]*+[A-Za-z]|\x1b\][^\x07\x1b\n]{{0,200}}+(?:\x07|\x1
 
 
 def spread(word: str) -> str:
-    """Return a pattern for a word whose letters may be separated by invisible characters."""
-    return rf"[{_UNSEEN}]*+".join(word)
+    """Return a pattern for a word of lower-case letters, also in full width, that may be separated
+    by invisible characters.
+    """
+    return rf"[{_UNSEEN}]*+".join(f"[{letter}{_full_width(letter)}]" for letter in word)
+
+
+def _full_width(letter: str) -> str:
+    return chr(ord(letter) - ord("a") + ord("\uff41"))
 
 
 _GAP = rf"(?:[^\S\n]|{INVISIBLE})*+"
-DELIMITER_LIKE = rf"={{3,}}+{_GAP}{spread('remit')}{_GAP}={{3,}}+"
+_SIGN = r"[=\uff1d]"
+DELIMITER_LIKE = rf"{_SIGN}{{3,}}+{_GAP}{spread('remit')}{_GAP}{_SIGN}{{3,}}+"
 """A pattern for text that looks like the delimiter."""
-_DELIMITER = re.compile(rf"(?<!=){DELIMITER_LIKE}", re.IGNORECASE)
+_DELIMITER = re.compile(rf"(?<!{_SIGN}){DELIMITER_LIKE}", re.IGNORECASE)
 """Possessive, and only at the start of a row of signs: a file may contain a megabyte of them."""
+_QUOTED_DELIMITER = "== (quoted) remit =="
+_OPENED, _CLOSED = r"[<\uff1c]", r"[>\uff1e]"
+_BLOCK_START = rf"{_OPENED}{_GAP}{spread('task')}(?=(?:[^\S\n]|{INVISIBLE})++{spread('id')}\b)"
+_BLOCK_END = rf"{_OPENED}{_GAP}[/\uff0f]{_GAP}{spread('task')}(?={_GAP}{_CLOSED})"
+BLOCK_LIKE = rf"(?:{_BLOCK_START}|{_BLOCK_END})"
+"""A pattern for text that looks like the first or the last line of a task block."""
+_BLOCK_LINE = re.compile(BLOCK_LIKE, re.IGNORECASE)
+_FIRST_BLOCK_LINE = re.compile(_BLOCK_START, re.IGNORECASE)
+_SIGNS = ("===", "\uff1d", "<", "\uff1c")
+"""Every text that looks like the delimiter or a line of a task block contains one of these."""
 
 Role = Literal["user", "assistant", "tool"]
 Stop = Literal["end", "tool_calls", "length", "context_full", "paused", "refusal"]
@@ -213,25 +230,40 @@ def user(*texts: str) -> Message:
 
 
 def without_delimiters(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """Return messages in which no text can pass for remit's delimiter."""
+    """Return messages in which no text can pass for remit's delimiter or open a task block.
+
+    The end of a block is kept: files of other programs contain the same tag.
+    """
     return tuple(map(_without_delimiter, messages))
 
 
 def _without_delimiter(message: Message) -> Message:
-    """Return a message in which no text can pass for remit's delimiter."""
     if message.role == "assistant" or not any(map(_may_hold_delimiter, message.parts)):
         return message
     return message._replace(parts=tuple(map(_quote_delimiter, message.parts)))
 
 
 def _may_hold_delimiter(part: Part) -> bool:
-    return isinstance(part, TextPart | ToolResult) and "===" in part.text
+    """Return True for a text with signs of the delimiter or of a task block."""
+    if not isinstance(part, TextPart | ToolResult):
+        return False
+    return any(sign in part.text for sign in _SIGNS)
 
 
 def _quote_delimiter(part: Part) -> Part:
     if not isinstance(part, TextPart | ToolResult):
         return part
-    return part._replace(text=_DELIMITER.sub("== (quoted) remit ==", part.text))
+    text = _DELIMITER.sub(_QUOTED_DELIMITER, part.text)
+    return part._replace(text=_FIRST_BLOCK_LINE.sub(_quote_tag, text))
+
+
+def inside_block(text: str) -> str:
+    """Return a text in which nothing can pass for the delimiter or end the task block around it."""
+    return _BLOCK_LINE.sub(_quote_tag, _DELIMITER.sub(_QUOTED_DELIMITER, text))
+
+
+def _quote_tag(tag: re.Match[str]) -> str:
+    return f"{tag[0][0]}(quoted) {tag[0][1:]}"
 
 
 def plain(message: Message) -> dict[str, Any]:

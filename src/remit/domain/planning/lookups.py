@@ -82,6 +82,11 @@ class Granted:
 
 
 @record
+class KnownTools:
+    """Look up the names of all tools that this process knows."""
+
+
+@record
 class ClaimedKey:
     """Look up the KeyClaimed event of an idempotency key; None if the key is unused."""
 
@@ -161,6 +166,7 @@ Lookup = (
     | KnownGuides
     | KnownAgents
     | Granted
+    | KnownTools
     | ClaimedKey
     | Answer
     | SeenFiles

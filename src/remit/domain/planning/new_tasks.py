@@ -28,6 +28,7 @@ from remit.domain.planning.lookups import (
     Granted,
     KnownAgents,
     KnownGuides,
+    KnownTools,
     Lookups,
     ManyTaskIds,
     NewTaskIds,
@@ -43,7 +44,7 @@ from remit.domain.records.record import replace
 from remit.domain.records.serialize import plain
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
-from remit.domain.task.policy import must_not_be_ended
+from remit.domain.task.policy import must_name_known_tool, must_not_be_ended
 from remit.domain.task.task import Child, Dependency, State, Task
 from remit.errors import Conflict, NotFound, invalid, unknown
 
@@ -99,6 +100,8 @@ def _list_tools(
     parent_tools = parent.tools.allow
     if parent.owner is not None:
         parent_tools = yield Granted(agent_id=parent.owner, tools=parent.tools)
+    known: frozenset[str] = yield KnownTools()
+    must_name_known_tool(command.tools, known, parent_tools or ())
     return list_tools(replace(command, owner=owner), granted, parent, parent_tools)
 
 

@@ -214,7 +214,7 @@ def _complete(task: Task, command: cmd.CompleteTask, context: Context) -> Lookup
     found = gaps(task, command.outputs, context.files)
     refused = refusal(found)
     asked = replace(task, output_asks=task.output_asks + 1)
-    refused.for_agent = refused_claim(asked, found)
+    refused.for_agent = refused_claim(asked, found, command.outputs)
     return replace(decided, refused=refused)
 
 

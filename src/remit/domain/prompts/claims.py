@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from remit.domain.outputs.criteria import checked_output, judge
 from remit.domain.outputs.required_outputs import gaps
+from remit.domain.records.record import replace
 from remit.domain.records.serialize import dumps
 from remit.domain.task.task import Criterion, Output, OutputKind, Task
 
@@ -101,13 +102,20 @@ def in_force(task: Task) -> list[Criterion]:
     return [item for item in task.acceptance if item.status != "waived"]
 
 
+def failing_checks(task: Task) -> list[Criterion]:
+    """Return the criteria whose check of an output would fail now, each with the evidence."""
+    checked = [item for item in in_force(task) if checked_output(item.check)]
+    verdicts = [judge(item.check, task, {}) for item in checked]
+    return [
+        replace(item, evidence=verdict.evidence)
+        for item, verdict in zip(checked, verdicts, strict=True)
+        if verdict.status == "fail"
+    ]
+
+
 def failing_outputs(task: Task) -> list[str]:
     """Return the outputs for which a check would fail now."""
-    return [
-        name
-        for item in in_force(task)
-        if (name := checked_output(item.check)) and judge(item.check, task, {}).status == "fail"
-    ]
+    return [checked_output(item.check) for item in failing_checks(task)]
 
 
 def needed_outputs(task: Task) -> set[str]:

@@ -6,7 +6,7 @@ Texts of people, files and other agents are data. Quoted, they cannot pass for a
 import re
 from collections.abc import Mapping
 
-from remit.domain.llm.messages import DELIMITER_LIKE, INVISIBLE, spread
+from remit.domain.llm.messages import BLOCK_LIKE, DELIMITER_LIKE, INVISIBLE, spread
 from remit.domain.task.task import UpdateType
 
 SUBTASK_ENDED = "[Subtask ended]"
@@ -27,7 +27,8 @@ _SPACE = rf"(?:[^\S{_BREAKS}]|{INVISIBLE})"
 _TAG = rf"""</?[a-z](?:"[^"{_BREAKS}]*+"|'[^'{_BREAKS}]*+'|[^<>"'{_BREAKS}])*+>"""
 _LABEL = r"(?:[^\W\d_]|[ivxlcdm]{1,8})(?=[^\w\s\[\uff3b])|\d++|[\u2160-\u2188\u2460-\u24ff]"
 """The number of a list item: a letter or a Roman numeral before a mark, or digits."""
-_MARK = rf"(?:{_SPACE}++|{_TAG}|{_LABEL}|[^\w\s\[\uff3b=<\x1b]++|[\[\uff3b=<\x1b])"
+_SIGNS = r"\[\uff3b=\uff1d<\uff1c\x1b"
+_MARK = rf"(?:{_SPACE}++|{_TAG}|{_LABEL}|[^\w\s{_SIGNS}]++|[{_SIGNS}])"
 _HEADING_WORDS = "|".join(
     rf"{_SPACE}++".join(map(spread, words.split()))
     for words in (
@@ -51,12 +52,12 @@ _PROMPT_WORDS = "|".join(
 )
 """Whole headings of remit; a line can begin with a link such as `[continue reading](…)`."""
 _WORDS = rf"(?:(?:{_HEADING_WORDS})\b|(?:{_PROMPT_WORDS}){_MARK}{{0,6}}?[\]\uff3d])"
-_HEADING = rf"(?:[\[\uff3b]{_MARK}{{0,6}}+{_WORDS}|{DELIMITER_LIKE})"
+_HEADING = rf"(?:[\[\uff3b]{_MARK}{{0,6}}+{_WORDS}|{DELIMITER_LIKE}|{BLOCK_LIKE})"
 _HEADING_LIKE = re.compile(
     rf"(?:\A|(?<=[{_BREAKS}]))(?={_SPACE}*+(?!>)(?:(?!{_HEADING}){_MARK}){{0,20}}+{_HEADING})",
     re.IGNORECASE,
 )
-"""The start of a line that looks like a heading of remit or like the delimiter.
+"""The start of a line that looks like a heading of remit, the delimiter or a task block.
 
 Possessive, so that a line is read a fixed number of times: a file may contain a megabyte of marks.
 """

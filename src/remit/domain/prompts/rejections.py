@@ -1,11 +1,12 @@
 """Why a result is not accepted yet, and how to claim completion again."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from remit.domain.outputs.criteria import requirement
-from remit.domain.outputs.required_outputs import Gap, gaps
+from remit.domain.outputs.criteria import checked_output, requirement
+from remit.domain.outputs.required_outputs import Gap, gaps, provided_outputs
 from remit.domain.prompts.claims import (
     claim_with,
+    failing_checks,
     failing_outputs,
     next_claim,
     outstanding,
@@ -14,8 +15,9 @@ from remit.domain.prompts.claims import (
 )
 from remit.domain.prompts.headings import HEADINGS, without_headings
 from remit.domain.prompts.terms import handed_by_others
+from remit.domain.records.record import replace
 from remit.domain.task.policy import MAX_OUTPUT_ASKS, MAX_ROUNDS
-from remit.domain.task.task import Criterion, Task, Update
+from remit.domain.task.task import Criterion, Json, Task, Update
 from remit.domain.text.optional_lines import indented
 
 _INCOMPLETE = "The task is not complete."
@@ -27,14 +29,20 @@ work is done, {}."""
 """The text of a rejection whose criteria or outputs were changed or waived."""
 
 
-def refused_claim(task: Task, found: Sequence[Gap]) -> str:
+def refused_claim(task: Task, found: Sequence[Gap], given: Mapping[str, Json] | None) -> str:
     """Return the answer to complete_task if outputs are missing or wrong."""
-    return f"{HEADINGS['rejection']}\n{missing_outputs(task, found)}"
+    return f"{HEADINGS['rejection']}\n{missing_outputs(task, found, given)}"
 
 
-def missing_outputs(task: Task, found: Sequence[Gap]) -> str:
-    """List outputs that are missing or wrong, and the call that hands over all of them."""
+def missing_outputs(task: Task, found: Sequence[Gap], given: Mapping[str, Json] | None) -> str:
+    """List outputs that are missing or wrong, also by the checks of criteria, and the call that
+    hands over all of them.
+
+    `given` are the outputs of the refused claim, which are not kept.
+    """
     named = {gap.name for gap in found}
+    failing = _other_failing_checks(task, named, given)
+    named.update(checked_output(item.check) for item in failing)
     required = required_outputs(task)
     values = outstanding(task)
     wanted = [output for output in task.outputs if output.name in named.union(values)]
@@ -43,28 +51,50 @@ def missing_outputs(task: Task, found: Sequence[Gap]) -> str:
     if named <= required:
         what = "required outputs are missing or wrong"
     kept = required.union(task.provided, failing_outputs(task))
-    omittable = ", ".join(output.name for output in wanted if output.name not in kept)
-    may_omit = f" You can leave out: {omittable}." if omittable else ""
+    omittable = [output.name for output in wanted if output.name not in kept]
+    repeated = [name for name in values if name in (given or {}) and name not in named]
     own_values = ", replacing each <…> with your own value" if values else ""
-    call = f"Call {claim_with(values)}{own_values}.{may_omit}"
     return "\n".join(
         [
             f"{_INCOMPLETE} These {what}:",
             *[f"- {gap.text}" for gap in found],
-            f"{call} A message alone does not hand over an output.",
+            *_criteria_with_checks(task, failing),
+            f"Call {claim_with(values)}{own_values}.{_named(' You can leave out: ', omittable)}"
+            f"{_named(' The refused call is not kept, so send again: ', repeated)}"
+            " A message alone does not hand over an output.",
             *_last_chance(task.output_asks, MAX_OUTPUT_ASKS),
         ]
     )
 
 
-def failed_criteria(task: Task, failing: Sequence[Criterion]) -> str:
-    """List the criteria that a result fails, and how to claim completion again."""
-    lines = [f"The result that {_claimer(task)} does not meet these criteria:"]
+def _named(label: str, names: Sequence[str]) -> str:
+    """Return a sentence with names, or an empty text without any."""
+    return f"{label}{', '.join(names)}." if names else ""
+
+
+def _other_failing_checks(
+    task: Task, named: Collection[str], given: Mapping[str, Json] | None
+) -> list[Criterion]:
+    """Return the criteria that fail because of an output that is not among the named ones."""
+    claimed = replace(task, completion_outputs=provided_outputs(task, given))
+    return [item for item in failing_checks(claimed) if checked_output(item.check) not in named]
+
+
+def _criteria_with_checks(task: Task, failing: Sequence[Criterion]) -> list[str]:
+    """Return criteria as list items, each with its check and what the check found."""
+    lines: list[str] = []
     for item in failing:
         check = requirement(item.check, task) or "by remit"
         lines += [f"- {item.id}: {indented(item.text)}", f"  Check: {check}."]
         if item.evidence:
             lines.append(f"  Found: {item.evidence}.")
+    return lines
+
+
+def failed_criteria(task: Task, failing: Sequence[Criterion]) -> str:
+    """List the criteria that a result fails, and how to claim completion again."""
+    lines = [f"The result that {_claimer(task)} does not meet these criteria:"]
+    lines += _criteria_with_checks(task, failing)
     lines += handed_by_others(task) if task.claimed_by else []
     lines.append(f"Close these gaps. Then {next_claim(task)}.")
     return "\n".join([*lines, *_last_chance(task.rounds, MAX_ROUNDS)])
@@ -98,7 +128,7 @@ def unmet_now(task: Task) -> str:
 def _missing_now(task: Task) -> str:
     """Return which outputs are missing or wrong; empty if that no longer applies."""
     found = gaps(task, None, {})
-    return missing_outputs(task, found) if found else ""
+    return missing_outputs(task, found, None) if found else ""
 
 
 def standing_rejection(task: Task) -> str:

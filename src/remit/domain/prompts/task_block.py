@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from remit.domain.llm.messages import inside_block
 from remit.domain.prompts.claims import (
     claim_again,
     in_force,
@@ -64,7 +65,7 @@ def task_block(
     `replaces_terms`, the agent has read earlier terms. With `must_end`, there may be no turn after
     the next one.
     """
-    lines = [f"<Task id={task.id}>", *_title_line(task)]
+    lines = _title_line(task)
     if not is_last:
         lines += _brief(task, guides, messages, replaces_terms=replaces_terms)
     steps = [_step_line(task, index, subtasks) for index in range(len(task.steps))]
@@ -75,7 +76,8 @@ def task_block(
     lines += [f"To finish: {REPORT_NOW if is_last else _how_to_finish(task, must_end=must_end)}"]
     if not is_last and not must_end and _is_woken(task):
         lines.append(WOKEN)
-    return "\n".join([*lines, "</Task>", "Stay on this task."])
+    content = inside_block("\n".join(lines))
+    return f"<Task id={task.id}>\n{content}\n</Task>\nStay on this task."
 
 
 def _title_line(task: Task) -> list[str]:

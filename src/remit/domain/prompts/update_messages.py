@@ -14,8 +14,6 @@ _NOT_COMPLETED = "[Not completed]"
 """The heading of a reminder that only says that complete_task must be called."""
 _ANSWER = "[Answer to your question]"
 """The heading of the answer to a question that the agent did not wait for."""
-_ANSWERED = re.compile(r'\AAnswer to ("(?:[^"\\]|\\.)*"):([ \n])')
-"""The start of such an answer, as `answer_told` writes it; it is stored as a message."""
 _KINDS: Mapping[str, UpdateType] = {
     **{heading: kind for kind, heading in HEADINGS.items()},
     _NOT_COMPLETED: "steps",
@@ -67,7 +65,7 @@ def news(task: Task, updates: Sequence[Update]) -> str:
 
 def heading_of(update: Update, text: str) -> str:
     """Return the heading of an update with a text."""
-    if update.type == "message" and _ANSWERED.match(update.content):
+    if update.question is not None:
         return _ANSWER
     if update.type == "steps" and text.startswith(EXPLICIT):
         return _NOT_COMPLETED
@@ -119,15 +117,16 @@ def _text_of(task: Task, update: Update, *, is_newest: bool) -> str:
         return rejection_text(task, update, is_newest=is_newest)
     if update.type in _TERM_NAMES and not is_newest:
         return f"Replaced by a later update of the {_TERM_NAMES[update.type]}."
-    if update.type == "message":
-        return _ANSWERED.sub(_question_and_answer, update.content, count=1)
+    if update.question is not None:
+        return _question_and_answer(update.question, update.content)
     current = "\n".join(_LISTINGS.get(update.type, _no_lines)(task))
     return current or update.content or _REMOVED.get(update.type, "")
 
 
-def _question_and_answer(start: re.Match[str]) -> str:
-    """Return the start of an answer with the question in its own line."""
-    return f"Question: {start[1]}\nAnswer:{start[2]}"
+def _question_and_answer(question: str, told: str) -> str:
+    """Return the text of `answer_told` with the question in its own line."""
+    answer = told.removeprefix(_start_of_answer(question))
+    return f"Question: {_quoted_question(question)}\nAnswer:{answer}"
 
 
 def answer_returned(answer: str) -> str:
@@ -137,7 +136,15 @@ def answer_returned(answer: str) -> str:
 
 def answer_told(question: str, answer: str) -> str:
     """Return the answer to a question that the agent did not wait for."""
-    asked = f"Answer to {dumps(in_one_line(question))}:"
+    start = _start_of_answer(question)
     if len(answer.splitlines()) < 2:
-        return f"{asked} {answer}"
-    return f"{asked}\n{quoted(answer)}"
+        return f"{start} {answer}"
+    return f"{start}\n{quoted(answer)}"
+
+
+def _start_of_answer(question: str) -> str:
+    return f"Answer to {_quoted_question(question)}:"
+
+
+def _quoted_question(question: str) -> str:
+    return dumps(in_one_line(question))

@@ -200,6 +200,8 @@ class MessageSent:
 
     update_id: str
     message: str
+    question: str | None = None
+    """The agent's question that the message answers; None for any other message."""
 
 
 @record
@@ -616,7 +618,7 @@ Event = (
 )
 """The events of a task's stream."""
 
-LANGUAGE = 6
+LANGUAGE = 7
 """The event language of this version; incremented with each change of an event
 (`tests/golden/language.json`).
 """
@@ -632,6 +634,7 @@ SINCE: dict[type[Any], int] = {
     InstructionsUpdated: 6,
     AcceptanceUpdated: 2,
     OutputsUpdated: 2,
+    MessageSent: 7,
     AcceptanceRejected: 4,
     SubtaskSettled: 2,
     UserInteractionRequested: 2,
@@ -668,6 +671,7 @@ ADDED: dict[type[Any], dict[str, int]] = {
     },
     AcceptanceUpdated: {"terms_version": 2},
     OutputsUpdated: {"terms_version": 2},
+    MessageSent: {"question": 7},
     AcceptanceRejected: {"message": 2, "final_message": 4, "outdated": 4},
     SubtaskSettled: {"update_id": 2, "report": 2},
     TaskPaused: {"by_agent": 2},

@@ -6,7 +6,7 @@ from remit.domain.agents.agent import WRITING, Agent
 from remit.domain.records.pick import among, beyond
 from remit.domain.records.record import replace
 from remit.domain.task.task import Effort, Limits, Output, State, Task, Tools
-from remit.errors import Conflict, Forbidden, invalid
+from remit.errors import Conflict, Forbidden, invalid, unknown
 
 MAX_ATTEMPTS = 3
 MAX_TURNS = 50
@@ -95,6 +95,17 @@ def with_tool_list(asked: Tools, tools: tuple[str, ...]) -> Tools:
     is_default = asked.allow is None and asked.named is None
     hides_defaults = is_default and not frozenset(tools).isdisjoint(WRITING)
     return replace(asked, allow=tools, named=() if hides_defaults else asked.named)
+
+
+def must_name_known_tool(asked: Tools, known: frozenset[str], available: Sequence[str]) -> None:
+    """Refuse a list of tools that names no known tool; an empty list is allowed.
+
+    `available` are the tools of the task that passes them on. Without this rule, its subtask would
+    start with no tools. A worker checks the list of any other task (`must_have_usable_tool`).
+    """
+    listed = asked.allow or ()
+    if listed and known.union(available).isdisjoint(listed):
+        raise unknown("tools", "tool", listed[0], available or known)
 
 
 def must_have_usable_tool(

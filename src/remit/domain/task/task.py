@@ -330,6 +330,8 @@ class Update:
     type: UpdateType
     content: str
     at: datetime
+    question: str | None = None
+    """The agent's question that a message answers; None for any other update."""
 
 
 @record
@@ -519,10 +521,21 @@ class Task:
         return self.metadata or {}
 
     @property
+    def unclaimed_message(self) -> str | None:
+        """Return the last final message, unless a claim began with it or the instructions have
+        changed since.
+
+        The message of a refused claim is not kept: the next claim must hold the whole result.
+        """
+        if not self.final_message or self.outdated_answer:
+            return None
+        is_claimed = (self.summary or "").startswith(self.final_message)
+        return None if is_claimed else self.final_message
+
+    @property
     def answer(self) -> str | None:
         """Return the final message that the agent was asked to complete, a part of the result."""
-        is_answer = self.reminded and not self.outdated_answer
-        return self.final_message if is_answer else None
+        return self.unclaimed_message if self.reminded else None
 
     @property
     def delegated(self) -> bool:

@@ -214,8 +214,12 @@ def criterion(value: str, name: str) -> Any:
     return found
 
 
-def output(value: str, name: str) -> dict[str, Any]:
-    """Parse NAME or NAME:KIND; a ? after the name makes it optional."""
+def output(value: str, name: str) -> Any:
+    """Parse NAME or NAME:KIND, or JSON if it begins with {; a ? after the name makes it
+    optional.
+    """
+    if value.startswith("{"):
+        return _json(value, name)
     title, colon, kind = value.rpartition(":")
     if not colon:
         title, kind = value, "text"

@@ -23,7 +23,8 @@ WORDS = (
     Argument(
         "--output",
         "outputs",
-        "a required output: NAME or NAME:json|file|url; NAME? is optional; repeatable",
+        "a required output: NAME or NAME:json|file|url; NAME? is optional; {JSON} can have a"
+        " schema; repeatable",
         arguments.output,
         "NAME",
         many="list",

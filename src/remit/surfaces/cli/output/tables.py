@@ -400,10 +400,11 @@ def show_export(answer: Result, screen: Screen) -> None:
 
 
 def _changes(answer: Result, screen: Screen) -> None:
-    """Write what each task lost in an import or export."""
+    """Write what each task, or the file itself, lost in an import or export."""
     for item in answer.get("changes", ()):
+        named = f"#{item['task_id']}" if item["task_id"] else "tasks.json"
         screen.put(
-            Ink(f"#{item['task_id']} ", "bold"),
+            Ink(f"{named} ", "bold"),
             f"{item['change']} ",
             text=f"{item['field']}: {item['text']}",
             indent=2,
