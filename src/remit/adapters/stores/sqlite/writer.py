@@ -1,7 +1,6 @@
 """The one connection that writes to a database file."""
 
 import asyncio
-import logging
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -15,7 +14,6 @@ from remit.adapters.stores.high_water_mark import (
     newer_generation,
     next_generation,
 )
-from remit.adapters.stores.opening import GOES_ON
 from remit.adapters.stores.sqlite import statements
 from remit.adapters.stores.sqlite.batch import Batch
 from remit.adapters.stores.sqlite.database_file import DatabaseFile
@@ -34,12 +32,11 @@ from remit.adapters.stores.sqlite.rollback_check import (
     find_rollback,
     read_state,
 )
+from remit.adapters.stores.wait_notice import WaitNotice
 from remit.domain.projection.rows import Change
 from remit.domain.task.stored_event import Stored
 from remit.errors import Conflict, RolledBack, Unavailable
 from remit.ports import Unit
-
-log = logging.getLogger("remit.sqlite")
 
 Work = Callable[[Any], Any]
 
@@ -77,7 +74,7 @@ class Writer:
         self.known = Mark("", 0)
         """The newest state that was seen and is durable."""
         self._state = State(self.known, 0)
-        self._announced = self._waits = False
+        self._notice, self._waits = WaitNotice(str(path)), False
         self.ends_at = math.inf
         """When the wait for a lock ends at the latest, by the monotonic clock."""
         self._asked_at: float | None = None
@@ -224,16 +221,11 @@ class Writer:
         except sqlite3.Error as error:
             raise translate(error, self._path) from error
 
-    def _announce_wait(self) -> None:
-        """Say once that writes wait: on a busy machine they may do so again and again."""
-        if not self._announced:
-            self._announced = self._waits = True
-            goes_on = {GOES_ON: lambda: self._waits}
-            log.warning(
-                "Waiting for the store %s: another process is writing to it.",
-                self._path,
-                extra=goes_on,
-            )
+    def _announce_wait(self, waited: float) -> None:
+        """Announce that a write waits."""
+        self._waits = True
+        cause = "another process is writing to it"
+        self._notice.announce(cause, waited, lambda: self._waits)
 
     def _transaction(self, action: Callable[[], None]) -> None:
         """Run an action alone in the database, all of it or nothing."""
