@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from remit.api.blocking import SyncRemit
+from remit.api.closable import closed_error
 from remit.api.methods import Operations
 from remit.api.streaming import Streams
 from remit.catalog import (
@@ -52,6 +53,7 @@ class RemitClient(Operations, Streams):
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._headers = {"Authorization": f"Bearer {token}"}
         self._opened: aiohttp.ClientSession | None = None
+        self._is_closed = False
 
     @classmethod
     def open_sync(cls, url: str, token: str, *, timeout_seconds: float = 60) -> SyncRemit:
@@ -62,6 +64,7 @@ class RemitClient(Operations, Streams):
 
     async def __aenter__(self) -> Self:
         """Open the HTTP session."""
+        self._is_closed = False
         connector = aiohttp.TCPConnector(keepalive_timeout=IDLE_SECONDS)
         self._opened = aiohttp.ClientSession(
             headers=self._headers, timeout=self._timeout, connector=connector
@@ -75,11 +78,15 @@ class RemitClient(Operations, Streams):
         trace: TracebackType | None,
     ) -> None:
         """Close the HTTP session."""
-        session, self._opened = self._session, None
+        session, self._opened, self._is_closed = self._session, None, True
         await session.close()
+
+    def _require_open(self) -> None:
+        _ = self._session
 
     async def call(self, operation: str, /, **fields: Any) -> Result:
         """Call an operation by name; return plain JSON."""
+        self._require_open()
         found = find_operation(operation, FOR_EVERYONE)
         if found.stream is not None:
             return await self._last(operation, fields)
@@ -109,6 +116,7 @@ class RemitClient(Operations, Streams):
 
         Leaving the loop or losing the connection ends the wait; it does not cancel the task.
         """
+        self._require_open()
         found = find_operation(operation, FOR_EVERYONE)
         stream_of(found, FOR_EVERYONE)
         method, target, body = _request(found, fields)
@@ -144,6 +152,7 @@ class RemitClient(Operations, Streams):
 
         Reconnects after a lost connection without gaps or duplicates.
         """
+        self._require_open()
         if after is not None:
             check_position(after)
         target = "/api/events" if task_id is None else f"/api/tasks/{_text(task_id)}/events"
@@ -168,6 +177,8 @@ class RemitClient(Operations, Streams):
 
     @property
     def _session(self) -> aiohttp.ClientSession:
+        if self._is_closed:
+            raise closed_error()
         if self._opened is None:
             raise Conflict(
                 "This client is not open.",

@@ -1,6 +1,7 @@
 """Opening a store while other processes make, upgrade or lock it."""
 
 import asyncio
+import itertools
 import logging
 import signal
 import socket
@@ -189,6 +190,64 @@ async def test_a_command_says_that_it_waits_and_then_does_its_work(
     await asyncio.to_thread(command.communicate, timeout=patient(60))
     assert command.returncode == 0
     assert shell.remit("task", "list", "--json").json["tasks"][0]["title"] == "Work"
+
+
+IMPATIENT = """
+import sys
+import remit.adapters.stores.wait_notice as wait_notice
+wait_notice.REPEAT_SECONDS = 1.5
+sys.argv[1:] = {arguments}
+from remit.__main__ import main
+main()
+"""
+
+
+def _first_lines(shell: Shell, arguments: list[str], count: int) -> list[str]:
+    """Start a command; return its first lines on standard error about a wait."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", IMPATIENT.format(arguments=arguments)],
+        cwd=shell.folder,
+        env=shell.env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stderr is not None
+            lines = (line for line in process.stderr if "Waiting for the store " in line)
+            return list(itertools.islice(lines, count))
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["opening", "writing"])
+async def test_a_command_repeats_that_it_waits(is_new: bool, new_url: str, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=new_url)
+    shell.remit("init")
+    if not is_new:
+        assert (await asyncio.to_thread(shell.remit, "task", "create", "First")).code == 0
+    hold = locked if is_new else unwritable_tasks
+    async with hold(new_url, tmp_path), asyncio.timeout(patient(30)):
+        lines = await asyncio.to_thread(_first_lines, shell, ["task", "create", "Work"], 3)
+    assert len(lines) == 3
+    assert all("seconds so far)." in line for line in lines[1:]), lines
+
+
+@asynccontextmanager
+async def unwritable_tasks(url: str, folder: Path) -> AsyncIterator[None]:
+    """Another process keeps an existing store from writing tasks."""
+    if url.startswith("sqlite"):
+        async with locked(url, folder):
+            yield
+        return
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE remit.task IN SHARE MODE")
+            yield
+    finally:
+        await connection.close()
 
 
 @pytest.mark.parametrize("table", ["store", "event", "task"])

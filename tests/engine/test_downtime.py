@@ -18,11 +18,11 @@ from remit.adapters.stores.postgres.connections import SILENCE_SECONDS
 from remit.app.agents.registry import AgentRegistry
 from remit.app.context import AppContext
 from remit.bootstrap import open_store
-from remit.bootstrap.embedded_worker import WorkerOptions, working
+from remit.bootstrap.embedded_worker import RunningWorker, WorkerOptions, working
 from remit.domain.records.validate import parse
 from remit.domain.task import commands as cmd
 from remit.domain.task.task import State, Task
-from remit.errors import Unavailable
+from remit.errors import Busy, Unavailable
 from remit.ports import Claim, Lease, Store, WorkerRow
 from remit.testing import Scripted
 from tests.crash.process import until
@@ -344,6 +344,29 @@ async def test_time_in_which_the_store_was_away_does_not_count() -> None:
         async with asyncio.timeout(patient(20)), store.watch() as bell:
             while "DowntimeExcluded" not in await team.events(boss):
                 await bell.wait()
+
+
+async def test_downtime_is_excluded_before_the_first_heartbeat_if_the_store_was_locked(
+    any_url: str,
+) -> None:
+    async with asyncio.timeout(patient(60)), times(any_url) as (before, after):
+        boss = await blocked(before)
+        refused, select = list[Any](), after.core.store.select
+
+        async def refuse_first(*given: Any) -> Any:
+            if not refused:
+                refused.append(given)
+                raise Busy("The store is locked.")
+            return await select(*given)
+
+        after.core.store.select = refuse_first  # type: ignore[assignment,method-assign]
+        options = WorkerOptions(agents=("explore",), heartbeat_seconds=patient(0.4))
+        worker = RunningWorker(after.core, Scripted(), options)
+        running = asyncio.create_task(worker.run())
+        await until(lambda: bool(refused))
+        await after.until(boss, lambda task: worked(task, after) < LIMIT_SECONDS)
+        worker.stop()
+        await running
 
 
 # A worker that stood still, and goes on.

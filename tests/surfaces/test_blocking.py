@@ -108,9 +108,7 @@ def test_closing_ends_the_calls_of_other_threads(tmp_path: Path) -> None:
     assert waits.wait(patient(20))
     remit.close()
     thread.join(patient(20))
-    assert [str(error) for error in refused] == [
-        "This Remit is closed. Open it again with open_sync()."
-    ]
+    assert [str(error) for error in refused] == ["This Remit is closed. Open a new one."]
 
 
 INTERRUPTED = """

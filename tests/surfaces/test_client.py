@@ -346,7 +346,7 @@ async def test_a_stream_that_cannot_be_followed_fails_at_once(
     assert error.value.code == code
 
 
-async def test_a_client_that_is_not_open_says_so(served: Site) -> None:
+async def test_a_client_that_is_not_open_or_was_closed_says_so(served: Site) -> None:
     client = RemitClient(served.url, TOKEN)
     uses: list[Callable[[], Any]] = [
         client.list_tasks,
@@ -361,7 +361,7 @@ async def test_a_client_that_is_not_open_says_so(served: Site) -> None:
     async with client:
         await client.list_tasks()
     for use in uses:
-        with pytest.raises(Conflict, match="This client is not open"):
+        with pytest.raises(Unavailable, match="This Remit is closed"):
             await use()
 
 

@@ -3,12 +3,13 @@ token alone.
 """
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from remit import Remit
-from remit.adapters.gitignore import HEADER, keep_gitignore
+from remit.adapters.gitignore import HEADER, OWN, keep_gitignore
 from tests.surfaces.repository import Repository, titles
 from tests.surfaces.shell import Shell, served
 
@@ -74,6 +75,7 @@ def test_a_file_that_git_cannot_read_is_reported_once_and_the_database_is_protec
     repository: Repository, kind: str
 ) -> None:
     assert repository.remit("init").code == 0
+    (repository.folder / ".git" / "info" / "exclude").unlink()
     file = repository.folder / ".remit" / ".gitignore"
     file.unlink()
     if kind == "folder":
@@ -116,6 +118,75 @@ def test_a_stash_with_the_file_of_a_user_can_be_applied(
         name for name in repository.git("ls-files", ".remit").split() if name not in wanted
     ] == []
     assert titles(repository) == ["Second", "First"]
+
+
+def _committed_workspace(repository: Repository) -> None:
+    """A branch `old` without the workspace, and a later commit with the generated file."""
+    repository.git("branch", "old")
+    assert repository.remit("init").code == 0
+    assert repository.remit("task", "create", "First").code == 0
+    assert repository.remit("token", "show").code == 0
+    repository.git("add", "--force", ".remit/.gitignore", ".remit/config.toml")
+    repository.git("commit", "--quiet", "-m", "Add the workspace")
+
+
+@pytest.mark.parametrize("words", [["clean", "-fd"], ["stash", "-u"]], ids=" ".join)
+def test_a_branch_without_the_committed_file_keeps_the_database(
+    repository: Repository, words: list[str]
+) -> None:
+    _committed_workspace(repository)
+    token = (repository.folder / ".remit" / "token").read_text()
+    repository.git("checkout", "--quiet", "old")
+    repository.git(*words)
+    assert titles(repository) == ["First"]
+    assert (repository.folder / ".remit" / "token").read_text() == token
+    repository.git("checkout", "--quiet", "-")
+    assert titles(repository) == ["First"]
+
+
+@pytest.mark.parametrize("kind", ["clone", "linked work tree", "submodule"])
+def test_a_copy_of_the_repository_keeps_the_database_of_its_branches(
+    repository: Repository, kind: str, tmp_path: Path
+) -> None:
+    _committed_workspace(repository)
+    other = tmp_path.parent / f"{tmp_path.name}-other"
+    if kind == "clone":
+        repository.git("clone", "--quiet", ".", str(other))
+    elif kind == "linked work tree":
+        repository.git("worktree", "add", "--quiet", "-b", "side", str(other))
+    else:
+        source, outer = str(repository.folder), tmp_path.parent / f"{tmp_path.name}-outer"
+        outer.mkdir()
+        allowed = ("-c", "protocol.file.allow=always")
+        Repository(outer).git(*allowed, "submodule", "--quiet", "add", source, "inner")
+        other = outer / "inner"
+    copy = Shell(other)
+    assert copy.remit("task", "create", "Here").code == 0
+    commands = (["checkout", "--quiet", "HEAD~1"], ["clean", "-fd"])
+    for command in commands:
+        subprocess.run(["git", *command], cwd=other, env=repository.env, check=True)
+    assert (other / ".remit" / "remit.db").exists()
+    assert titles(copy) == ["Here"]
+
+
+def test_the_repository_excludes_each_line_once_and_may_be_read_only(
+    repository: Repository,
+) -> None:
+    info = repository.folder / ".git" / "info"
+    assert repository.remit("init").code == 0
+    for _ in range(2):
+        assert repository.remit("task", "create", "First").code == 0
+    lines = (info / "exclude").read_text().splitlines()
+    assert [line for line in lines if ".remit" in line] == [
+        "**/.remit/remit.db*",
+        "**/.remit/token",
+    ]
+    (info / "exclude").unlink()
+    info.rmdir()
+    info.write_text("not a folder")
+    (repository.folder / ".remit" / ".gitignore").unlink()
+    assert repository.remit("task", "create", "Second").code == 0
+    assert (repository.folder / ".remit" / ".gitignore").read_text() == OWN
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,15 @@
 import asyncio
 import inspect
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit import Remit
+from remit import Remit, RemitClient
 from remit.catalog import FOR_EVERYONE
 from remit.catalog.method_parameters import HIDDEN, TYPED
 from remit.domain.records.record import fields
@@ -86,6 +88,63 @@ async def test_calls_of_a_closed_remit_are_refused_at_once(
         with pytest.raises(Unavailable, match="is closed"):
             await call
     assert time.monotonic() - began < patient(10)
+
+
+CLOSED = "This Remit is closed. Open a new one."
+
+
+async def _refusals(remit: Any) -> list[str]:
+    """The errors of calls to a closed object, also of wrong ones and of those without a store."""
+    calls = [
+        remit.list_agents(),
+        remit.get_agent("nobody"),
+        remit.list_tasks(),
+        remit.create_task(titel="x"),
+        remit.task("Look", subagent_type="nobody"),
+        remit.call("list_agents"),
+        remit.call("unknown"),
+        remit.ready(),
+        anext(remit.stream("task", objective="Look", output_type=3)),
+        anext(remit.stream_parallel([])),
+        anext(remit.attend("unknown")),
+        anext(remit.events(after="wrong")),
+    ]
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    return [f"{type(error).__name__}: {error}" for error in found]
+
+
+async def test_every_call_of_a_closed_object_is_refused_alike(
+    durable_url: str, tmp_path: Path
+) -> None:
+    async with Remit.open(tmp_path, durable_url, worker=False) as remit:
+        pass
+    async with RemitClient("http://127.0.0.1:9", "t" * 32) as client:
+        pass
+    for closed in (remit, client):
+        assert set(await _refusals(closed)) == {f"Unavailable: {CLOSED}"}
+
+
+def test_every_blocking_call_of_a_closed_object_is_refused_alike(
+    durable_url: str, tmp_path: Path
+) -> None:
+    openers: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
+        lambda: Remit.open_sync(tmp_path, durable_url, worker=False),
+        lambda: RemitClient.open_sync("http://127.0.0.1:9", "t" * 32),
+    )
+    for opened in openers:
+        with opened() as remit:
+            closed: Any = remit
+        for call in (
+            closed.list_agents,
+            lambda closed=closed: closed.get_agent("nobody"),
+            lambda closed=closed: closed.create_task(titel="x"),
+            lambda closed=closed: closed.call("unknown"),
+            closed.ready,
+            lambda closed=closed: next(closed.stream("task", objective="Look", output_type=3)),
+        ):
+            with pytest.raises(Unavailable) as refused:
+                call()
+            assert (type(refused.value), str(refused.value)) == (Unavailable, CLOSED)
 
 
 async def test_errors_are_raised_as_they_are() -> None:

@@ -20,6 +20,7 @@ from remit.surfaces.text.printed_commands import (
     repeat_options,
     with_commands,
     with_commands_in,
+    with_commands_in_line,
 )
 from tests.surfaces.cli_host import Said, Shop, shop
 from tests.surfaces.shell import Shell
@@ -185,6 +186,9 @@ def test_a_printed_command_repeats_the_typed_options(
     assert command_line("task run", "1") == printed
     assert with_commands("Do `remit task run 1`. Not `rm`.") == f"Do {printed}\nNot `rm`."
     assert with_commands("Not `rm`. Do `remit task run 1`.") == f"Not `rm`. Do {printed}"
+    in_line = with_commands_in_line("Do `remit task run 1`. Or `remit task run 1`.")
+    assert in_line == f"Do `{printed}`. Or {printed}"
+    assert with_commands_in_line("Do `remit task run 1`. Not `rm`.") == f"Do `{printed}`. Not `rm`."
 
 
 def test_an_option_that_a_text_names_itself_is_not_repeated() -> None:

@@ -144,6 +144,11 @@ def test_commands_refuse_a_store_that_went_back_until_it_is_accepted(place: Plac
         assert said.code == 4, words
         assert "went back in time" in said.err
         assert "remit doctor --accept-rollback" in said.err
+        is_file = "postgresql:" not in said.err
+        assert ("git stash" in said.err, "a dump or a snapshot" in said.err) == (
+            is_file,
+            not is_file,
+        )
     examined = place.shell.remit("doctor", "--json")
     assert (examined.code, examined.json["rollback"]["accepted"]) == (1, False)
     assert "tasks up to 1" in examined.json["rollback"]["message"]

@@ -57,11 +57,11 @@ def exposed(folder: Path) -> dict[str, list[str]]:
 def keep_gitignore(folder: Path) -> None:
     """Create the file or append the missing lines.
 
-    A folder that is a link or not writable is left alone. If the file is the user's, its required
-    lines are also written to `info/exclude` of the repository, because git can remove that file. If
-    a stash removes the lines, they are not added again while the stash exists: otherwise `git stash
-    pop` would refuse to change the file. If git does not read the file because it is a link or a
-    folder, only `info/exclude` is written.
+    A folder that is a link or not writable is left alone. In a repository, the required lines are
+    also written to `info/exclude`: git can remove the file, for example when it checks out a branch
+    from before the file was committed. If a stash removes the lines, they are not added again while
+    the stash exists: otherwise `git stash pop` would refuse to change the file. If git does not
+    read the file because it is a link or a folder, only `info/exclude` is written.
     """
     with suppress(OSError):
         if folder.is_symlink():
@@ -80,12 +80,10 @@ def _keep_file(folder: Path) -> None:
         _anchor_lines(folder / NAME)
         content = _read(folder / NAME)
     is_missing_lines = bool(_find_missing(content))
-    if content.startswith(HEADER.encode()) and not is_missing_lines:
-        return
     repository = _find_repository(folder)
     if is_missing_lines and repository is not None and _is_stashed(repository):
         return
-    if repository is not None and content:
+    if repository is not None:
         with suppress(OSError):  # the repository is not writable
             _exclude(repository)
     if is_missing_lines:

@@ -104,13 +104,12 @@ class Engine:
 
     async def run(self) -> None:
         """Work until `stop` is called, then wait for the running jobs."""
+        # Other workers take over the jobs of a worker that never sent a heartbeat.
+        await self._announce_patiently()
         # Both end with this block; a TaskGroup would wrap the manager's exceptions in a group.
         beating = asyncio.create_task(self._renew_leases())
         listening = asyncio.create_task(self._listen())
         try:
-            with suppress(Unavailable):  # the next heartbeat comes soon
-                await self._store.beat(self._worker_row(), [])
-                self._heard_at = time.monotonic()
             await self._manager.run(
                 dequeue_timeout=timedelta(seconds=DEQUEUE_SECONDS),
                 heartbeat_timeout=timedelta(seconds=self._lease_seconds),
@@ -125,10 +124,28 @@ class Engine:
             except RemitError:
                 log.debug("The store is not available; the worker's row will expire.")
 
-    async def _leave(self) -> None:
-        """Record that the trees were served until now, and remove the worker from the list."""
+    async def announce(self) -> None:
+        """Send a heartbeat that renews no lease; Unavailable if the store cannot be reached."""
+        asked = time.monotonic()
         await self._end_gap()
         await self._store.beat(self._worker_row(), [])
+        self._heard_at = asked
+
+    async def _announce_patiently(self) -> None:
+        """Send the first heartbeat: try again until the store receives it or `stop` is called."""
+        stopping = self._manager.shutdown
+        while not self.is_connected and not stopping.is_set():
+            try:
+                await self.announce()
+            except Unavailable as error:
+                log.warning("Waiting for the store before claiming jobs: %s", error)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._lease_seconds / 4):
+                        await stopping.wait()
+
+    async def _leave(self) -> None:
+        """Record that the trees were served until now, and remove the worker from the list."""
+        await self.announce()
         await self._store.leave(self._row.worker)
 
     def stop(self) -> None:

@@ -10,9 +10,10 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
+from remit.api.closable import closed_error
 from remit.api.methods import SyncOperations, SyncOperationStreams
 from remit.api.streaming import Streams
-from remit.errors import Conflict, RemitError, Unavailable
+from remit.errors import Conflict
 from remit.results import Event, IndexedResult, Readiness
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class _LoopThread(Generic[R]):
         call = _Call(ask)
         with self._lock:
             if self._closed_error:
-                raise _closed_error()
+                raise closed_error()
             self._calls.add(call)
         try:
             self._loop.call_soon_threadsafe(call.start, self._loop, self._ready.result())
@@ -233,7 +234,7 @@ class _Call(Generic[T]):
         try:
             return self._outcome.result()
         except CancelledError:
-            raise _closed_error() from None
+            raise closed_error() from None
         except BaseException:
             if not self._outcome.done():
                 loop.call_soon_threadsafe(self._cancel)
@@ -273,7 +274,3 @@ def _close_at_exit(thread: "weakref.ref[_LoopThread[Any]]") -> None:
         threading, "_register_atexit", atexit.register
     )
     register(close)
-
-
-def _closed_error() -> RemitError:
-    return Unavailable("This Remit is closed.", hint="Open it again with open_sync().")

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapp
 from typing import Any, cast, get_type_hints
 
 from remit import results
+from remit.api.closable import Closable
 from remit.api.output_type import TypedOutput, reader_of
 from remit.catalog import FOR_EVERYONE, Operation
 from remit.catalog.method_parameters import HIDDEN, TYPED, positional
@@ -20,7 +21,7 @@ from remit.errors import invalid
 from remit.results import StreamItem, TaskResult, TaskResults
 
 
-class Operations:
+class Operations(Closable):
     """Every operation as a coroutine; the base of `Remit` and `RemitClient`."""
 
     async def call(self, operation: str, /, **fields: Any) -> dict[str, Any]:
@@ -89,6 +90,7 @@ def _coroutine_method(operation: Operation) -> Callable[..., Any]:
     order = positional(operation.input)
 
     async def method(self: Operations, *args: Any, **named: Any) -> Any:
+        self._require_open()  # pyright: ignore[reportPrivateUsage]
         given = _bind_arguments(operation.name, order, args, named)
         output_type = given.pop("output_type", None) if operation.name in TYPED else None
         if output_type is None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from remit.api.closable import Closable
 from remit.api.methods import OperationStreams, refuse_format, result_of
 from remit.api.output_type import TypedOutput, reader_of
 from remit.catalog import FOR_EVERYONE
@@ -26,7 +27,7 @@ T = TypeVar("T")
 Item = dict[str, Any]
 
 
-class Streams(OperationStreams):
+class Streams(OperationStreams, Closable):
     """The streams of `Remit` and `RemitClient`, built from the items of `attend` and `follow`."""
 
     def attend(self, operation: str, /, **fields: Any) -> AsyncGenerator[Item, None]:
@@ -42,6 +43,7 @@ class Streams(OperationStreams):
     async def _stream(
         self, operation: str, fields: dict[str, Any]
     ) -> AsyncGenerator[StreamItem, None]:
+        self._require_open()
         if operation in TYPED:
             refuse_format(fields)
         typed = _typed(fields.pop("output_type", None))

@@ -111,7 +111,9 @@ class RunningWorker:
         self._worker.before_time_ends = self._before_time_ends
         self._worker.runs.silent_since = self._silent_since
         self.prepared = asyncio.Event()
-        """Set when the worker may send heartbeats: time without a worker is excluded by then."""
+        """Set after the first attempt to send a heartbeat."""
+        self.unreached: Unavailable | None = None
+        """The error of that attempt if the store could not be reached."""
         self.row = WorkerRow(
             worker=self.name,
             host=socket.gethostname(),
@@ -139,10 +141,12 @@ class RunningWorker:
         self._trees.prepare = self._downtime.exclude
 
     async def _prepare(self) -> None:
-        """Prepare for the first heartbeat and the first claim."""
+        """Send the first heartbeat; if that fails, the engine tries again before it claims."""
         await remove_dead_workers(self._core)
-        with suppress(Unavailable):  # it is repeated before the first heartbeat
-            await self._exclude_downtime()
+        try:
+            await self._engine.announce()
+        except Unavailable as error:
+            self.unreached = error
 
     async def _exclude_downtime(self) -> None:
         """Exclude the time without a worker from every time limit."""
@@ -346,7 +350,8 @@ async def _announce(core: AppContext, worker: RunningWorker) -> None:
     """Announce a worker before a caller waits for it; if that is canceled, the process ends."""
     try:
         await worker.prepared.wait()
-        await core.store.beat(worker.row, [])
+        if worker.unreached is not None:
+            raise worker.unreached
         await worker.adopt_at_start()
     except asyncio.CancelledError:
         core.store.end_within(CLOSE_SECONDS)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from remit import config
 from remit.api.blocking import SyncRemit
+from remit.api.closable import closed_error
 from remit.api.methods import Operations
 from remit.api.streaming import Streams
 from remit.bootstrap.closing import closing_in_time
@@ -28,6 +29,7 @@ class Remit(Operations, Streams):
 
     def __init__(self, core: AppContext, caller: Caller) -> None:
         self._core, self._caller = core, caller
+        self._is_closed = False
 
     @classmethod
     @asynccontextmanager
@@ -65,9 +67,11 @@ class Remit(Operations, Streams):
             open_workspace(settings, tools, to_write=bool(worker)) as core,
             _worker(core, settings, tools, worker),
         ):
+            remit = cls(core, Caller(actor=actor or operator()))
             try:
-                yield cls(core, Caller(actor=actor or operator()))
+                yield remit
             finally:
+                remit._is_closed = True
                 closing.begin(core.store)
 
     @classmethod
@@ -89,16 +93,23 @@ class Remit(Operations, Streams):
             lambda: cls.open(workspace, database_url, actor=actor, tools=tools, worker=worker)
         )
 
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise closed_error()
+
     async def call(self, operation: str, /, **fields: Any) -> Result:
         """Call an operation by name; return plain JSON."""
+        self._require_open()
         return await call(self._core, operation, fields, self._caller)
 
     async def ready(self) -> Readiness:
         """Check that the store responds; return the workers and the queues."""
+        self._require_open()
         return Readiness.from_dict({"status": "ok", **await fleet(self._core)})
 
     async def attend(self, operation: str, /, **fields: Any) -> AsyncGenerator[Result, None]:
         """Call an operation that waits; yield items as plain JSON, as REST streams them."""
+        self._require_open()
         async with aclosing(attend(self._core, operation, fields, self._caller)) as items:
             async for item in items:
                 yield item
@@ -107,6 +118,7 @@ class Remit(Operations, Streams):
         self, after: str | None = None, task_id: str | None = None
     ) -> AsyncGenerator[Result, None]:
         """Follow events like `events`; yield each as plain JSON."""
+        self._require_open()
         async with aclosing(follow_events(self._core, after, task_id)) as pages:
             async for page in pages:
                 for event in page:

@@ -11,7 +11,7 @@ from remit.app.engine.task_log import FIELDS
 from remit.domain.records.serialize import instant
 from remit.surfaces.shutdown import write_line
 from remit.surfaces.text.display import display_line
-from remit.surfaces.text.printed_commands import with_commands
+from remit.surfaces.text.printed_commands import with_commands_in_line
 from remit.surfaces.text.stream_writer import ThreadedWriter
 
 LEVELS = {"quiet": logging.WARNING, "normal": logging.INFO, "verbose": logging.DEBUG}
@@ -103,7 +103,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _message(record: logging.LogRecord) -> str:
-    return display_line(with_commands(record.getMessage()))
+    return display_line(with_commands_in_line(record.getMessage()))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

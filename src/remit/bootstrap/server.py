@@ -24,7 +24,7 @@ from remit.config import Settings
 from remit.errors import Internal, RemitError, Unavailable, invalid
 from remit.surfaces.http.guard import App, Guard, Message, Receive, Send
 from remit.surfaces.shutdown import stop_key, write_line
-from remit.surfaces.text.printed_commands import with_commands
+from remit.surfaces.text.printed_commands import with_commands_in_line
 
 GRACE_SECONDS = 5
 INTERRUPTED = 130
@@ -136,7 +136,7 @@ def _log_end(error: Exception) -> int:
         return Internal.exit_code
     fields = {"code": error.code}
     if error.hint:
-        fields["hint"] = with_commands(error.hint)
+        fields["hint"] = with_commands_in_line(error.hint)
     log.error(error.message, extra={FIELDS: fields})
     return error.exit_code
 

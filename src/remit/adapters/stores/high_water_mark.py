@@ -30,9 +30,6 @@ LAST = "last"
 """The file with the id of the store that was opened last, and of the one before it."""
 
 ACCEPT = "`remit doctor --accept-rollback`"
-CAUSES = (
-    "Something restored an older copy (an undo of another tool, git stash or checkout, a backup)."
-)
 HINT = f"Put the newer copy back, or accept the loss with: {ACCEPT}"
 
 KEEP_OR_RETURN = (
@@ -343,8 +340,11 @@ def has_gone_back(state: Mark, mark: Mark, *, holds: bool) -> bool:
     return not holds or state.task_id < mark.task_id or state.commits < mark.commits
 
 
-def rollback_error(place: str, state: Mark, mark: Mark) -> RolledBack:
-    """Return the error with the state of a store and the state that was seen of it."""
+def rollback_error(place: str, state: Mark, mark: Mark, causes: str) -> RolledBack:
+    """Return the error with the state of a store and the state that was seen of it.
+
+    `causes` names what can restore an older copy of such a store.
+    """
     seen = f"at {mark.at}" if mark.at else "by this process"
     details = {
         "store_id": mark.store_id,
@@ -371,7 +371,10 @@ def rollback_error(place: str, state: Mark, mark: Mark) -> RolledBack:
         text = _describe_divergence(place, state, mark, seen)
         return RolledBack(text, hint=HINT, details=details)
     return RolledBack(
-        f"The store {place} went back in time: {message}. {CAUSES}", hint=HINT, details=details
+        f"The store {place} went back in time: {message}. Something restored an older copy"
+        f" ({causes}).",
+        hint=HINT,
+        details=details,
     )
 
 

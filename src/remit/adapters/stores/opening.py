@@ -1,14 +1,12 @@
 """Waiting for other processes and for the server while a store is opened."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable
 from typing import Self, TypeVar
 
+from remit.adapters.stores.wait_notice import CHECK_SECONDS, WaitNotice
 from remit.errors import Busy, Unavailable
-
-log = logging.getLogger("remit.store")
 
 T = TypeVar("T")
 
@@ -35,14 +33,9 @@ OTHERS = "another process has locked it or is upgrading it"
 OTHERS_OR_START = f"{OTHERS}, or its server starts"
 SILENCE = "its server does not answer"
 
-GOES_ON = "goes_on"
-"""The attribute of a log record about a wait: a function that returns True until the wait is
-over.
-"""
-
 
 class OpeningWait:
-    """Counts the time that one opening waits: announces the wait once, and ends it with an error.
+    """Counts the time that one opening waits: announces the wait, and ends it with an error.
 
     A context, which ends with the opening.
     """
@@ -50,12 +43,13 @@ class OpeningWait:
     def __init__(self, store: str, cause: str = OTHERS) -> None:
         self.store, self._cause = store, cause
         self._began = time.monotonic()
-        self._said = False
+        self._notice = WaitNotice(store)
         self._is_locked = False
         """True if the server reported a lock and has not been silent since, even if the last
         response was cut off by the limit.
         """
         self._is_over = False
+        self._silence_check: asyncio.TimerHandle
 
     def __enter__(self) -> Self:
         return self
@@ -79,12 +73,12 @@ class OpeningWait:
 
     async def answer(self, request: Awaitable[T]) -> T:
         """Wait for an answer of the server and announce a long wait; TimeoutError if none comes."""
-        announcement = asyncio.get_running_loop().call_later(SILENT_SECONDS, self._find_silent)
+        self._check_silence_in(SILENT_SECONDS)
         try:
             async with asyncio.timeout(min(ANSWER_SECONDS, OPEN_SECONDS - self.waited)):
                 return await request
         finally:
-            announcement.cancel()
+            self._silence_check.cancel()
 
     def must_go_on(self) -> None:
         """Raise Unavailable if the server has been silent until the time was up, or Busy if it
@@ -107,12 +101,15 @@ class OpeningWait:
         )
         return Busy(message, hint="Find the process that writes or upgrades it, or try again.")
 
+    def _check_silence_in(self, seconds: float) -> None:
+        """Announce in so many seconds that the server does not answer, unless it does."""
+        loop = asyncio.get_running_loop()
+        self._silence_check = loop.call_later(seconds, self._find_silent)
+
     def _find_silent(self) -> None:
         self._is_locked = False
         self._announce(SILENCE)
+        self._check_silence_in(CHECK_SECONDS)
 
     def _announce(self, cause: str) -> None:
-        if not self._said:
-            self._said = True
-            goes_on = {GOES_ON: lambda: not self._is_over}
-            log.warning("Waiting for the store %s: %s.", self.store, cause, extra=goes_on)
+        self._notice.announce(cause, self.waited, lambda: not self._is_over)

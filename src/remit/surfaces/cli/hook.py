@@ -9,7 +9,7 @@ from typing import Any, cast
 from remit.surfaces.cli.cli_host import Result
 from remit.surfaces.cli.command import Session
 from remit.surfaces.text.display import display, display_line
-from remit.surfaces.text.printed_commands import with_commands
+from remit.surfaces.text.printed_commands import with_commands_in_line
 
 _AS_TEXT = ("", "UserPromptSubmit", "SessionStart")
 """Events whose hooks add all printed text to the request. Programs that name no event do so too."""
@@ -29,7 +29,8 @@ def hook(session: Session, _fields: dict[str, Any]) -> Result:
     try:
         sys.stdout.write(_answer(session))
     except Exception as error:  # noqa: BLE001 - our errors must not stop the calling agent
-        sys.stderr.write(f"remit hook adds nothing. {display_line(with_commands(str(error)))}\n")
+        reason = display_line(with_commands_in_line(str(error)))
+        sys.stderr.write(f"remit hook adds nothing. {reason}\n")
     return {}
 
 

@@ -37,6 +37,8 @@ server's machine, where a client's options mean nothing.
 _MARKED = re.compile(r"`remit ([a-z][^`]*)`")
 _ENDED = re.compile(r"(`remit [a-z][^`]*`)\.(?: +|$)")
 """A command with the end of its sentence."""
+_LAST = re.compile(r"`remit ([a-z][^`]*)`\.?$")
+"""A command that ends a text."""
 
 _typed: dict[str, str] = {}
 """The options of this process's command line."""
@@ -87,6 +89,22 @@ def with_commands(text: str) -> str:
     """
     lines = _ENDED.sub(r"\1\n", text).removesuffix("\n")
     return _print_marked(lines)
+
+
+def with_commands_in_line(text: str) -> str:
+    """Return a text of another layer as one line of a log: a command ends the line, or keeps its
+    backticks and the period of its sentence.
+    """
+    last = _LAST.search(text)
+    if last is None:
+        return _quote_marked(text)
+    return _quote_marked(text[: last.start()]) + command_line(last[1])
+
+
+def _quote_marked(text: str) -> str:
+    return _MARKED.sub(
+        lambda found: found[0].replace(f"remit {found[1]}", command_line(found[1])), text
+    )
 
 
 def _print_marked(text: str) -> str:

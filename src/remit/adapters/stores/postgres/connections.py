@@ -1,15 +1,14 @@
 """The connections to a database: retried while its server restarts, dropped if it is silent."""
 
 import asyncio
-import logging
 import math
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 import asyncpg
 
-from remit.adapters.stores.opening import GOES_ON
 from remit.adapters.stores.postgres.driver_errors import (
     EXPECTED,
     LOST,
@@ -17,9 +16,8 @@ from remit.adapters.stores.postgres.driver_errors import (
     translate,
 )
 from remit.adapters.stores.postgres.rollback_check import History
+from remit.adapters.stores.wait_notice import CHECK_SECONDS, WaitNotice
 from remit.errors import Unavailable
-
-log = logging.getLogger("remit.store")
 
 T = TypeVar("T")
 
@@ -45,7 +43,7 @@ class Connections:
 
     def __init__(self, pool: Any, history: History) -> None:
         self.pool, self.history = pool, history
-        self._announced = False
+        self._notice = WaitNotice(history.marks.place)
         self._ends_at = math.inf
         self._limits: set[asyncio.Timeout] = set()
         """The limits of the calls that wait for an answer."""
@@ -83,9 +81,7 @@ class Connections:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_SECONDS
         pause = 0.02
-        answered = asyncio.Event()
-        announcement = loop.call_later(SAY_SECONDS, self._announce_wait, answered)
-        try:
+        with self._announcing():
             while True:
                 try:
                     return await self.use(action)
@@ -97,20 +93,24 @@ class Connections:
                         raise
                 await asyncio.sleep(min(pause, left))
                 pause = min(pause * 2, 0.5)
-        finally:
-            announcement.cancel()
-            answered.set()
 
-    def _announce_wait(self, answered: asyncio.Event) -> None:
-        """Say once that PostgreSQL is waited for: it may be so again and again."""
-        if not self._announced:
-            self._announced = True
-            log.warning(
-                "Waiting for %s: the server does not answer, or another program has locked a"
-                " table.",
-                self.history.marks.place,
-                extra={GOES_ON: lambda: not answered.is_set()},
-            )
+    @contextmanager
+    def _announcing(self) -> Generator[None]:
+        """Announce from time to time that the block waits for the server."""
+        loop, began, is_over = asyncio.get_running_loop(), time.monotonic(), False
+        cause = "its server does not answer, or another program has locked a table"
+        timers = list[asyncio.TimerHandle]()
+
+        def announce() -> None:
+            self._notice.announce(cause, time.monotonic() - began, lambda: not is_over)
+            timers[:] = [loop.call_later(CHECK_SECONDS, announce)]
+
+        timers.append(loop.call_later(SAY_SECONDS, announce))
+        try:
+            yield
+        finally:
+            timers[0].cancel()
+            is_over = True
 
     async def use(self, action: Callable[[Any], Awaitable[T]]) -> T:
         """Use a connection.

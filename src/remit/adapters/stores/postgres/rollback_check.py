@@ -28,6 +28,9 @@ from remit.adapters.stores.postgres.completeness import (
 )
 from remit.errors import Conflict, RolledBack
 
+CAUSES = "a dump or a snapshot of the server"
+"""What can restore an older copy of such a store."""
+
 DEFAULT_PORT = "5432"
 FRESH_SECONDS = 2 * KEEP_SECONDS
 """The time for which a check is valid: a store in use is checked every KEEP_SECONDS."""
@@ -75,7 +78,7 @@ class History:
         """Handle a database that was rolled back as the operator asked; return its state after
         that.
         """
-        self.rollback = rollback_error(self.marks.place, state, mark)
+        self.rollback = rollback_error(self.marks.place, state, mark, CAUSES)
         if self._on_rollback == "refuse":
             raise self.rollback
         if self._on_rollback == "accept":
@@ -120,7 +123,7 @@ class History:
                 hint="Restart this process to use it.",
             )
         if has_gone_back(state, known, holds=await holds(connection, known)):
-            raise rollback_error(self.marks.place, state, known)
+            raise rollback_error(self.marks.place, state, known, CAUSES)
         return state
 
     async def remember_removal(self) -> RolledBack:
@@ -168,7 +171,7 @@ class History:
         row = await connection.fetchrow(statements.EVENTS["commit"], *seen, *arguments)
         if row["fates"] is None or row["store_id"] != known.store_id:
             await self.check(connection)
-            raise rollback_error(self.marks.place, await read_state(connection), known)
+            raise rollback_error(self.marks.place, await read_state(connection), known, CAUSES)
         if row["epoch"] == self._known.epoch:
             self._known = _raise_mark(self._known, row)
         fates: list[int] = row["fates"]

@@ -62,18 +62,18 @@ def connect(path: Path | str, *, readonly: bool = False, busy_seconds: float = B
 
 def patiently(
     action: Callable[[], object],
-    say: Callable[[], None],
+    say: Callable[[float], None],
     began: float | None = None,
     ends_at: Callable[[], float] = lambda: math.inf,
 ) -> None:
     """Repeat a call that needs a lock until no other process holds it, with a fair chance for all.
 
-    `say` announces a long wait. The wait is counted from `began` (monotonic clock), or from now. It
-    ends at `ends_at` at the latest, which may change meanwhile.
+    `say` is called again and again with the seconds of a long wait. The wait is counted from
+    `began` (monotonic clock), or from now. It ends at `ends_at` at the latest, which may change
+    meanwhile.
     """
     if began is None:
         began = time.monotonic()
-    said = False
     while True:
         try:
             action()
@@ -81,9 +81,8 @@ def patiently(
             waited = time.monotonic() - began
             if not is_busy(error) or waited > BUSY_SECONDS or time.monotonic() > ends_at():
                 raise
-            if waited >= SAY_SECONDS and not said:
-                said = True
-                say()
+            if waited >= SAY_SECONDS:
+                say(waited)
         else:
             return
         time.sleep(TURN_SECONDS)  # SQLite has no event to wait for

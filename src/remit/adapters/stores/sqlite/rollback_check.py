@@ -26,6 +26,9 @@ from remit.adapters.stores.sqlite.database_file import (
 from remit.adapters.stores.sqlite.driver import scalar
 from remit.errors import Conflict, RolledBack
 
+CAUSES = "an undo of another tool, git stash or checkout, a backup"
+"""What can restore an older copy of such a store."""
+
 RECHECK_SECONDS, RECHECKS = 0.1, 5
 
 
@@ -70,7 +73,7 @@ def checked_state(connection: Any, path: Path, file: DatabaseFile, known: Mark) 
     if state.mark == known:
         return state
     if has_gone_back(state.mark, known, holds=holds(connection, known)):
-        raise rollback_error(str(path), state.mark, known)
+        raise rollback_error(str(path), state.mark, known, CAUSES)
     return state
 
 
@@ -87,7 +90,7 @@ def find_rollback(connection: Any, marks: Marks) -> tuple[Mark, RolledBack | Non
     state = read_state(connection).mark
     if mark is None or not has_gone_back(state, mark, holds=holds(connection, mark)):
         return state, None
-    return mark, rollback_error(marks.place, state, mark)
+    return mark, rollback_error(marks.place, state, mark, CAUSES)
 
 
 def foreign_log(path: Path, file: DatabaseFile, marks: Marks) -> tuple[Mark, RolledBack] | None:

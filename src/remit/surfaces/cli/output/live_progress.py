@@ -49,8 +49,12 @@ class _LogLines(logging.Handler):
         """Returns True while the last announced wait for the store lasts."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show one warning."""
-        self.store_is_waited_for = getattr(record, "goes_on", self.store_is_waited_for)
+        """Show one warning, but not again that the store is waited for: the tree shows that."""
+        goes_on = getattr(record, "goes_on", None)
+        is_known = goes_on is not None and self.store_is_waited_for()
+        self.store_is_waited_for = goes_on or self.store_is_waited_for
+        if is_known:
+            return
         self._say(*with_commands(self.format(record)).splitlines())
 
 

@@ -1,6 +1,5 @@
 """Transactions of the connection that writes: alone in the database, checked, and marked."""
 
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -8,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from remit.adapters.stores.high_water_mark import Mark, newer_generation, next_generation
-from remit.adapters.stores.opening import GOES_ON
 from remit.adapters.stores.sqlite.database_file import DatabaseFile
 from remit.adapters.stores.sqlite.driver import is_busy, patiently, scalar, sqlite3, translate
 from remit.adapters.stores.sqlite.rollback_check import State, checked_state, read_state
+from remit.adapters.stores.wait_notice import WaitNotice
 from remit.errors import Unavailable
-
-log = logging.getLogger("remit.sqlite")
 
 RAISE_GENERATION_EVERY = 8
 """In every how many transactions of a connection the generation of the file is raised at least.
@@ -33,7 +30,7 @@ class Transactions:
         """The newest state that was seen and is durable."""
         self.state = State(self.known, 0)
         """The state at the start of the current transaction."""
-        self._announced = self._waits = False
+        self._notice, self._waits = WaitNotice(str(path)), False
         self.ends_at = math.inf
         """When the wait for a lock ends at the latest, by the monotonic clock."""
         self.asked_at: float | None = None
@@ -101,16 +98,11 @@ class Transactions:
         finally:
             self._waits = False
 
-    def _announce_wait(self) -> None:
-        """Say once that writes wait: on a busy machine they may do so again and again."""
-        if not self._announced:
-            self._announced = self._waits = True
-            goes_on = {GOES_ON: lambda: self._waits}
-            log.warning(
-                "Waiting for the store %s: another process is writing to it.",
-                self._path,
-                extra=goes_on,
-            )
+    def _announce_wait(self, waited: float) -> None:
+        """Announce that a write waits."""
+        self._waits = True
+        cause = "another process is writing to it"
+        self._notice.announce(cause, waited, lambda: self._waits)
 
     def _closing_error(self) -> Unavailable:
         """Return the error of a write that the end of the process cut short."""
