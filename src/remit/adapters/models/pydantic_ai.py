@@ -26,6 +26,7 @@ from remit.adapters.models.library_messages import (
 )
 from remit.adapters.models.refusals.endpoint_limits import (
     BARE_SCHEMAS,
+    EFFORT_WORDS,
     LIMITS,
     NO_MEDIA,
     SHORT_IDS,
@@ -73,7 +74,7 @@ class PydanticAiGateway(LearningGateway):
         }
     )
     WORDS: ClassVar = {
-        "thinking": ("thinking", "effort", "reasoning"),
+        "thinking": (*EFFORT_WORDS, "effort", "reasoning"),
         "max_tokens": tuple(sorted(LIMITS)),
     }
 

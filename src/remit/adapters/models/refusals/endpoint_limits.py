@@ -21,6 +21,8 @@ NO_THOUGHTS = "thoughts of earlier answers"
 NO_IMAGES = "images"
 NO_PDFS = "PDFs"
 NO_MEDIA = frozenset({NO_IMAGES, NO_PDFS})
+EFFORT_WORDS = ("reasoning effort", "thinking", "think value", "reasoning value")
+"""The words of endpoints for the effort of a model; Ollama names its own parameter, `think`."""
 SIGNED_CALLS = "tool calls without a thought signature"
 
 _ORDER = re.compile(r"""(?ix)

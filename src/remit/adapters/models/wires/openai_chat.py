@@ -6,6 +6,7 @@ from json.encoder import encode_basestring as quote
 from typing import Any, ClassVar, TypeGuard, Unpack
 
 from remit.adapters.models.refusals.endpoint_limits import (
+    EFFORT_WORDS,
     NO_THOUGHTS,
     SHORT_IDS,
     SIGNED_CALLS,
@@ -49,7 +50,7 @@ class OpenAIChatGateway(HttpGateway):
             "parallel_tool_calls",
         }
     )
-    WORDS: ClassVar = {"reasoning_effort": ("reasoning_effort", "thinking")}
+    WORDS: ClassVar = {"reasoning_effort": EFFORT_WORDS}
 
     def __init__(
         self, api_key: str = "", base_url: str = BASE_URL, **options: Unpack[Options]
