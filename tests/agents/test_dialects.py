@@ -31,6 +31,7 @@ LEARNS = {
     "mistral": 4,
     "gemini": 1,
     "gemini-3": 1,
+    "vertex": 0,
     "llama.cpp": 0,
     "gemma": 2,
     "gemma-2": 3,

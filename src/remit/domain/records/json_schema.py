@@ -101,8 +101,13 @@ def nullable(schema: Schema) -> Schema:
 
 
 def plain_schema(schema: Schema) -> Schema:
-    """Return a schema without limits and repetition; of two forms, only one if that is enough."""
-    found = {name: part for name, part in schema.items() if name not in _NOISE}
+    """Return a schema without limits and repetition; of two forms, only one if that is enough.
+
+    A value of any type is shown as an object: grammars refuse a schema without a type.
+    """
+    found: Schema = {name: part for name, part in schema.items() if name not in _NOISE}
+    if _TYPED.isdisjoint(found):
+        found = {"type": "object", **found}
     if "default" in found and not _is_telling(found["default"]):
         del found["default"]
     if "properties" in found:
@@ -131,6 +136,8 @@ _NOISE = frozenset(
     }
 )
 """Keywords that code checks anyway and that endpoints with their own grammars may refuse."""
+_TYPED = frozenset({"type", "anyOf"})
+"""The keywords that give a schema its type."""
 
 
 def _with_required(schema: Schema, required: list[str]) -> Schema:

@@ -44,8 +44,9 @@ _RULES = (
     (
         BARE_SCHEMAS,
         re.compile(
-            r"(?i)json.?schema|grammar|function_declarations|input_schema"
-            r"|invalid schema|unsupported (?:schema|pattern|keyword)|number of repetitions"
+            r"(?i)json.?schema|grammar|function_?declaration|input_schema"
+            r"|(?:invalid|unrecognized) schema|unsupported (?:schema|pattern|keyword)"
+            r"|number of repetitions|schema type field|alongside any_of"
         ),
     ),
 )
