@@ -20,7 +20,8 @@ from remit.adapters.models.refusals.endpoint_limits import (
     unreadable_media,
 )
 from remit.adapters.models.refusals.message_forms import drop_thoughts, hide_media
-from remit.adapters.models.refusals.refusal import CutOff, Refusal, is_about_slots
+from remit.adapters.models.refusals.mistaken_calls import mistaken_call
+from remit.adapters.models.refusals.refusal import CutOff, Refusal, advice_for, is_about_slots
 from remit.adapters.models.wires.endpoint import Endpoint
 from remit.adapters.models.wires.response import Priced, cost_of
 from remit.domain.agents.media import Media
@@ -105,6 +106,9 @@ class LearningGateway(ABC):
                     self._remember(request.model, trial)
                 if (without := _without_refused_content(failed, request)) is not None:
                     request = without
+                elif (answer := mistaken_call(failed, request)) is not None:
+                    self._remember(request.model, trial)
+                    return answer._replace(cost=self.cost(answer.model, answer.tokens))
                 elif not self._learn(request, known, failed, trial):
                     self._explain(failed)
                     raise
@@ -192,9 +196,12 @@ class LearningGateway(ABC):
         return request.settings.max_tokens or self.MAX_TOKENS
 
     def _explain(self, failed: ModelFailed) -> None:
-        """Add which setting helps if an endpoint seems to serve fewer concurrent calls than
-        it got.
+        """Add which setting helps: if an endpoint cannot do what every request needs, or seems to
+        serve fewer concurrent calls than it got.
         """
+        if isinstance(failed, Refusal) and (advice := advice_for(failed.said)):
+            failed.kind = failed.cause = "misconfigured"
+            failed.text = f"{failed.text.rstrip('.')}. {advice}"
         running = self.endpoint.most_running
         if _suggests_crowding(failed, running):
             calls = f"{counted(running, 'call')} were"

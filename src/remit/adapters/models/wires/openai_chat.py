@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeGuard, Unpack
 
 from remit.adapters.models.refusals.endpoint_limits import (
     EFFORT_WORDS,
+    NO_NULLS,
     NO_THOUGHTS,
     SHORT_IDS,
     SIGNED_CALLS,
@@ -163,7 +164,7 @@ def _assistant_message(message: Message, known: Collection[str]) -> Iterator[str
     content, listed = quote(message.text), ""
     if calls:
         listed = f',"tool_calls":[{",".join(calls)}]'
-        content = quote(message.text) if message.text else "null"
+        content = quote(message.text) if message.text or NO_NULLS in known else "null"
     thought = _thought_field(message, known)
     yield f'{{"role":"assistant","content":{content}{thought}{listed}}}'
 
