@@ -25,6 +25,17 @@ NO_MEDIA = frozenset({NO_IMAGES, NO_PDFS})
 EFFORT_WORDS = ("reasoning effort", "thinking", "think value", "reasoning value")
 """The words of endpoints for the effort of a model; Ollama names its own parameter, `think`."""
 SIGNED_CALLS = "tool calls without a thought signature"
+SHAPES = NO_MEDIA | {
+    STRICT_TURNS,
+    ONE_RESULT,
+    NO_SYSTEM,
+    NO_NULLS,
+    SHORT_IDS,
+    BARE_SCHEMAS,
+    NO_THOUGHTS,
+    SIGNED_CALLS,
+}
+"""Everything that can be learned beside parameters."""
 
 _ORDER = re.compile(r"""(?ix)
     \b (?:roles?|turns?|user|messages?(?:\(s\))?|conversation|requests?) \b [^.;]{0,40}
