@@ -12,6 +12,7 @@ import pytest
 from coverage import Coverage
 from hypothesis import HealthCheck, settings
 
+from remit.adapters.models.refusals.remembered_limits import limits_file
 from remit.bootstrap import open_store
 from remit.ports import Store
 from tests.postgres import PostgresForTests
@@ -54,6 +55,12 @@ def pytest_sessionfinish() -> None:
     measuring = Coverage.current()
     if measuring is not None:
         measuring.save()
+
+
+@pytest.fixture(autouse=True)
+def nothing_learned() -> None:
+    """Forget what endpoints of earlier tests refused: ports are used again."""
+    limits_file().unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -292,6 +292,19 @@ def group_in_pattern(body: Body) -> str:
     )
 
 
+def untyped(body: Body) -> str:
+    """A schema without a type, as those of values of any type; an empty one is accepted."""
+    typed = {"type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"}
+    found = [schema for schema in schemas(body) if schema and typed.isdisjoint(schema)]
+    return next(map(json.dumps, found), "")
+
+
+def mixed_alternatives(body: Body) -> str:
+    """Alternatives beside other keywords."""
+    is_mixed = any("anyOf" in schema and len(schema) > 1 for schema in schemas(body))
+    return "anyOf" if is_mixed else ""
+
+
 def unknown_keyword(body: Body) -> str:
     found = {name for schema in schemas(body) for name in schema} - KNOWN_TO_GEMINI
     listed = {"type" for schema in schemas(body) if isinstance(schema.get("type"), list)}
@@ -447,12 +460,18 @@ GEMINI = (
     Rule(array_without_items, gemini(SAID["gemini"]["array_without_items"])),
 )
 GEMINI_3 = (*GEMINI, Rule(unsigned_call, gemini(SAID["gemini"]["unsigned_call"])))
+VERTEX = (
+    *ALL,
+    Rule(untyped, gemini(SAID["vertex"]["untyped"])),
+    Rule(mixed_alternatives, gemini(SAID["vertex"]["mixed_alternatives"])),
+)
 LLAMA_CPP = (
     *ALL,
     Rule(high_bound, llama(SAID["llama_cpp"]["high_bound"], 400, "invalid_request_error")),
     Rule(
         group_in_pattern, llama(SAID["llama_cpp"]["group_in_pattern"], 400, "invalid_request_error")
     ),
+    Rule(untyped, llama(SAID["llama_cpp"]["untyped"], 400, "invalid_request_error")),
 )
 GEMMA = (
     *(rule for rule in LLAMA_CPP if rule.breaks is not unanswered),
@@ -680,6 +699,7 @@ DIALECTS: dict[str, tuple[Rule, ...]] = {
     "mistral": MISTRAL,
     "gemini": GEMINI,
     "gemini-3": GEMINI_3,
+    "vertex": VERTEX,
     "llama.cpp": LLAMA_CPP,
     "gemma": GEMMA,
     "gemma-2": GEMMA_2,

@@ -3,7 +3,10 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.modelserver import Dialect, ModelServer, Reply, Status
 
@@ -54,3 +57,12 @@ def may_call(body: Body) -> bool:
 def tool_results(body: Body) -> list[str]:
     """Everything that tools have answered in a conversation."""
     return [str(message["content"]) for message in body["messages"] if message["role"] == "tool"]
+
+
+def write_config(lines: list[str], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write the main model into the configuration of the user."""
+    config = home / ".config" / "remit"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text("\n".join(["[models.main]", *lines, ""]))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)

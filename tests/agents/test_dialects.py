@@ -10,7 +10,7 @@ import pytest
 
 from remit import Remit
 from remit.domain.llm.messages import DELIMITER
-from tests.agents.endpoint import Body, RuledServer, answers, may_call, wants
+from tests.agents.endpoint import Body, RuledServer, answers, may_call, wants, write_config
 from tests.dialects import (
     DIALECTS,
     SIGNATURES,
@@ -31,6 +31,7 @@ LEARNS = {
     "mistral": 4,
     "gemini": 1,
     "gemini-3": 1,
+    "vertex": 0,
     "llama.cpp": 0,
     "gemma": 2,
     "gemma-2": 3,
@@ -199,15 +200,6 @@ def configure(server: StrictServer, home: Path, monkeypatch: pytest.MonkeyPatch)
     api = "responses" if server.name == "responses" else "chat"
     lines = [f'model = "{model}"', f'base_url = "{base}"', 'api_key = "none"', f'api = "{api}"']
     write_config(lines, home, monkeypatch)
-
-
-def write_config(lines: list[str], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write the main model into the configuration of the user."""
-    config = home / ".config" / "remit"
-    config.mkdir(parents=True)
-    (config / "config.toml").write_text("\n".join(["[models.main]", *lines, ""]))
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
 
 
 def accepted(server: StrictServer) -> list[Body]:

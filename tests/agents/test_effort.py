@@ -10,9 +10,9 @@ from remit import Effort, Remit
 from remit.app.agents.registry import Agent
 from remit.domain.llm.messages import Request, Response
 from remit.errors import InvalidParam
-from tests.agents.endpoint import Body, RuledServer, objective
+from tests.agents.endpoint import Body, RuledServer, objective, write_config
 from tests.agents.stage import calls, results, says, stage
-from tests.modelserver import Say
+from tests.modelserver import Dialect, Reply, Say, Status
 
 THINKER = Agent(id="thinker", description="Thinks.", effort="max")
 SILENT = Agent(id="silent", description="Sends nothing.", effort="none")
@@ -127,6 +127,35 @@ async def test_tier_and_agent_settings_reach_the_wire(
     found = {objective(asked.body): asked.body.get("reasoning_effort") for asked in server.asked}
     assert found == {"Ask general": sent, "Ask explore": "high", "Ask plan": "low"}
     assert "effort" not in json.dumps(server.asked[0].body) or sent
+
+
+NOT_FOR_THIS_MODEL = (
+    'think value "low" is not supported for this model',
+    'invalid think value: "low" (must be true, false)',
+    'invalid reasoning value: \'low\' (must be "high", "medium", "low", or "none")',
+)
+"""How Ollama refuses the effort of a model without levels of effort; no parameter is named."""
+
+
+@pytest.mark.parametrize("said", NOT_FOR_THIS_MODEL)
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_sub_agents_work_on_models_without_levels_of_effort(
+    durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: Any, said: str
+) -> None:
+    async def rule(body: Body) -> Reply:
+        if body.keys() & {"reasoning_effort", "reasoning"}:
+            error = {"message": said, "type": "invalid_request_error", "param": None}
+            return Status(400, {"error": error})
+        return Say(("Done.",))
+
+    dialects: dict[str, Dialect] = {"chat": "openai", "responses": "responses"}
+    async with RuledServer(rule, dialects[api]).running() as server:
+        lines = ['model = "m"', f'base_url = "{server.url}/v1"', f'api = "{api}"', 'api_key = "no"']
+        write_config(lines, tmp_path / "home", monkeypatch)
+        async with Remit.open(tmp_path, durable_url) as remit:
+            found = [await remit.task("Look") for _ in range(2)]
+    assert [each.text for each in found] == ["Done."] * 2, found
+    assert len(server.asked) == 3
 
 
 async def test_a_delegation_of_two_items_keeps_each_effort(any_url: str, tmp_path: Path) -> None:

@@ -1,10 +1,9 @@
 """The operator's permissions for a workspace, stored outside it: a copy or a clone has none."""
 
 import json
-import os
 from pathlib import Path
 
-from remit.adapters.stores.high_water_mark import marks_folder
+from remit.adapters.state_files import replace_json, state_folder
 
 
 def allows_edits(root: Path, content: object) -> bool:
@@ -19,13 +18,7 @@ def allows_edits(root: Path, content: object) -> bool:
 
 def allow_edits(root: Path, content: object) -> None:
     """Record that the operator allows edits in a folder."""
-    path = _record(root)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    new = path.parent / f".{os.getpid()}-{os.urandom(4).hex()}"
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "w") as file:
-        json.dump({"workspace": _place(root), "allow_edits": _fingerprint(content)}, file)
-    new.replace(path)
+    replace_json(_record(root), {"workspace": _place(root), "allow_edits": _fingerprint(content)})
 
 
 def forbid_edits(root: Path) -> None:
@@ -36,9 +29,7 @@ def forbid_edits(root: Path) -> None:
 def _record(root: Path) -> Path:
     from hashlib import sha256
 
-    return (
-        marks_folder().parent / "trust" / f"{sha256(_place(root).encode()).hexdigest()[:32]}.json"
-    )
+    return state_folder() / "trust" / f"{sha256(_place(root).encode()).hexdigest()[:32]}.json"
 
 
 def _place(root: Path) -> str:

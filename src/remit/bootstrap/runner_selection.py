@@ -53,6 +53,7 @@ async def open_equipment(
     workspace: str, settings: Settings, functions: Sequence[Function] = ()
 ) -> AsyncGenerator[AgentEquipment, None]:
     """Open the models in force, and the tools of the workspace with additional functions."""
+    from remit.adapters.models.refusals.remembered_limits import RememberedLimits, limits_file
     from remit.adapters.models.registry import ModelRegistry
     from remit.adapters.models.wires.response import DEFAULTS
     from remit.adapters.tools import WorkspaceTools
@@ -63,7 +64,9 @@ async def open_equipment(
     folder = Path(workspace or Path.cwd())
     unsandboxed = settings.get("allow_unsandboxed")
     registry = ModelRegistry(
-        settings.models, limits=DEFAULTS._replace(tool_calls=settings.get("tool_calls"))
+        settings.models,
+        limits=DEFAULTS._replace(tool_calls=settings.get("tool_calls")),
+        memory=RememberedLimits(limits_file()),
     )
     own = by_name(functions)
     bwrap, rg = first_program("bwrap"), first_program("rg")

@@ -26,6 +26,7 @@ from remit.adapters.models.library_messages import (
 )
 from remit.adapters.models.refusals.endpoint_limits import (
     BARE_SCHEMAS,
+    EFFORT_WORDS,
     LIMITS,
     NO_MEDIA,
     SHORT_IDS,
@@ -34,7 +35,7 @@ from remit.adapters.models.refusals.endpoint_limits import (
 )
 from remit.adapters.models.refusals.learning import LearningGateway
 from remit.adapters.models.refusals.message_forms import arrange
-from remit.adapters.models.refusals.refusal import CutOff
+from remit.adapters.models.refusals.refusal import CutOff, TooManyCalls
 from remit.adapters.models.tool_schemas import bare_schema, plain_schema
 from remit.adapters.models.wires.endpoint import Endpoint
 from remit.adapters.models.wires.http_gateway import effort_of, tool_limits, without_refused
@@ -73,7 +74,7 @@ class PydanticAiGateway(LearningGateway):
         }
     )
     WORDS: ClassVar = {
-        "thinking": ("thinking", "effort", "reasoning"),
+        "thinking": (*EFFORT_WORDS, "effort", "reasoning"),
         "max_tokens": tuple(sorted(LIMITS)),
     }
 
@@ -240,7 +241,7 @@ class PydanticAiGateway(LearningGateway):
         if answer.size > limits.message_bytes:
             raise bad(f"{self._provider} sent more than {limits.message_bytes:,} bytes")
         if len(answer.calls) > limits.tool_calls:
-            raise bad(f"{self._provider} asked for more than {limits.tool_calls} tools at once")
+            raise TooManyCalls(self._provider, limits.tool_calls, answer.calls[0].name)
 
     def _cost(self, model: str, used: Tokens, usage: Any) -> float | None:
         """Return the cost by the price that is set, or else as the provider reports it."""

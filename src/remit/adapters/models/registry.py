@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from remit.adapters.models.offline import MODEL as OFFLINE
 from remit.adapters.models.offline import OfflineGateway
 from remit.adapters.models.prices import Prices
+from remit.adapters.models.refusals.remembered_limits import RememberedLimits
 from remit.adapters.models.wires import anthropic, openai_chat, openai_responses
 from remit.adapters.models.wires.endpoint import (
     CONCURRENT,
@@ -41,8 +42,10 @@ class ModelRegistry:
         limits: Limits = DEFAULTS,
         concurrent: int = CONCURRENT,
         ticks: TimeSource | None = None,
+        memory: RememberedLimits | None = None,
     ) -> None:
         self._choices = choices
+        self._memory = memory
         self._limits = limits
         self._concurrent = concurrent
         self._ticks = ticks
@@ -197,7 +200,7 @@ class ModelRegistry:
         found = self._endpoints.get(name)
         if found is None:
             found = self._endpoints[name] = Endpoint(
-                name, concurrent=self._most(name), ticks=self._ticks
+                name, concurrent=self._most(name), ticks=self._ticks, memory=self._memory
             )
         return found
 

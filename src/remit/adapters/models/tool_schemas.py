@@ -32,6 +32,9 @@ _COMBINED = frozenset({"oneOf", "anyOf", "allOf", "not", "if", "then", "else"})
 _WITH_SCHEMAS = _NESTED | _COMBINED
 """Keywords whose value is a schema, or a list of schemas."""
 _NOT_AT_ROOT = _COMBINED | {"enum", "const"}
+_IMPLIED = {"properties": "object", "items": "array"}
+_TYPES: dict[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
+_KNOWN_TYPES = (*_TYPES.values(), *_IMPLIED.values())
 _BARE = ("type", "description", "properties", "required", "items", "enum")
 
 Schema = dict[str, Any]
@@ -149,12 +152,11 @@ def _reduce(schema: Any, root: Mapping[str, Any], depth: int) -> Schema:
     """Return a schema with the few keywords that every endpoint knows, up to a depth."""
     given = _resolve(schema, root)
     found = _pick(given, *_BARE)
-    if isinstance(found.get("type"), list):
-        found["type"] = _first_type(found["type"])
+    found["type"] = _type_of(given)
     if depth >= MAX_DEPTH:
         return _pick(found, "type", "description")
-    if found.get("type") == "array":
-        found["items"] = _reduce(given.get("items") or {"type": "string"}, root, depth + 1)
+    if found["type"] == "array":
+        found["items"] = _reduce(given.get("items"), root, depth + 1)
     if "properties" in found:
         found["properties"] = _reduce_properties(given, root, depth)
     return found
@@ -165,9 +167,20 @@ def _pick(schema: Mapping[str, Any], *names: str) -> Schema:
     return {name: schema[name] for name in names if name in schema}
 
 
-def _first_type(types: list[str]) -> str:
-    """Return the first type of a list that is not null."""
-    return next((name for name in types if name != "null"), "string")
+def _type_of(schema: Mapping[str, Any]) -> str:
+    """Return the type of a schema: the first one that is not null, or the one that its other
+    keywords imply; endpoints refuse a schema without a type.
+    """
+    given: Any = schema.get("type")
+    if isinstance(given, str):
+        return given
+    implied = [name for word, name in _IMPLIED.items() if word in schema]
+    found = (*_list(given), *implied, *map(_type_of_value, _list(schema.get("enum"))))
+    return next((name for name in found if name in _KNOWN_TYPES), "string")
+
+
+def _type_of_value(value: object) -> str:
+    return _TYPES.get(type(value), "null")
 
 
 def _reduce_properties(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Schema:
@@ -216,3 +229,10 @@ def _object(value: Any) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return cast("Mapping[str, Any]", value)
     return {}
+
+
+def _list(value: Any) -> list[Any]:
+    """Return a JSON array, or an empty one in place of anything else."""
+    if not isinstance(value, list):
+        return []
+    return list(cast("Any", value))

@@ -4,15 +4,14 @@ store.
 
 import json
 import logging
-import os
 import zlib
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from remit.adapters.state_files import locked, replace_json, state_folder
 from remit.errors import RolledBack
-from remit.home import home_folder
 
 log = logging.getLogger("remit.store")
 
@@ -140,8 +139,7 @@ class Marks:
         The caller has read the state from the database, so it is durable.
         """
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._lock():
+            with locked(self.folder):
                 self._write(mark)
             self.problem = ""
         except OSError as error:
@@ -173,8 +171,7 @@ class Marks:
         """Remember which store is here now, and which one was here before."""
         ids = [store_id, "" if before is None else before.store_id]
         with suppress(OSError):
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._replace(LAST, ids)
+            replace_json(self.folder / LAST, ids)
 
     def _read_last(self) -> tuple[str, str]:
         """Return the ids of the last store and of the one before; empty if unknown."""
@@ -183,27 +180,6 @@ class Marks:
         except (OSError, ValueError, TypeError):
             return "", ""
         return str(last), str(before)
-
-    def _replace(self, name: str, content: object) -> None:
-        new = self.folder / f".{os.getpid()}-{os.urandom(4).hex()}"
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "w") as file:
-            json.dump(content, file)
-        new.replace(self.folder / name)
-
-    @contextmanager
-    def _lock(self) -> Generator[None]:
-        """Keep other processes from writing a mark of this place at the same time."""
-        import fcntl
-
-        handle = os.open(
-            self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
 
     def _write(self, mark: Mark) -> None:
         """Merge a mark with the stored one, and write it if something changed."""
@@ -218,7 +194,7 @@ class Marks:
             if known._replace(at="") == newest._replace(at=""):
                 return
         newest = newest.with_highest()
-        self._replace(f"{mark.store_id}.json", newest._asdict())
+        replace_json(self.folder / f"{mark.store_id}.json", newest._asdict())
 
     def _load(self, path: Path) -> Mark | None:
         """Return the mark in a file; None if it is not one of this place."""
@@ -293,10 +269,7 @@ class MarkKeeper:
 
 def marks_folder() -> Path:
     """Return the folder of the marks: `$XDG_STATE_HOME/remit/marks`, or below `~/.local/state`."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or "")
-    if not state.is_absolute():  # relative paths are to be ignored
-        state = home_folder(os.environ) / ".local" / "state"
-    return state / "remit" / "marks"
+    return state_folder() / "marks"
 
 
 def is_older(generation: int, than: int) -> bool:

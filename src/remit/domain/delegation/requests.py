@@ -41,9 +41,9 @@ class Work:
     model: Annotated[Model, "main, light or provider:name; by default the agent's own."] | None = (
         None
     )
-    effort: (
-        Annotated[Effort, "Reasoning effort of its model; none leaves the parameter out."] | None
-    ) = None
+    effort: Annotated[Effort, "Reasoning effort of its model; none omits the parameter."] | None = (
+        None
+    )
     tools: Annotated[Grant, "Names of the tools it may use, instead of its own."] = Tools()
     limits: Annotated[Limits, "Limits for the work."] = Limits()
     acceptance: Annotated[Acceptance, "What must be true when it is done."] = ()

@@ -69,12 +69,17 @@ OVERFLOW_ADVICE = (
     " context. For your own server, raise its context size (llama.cpp: --ctx-size, which --parallel"
     " divides among its slots; vLLM: --max-model-len; Ollama: num_ctx)."
 )
+USE_TOOL_CALLS = (
+    "Use a model that does (LLM_MODEL_ID, or model in [models.main]). For your own server, turn"
+    " tool calls on (llama.cpp: --jinja; vLLM: --enable-auto-tool-choice and --tool-call-parser;"
+    " Ollama: a model that lists tools)."
+)
 NO_TOOL_CALLS = (
     "it wrote a call of {tool} as text twice and has called no tool. The model or its endpoint may"
-    " not support tool calls. Use a model that does (LLM_MODEL_ID, or model in [models.main]). For"
-    " your own server, turn tool calls on (llama.cpp: --jinja; vLLM: --enable-auto-tool-choice and"
-    " --tool-call-parser; Ollama: a model that lists tools)."
+    " not support tool calls. " + USE_TOOL_CALLS
 )
+NO_TOOLS = f"The model or its endpoint does not support tool calls. {USE_TOOL_CALLS}"
+NO_STREAM = "Set stream = false in [models.main] (LLM_STREAM=false) to get answers in one piece."
 CALLS_NO_MORE = (
     "it wrote a call of {tool} as text twice, although it has called tools before. Use another"
     " model (LLM_MODEL_ID, or model in [models.main]). For your own server, check how it parses"

@@ -102,8 +102,13 @@ def nullable(schema: Schema) -> Schema:
 
 
 def plain_schema(schema: Schema) -> Schema:
-    """Return a schema without limits and repetition; of two forms, only one if that is enough."""
+    """Return a schema without limits and repetition; of two forms, only one if that is enough.
+
+    A value of any type is shown as an object: grammars refuse a schema without a type.
+    """
     found = omit(schema, _NOISE)
+    if _TYPED.isdisjoint(found):
+        found = {"type": "object", **found}
     if "default" in found and not _is_telling(found["default"]):
         del found["default"]
     if "properties" in found:
@@ -132,6 +137,8 @@ _NOISE = frozenset(
     }
 )
 """Keywords that code checks anyway and that endpoints with their own grammars may refuse."""
+_TYPED = frozenset({"type", "anyOf"})
+"""The keywords that give a schema its type."""
 
 
 def _with_required(schema: Schema, required: list[str]) -> Schema:

@@ -15,13 +15,27 @@ Words = Mapping[str, tuple[str, ...]]
 STRICT_TURNS = "a user message after tool results or after another user message"
 ONE_RESULT = "several tool results in a row"
 NO_SYSTEM = "a system message"
+NO_NULLS = "null as the content of a message with tool calls"
 SHORT_IDS = "ids of tool calls that are not 9 letters and digits"
 BARE_SCHEMAS = "JSON Schema beyond types, properties, items and enums"
 NO_THOUGHTS = "thoughts of earlier answers"
 NO_IMAGES = "images"
 NO_PDFS = "PDFs"
 NO_MEDIA = frozenset({NO_IMAGES, NO_PDFS})
+EFFORT_WORDS = ("reasoning effort", "thinking", "think value", "reasoning value")
+"""The words of endpoints for the effort of a model; Ollama names its own parameter, `think`."""
 SIGNED_CALLS = "tool calls without a thought signature"
+SHAPES = NO_MEDIA | {
+    STRICT_TURNS,
+    ONE_RESULT,
+    NO_SYSTEM,
+    NO_NULLS,
+    SHORT_IDS,
+    BARE_SCHEMAS,
+    NO_THOUGHTS,
+    SIGNED_CALLS,
+}
+"""Everything that can be learned beside parameters."""
 
 _ORDER = re.compile(r"""(?ix)
     \b (?:roles?|turns?|user|messages?(?:\(s\))?|conversation|requests?) \b [^.;]{0,40}
@@ -33,7 +47,13 @@ _ORDER = re.compile(r"""(?ix)
     | (?:user|assistant) \s message \s (?:cannot|must \s not|may \s not) \s follow
     """)
 _RULES = (
-    (NO_SYSTEM, re.compile(r"(?i)system (?:role|message|prompt)s?\W* (?:is |are )?not supported")),
+    (
+        NO_SYSTEM,
+        re.compile(
+            r"(?i)system (?:role|message|prompt)s?\W* (?:is |are )?not supported"
+            r"|\brole\W{1,4}does not support \W?system\b|developer instruction is not enabled"
+        ),
+    ),
     (
         SHORT_IDS,
         re.compile(r"(?i)tool call id \S+ .{0,80}must be|tool call ids? .{0,80}length of 9"),
@@ -42,8 +62,9 @@ _RULES = (
     (
         BARE_SCHEMAS,
         re.compile(
-            r"(?i)json.?schema|grammar|function_declarations|input_schema"
-            r"|invalid schema|unsupported (?:schema|pattern|keyword)|number of repetitions"
+            r"(?i)json.?schema|grammar|function_?declaration|input_schema"
+            r"|(?:invalid|unrecognized) schema|unsupported (?:schema|pattern|keyword)"
+            r"|number of repetitions|schema type field|alongside any_of"
         ),
     ),
 )
@@ -59,6 +80,12 @@ _PLAIN_TEXT = re.compile(r"""(?ix)
     | \b content\.type [^;]{0,40} \[ ['"] text ['"] \]
     """)
 """The words of endpoints that take text alone; they refuse a message that shows a file."""
+_NULL = re.compile(r"""(?ix)
+    \b content \b [^;]{0,80} (?: \b null \b | \bnone\b | <nil> | \b string \s or \s an \s array \b)
+    | role: \s? assistant \b [^;]{0,160} \b must \s be \s a \s string \b
+    | invalid \s type: \s (?:null|unit \s value), \s expected
+    """)
+"""The words of endpoints that take no null where text is expected."""
 _ALLOWED = re.compile(r"""(?ix)
     \b (?:
       (?:supported|allowed|valid|accepted|permitted|expected) \s (?:content \s)?
@@ -247,9 +274,25 @@ def _find_shapes(refusal: Refusal, request: Request, known: Collection[str]) -> 
         return _stricter_order(request, known)
     found = {shape for shape, rule in _RULES if rule.search(refusal.said)}
     found.difference_update(known)
+    if NO_NULLS not in known and _is_about_nulls(refusal, request, known):
+        found.add(NO_NULLS)
     if found or not _is_about_media(refusal):
         return found
     return _refused_media(refusal, request, known)
+
+
+def _is_about_nulls(refusal: Refusal, request: Request, known: Collection[str]) -> bool:
+    """Return True if a refusal may be about messages with tool calls and no text.
+
+    Words for text alone are about images and PDFs where a request shows any.
+    """
+    answers = [message for message in request.messages if message.role == "assistant"]
+    if all(message.text for message in answers):
+        return False
+    if _NULL.search(refusal.said):
+        return True
+    shown = _shown_kinds(request).difference(known)
+    return not shown and _PLAIN_TEXT.search(refusal.said) is not None
 
 
 def _is_about_media(refusal: Refusal) -> bool:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from remit.adapters.models.refusals.endpoint_limits import (
     LIMITS,
+    SHAPES,
     STRICT_TURNS,
     Known,
     Words,
@@ -20,7 +21,9 @@ from remit.adapters.models.refusals.endpoint_limits import (
     unreadable_media,
 )
 from remit.adapters.models.refusals.message_forms import drop_thoughts, hide_media
-from remit.adapters.models.refusals.refusal import CutOff, Refusal, is_about_slots
+from remit.adapters.models.refusals.mistaken_calls import mistaken_call
+from remit.adapters.models.refusals.refusal import CutOff, Refusal, advice_for, is_about_slots
+from remit.adapters.models.refusals.remembered_limits import Limits
 from remit.adapters.models.wires.endpoint import Endpoint
 from remit.adapters.models.wires.response import Priced, cost_of
 from remit.domain.agents.media import Media
@@ -102,20 +105,23 @@ class LearningGateway(ABC):
                 response = await self._send(request, known, seconds)
             except ModelFailed as failed:
                 if failed.started:
-                    self._remember(request.model, trial)
+                    await self._remember(request.model, trial)
                 if (without := _without_refused_content(failed, request)) is not None:
                     request = without
+                elif (answer := mistaken_call(failed, request)) is not None:
+                    await self._remember(request.model, trial)
+                    return answer._replace(cost=self.cost(answer.model, answer.tokens))
                 elif not self._learn(request, known, failed, trial):
                     self._explain(failed)
                     raise
                 if pause is not None:
                     await pause(asyncio.sleep(0))
             else:
-                self._remember(request.model, trial)
+                await self._remember(request.model, trial)
                 return response
 
-    def _remember(self, model: str, trial: Trial) -> None:
-        """Remember what an accepted request left out."""
+    async def _remember(self, model: str, trial: Trial) -> None:
+        """Remember what an accepted request left out, also for other processes."""
         refused = self.endpoint.refused(model)
         if found := trial.limits - refused:
             refused.update(found)
@@ -126,9 +132,13 @@ class LearningGateway(ABC):
         if len(self._unreadable) > MAX_UNREADABLE:
             self._unreadable.clear()
         self._unreadable.update(trial.unreadable)
+        memory, new = self.endpoint.memory, Limits(frozenset(found), trial.output_limit)
+        if memory is not None and new != Limits():
+            await asyncio.to_thread(memory.add, self.endpoint.name, model, new)
 
     def _known(self, model: str, trial: Trial) -> Known:
         """Return what to leave out, by the settings and by earlier refusals."""
+        self.endpoint.recall(model, self.OPTIONAL | SHAPES)
         return frozenset(self.endpoint.refused(model) | self._set | trial.limits)
 
     def _learn(self, request: Request, known: Known, failed: ModelFailed, trial: Trial) -> bool:
@@ -191,9 +201,12 @@ class LearningGateway(ABC):
         return request.settings.max_tokens or self.MAX_TOKENS
 
     def _explain(self, failed: ModelFailed) -> None:
-        """Add which setting helps if an endpoint seems to serve fewer concurrent calls than
-        it got.
+        """Add which setting helps: if an endpoint cannot do what every request needs, or seems to
+        serve fewer concurrent calls than it got.
         """
+        if isinstance(failed, Refusal) and (advice := advice_for(failed.said)):
+            failed.kind = failed.cause = "misconfigured"
+            failed.text = f"{failed.text.rstrip('.')}. {advice}"
         running = self.endpoint.most_running
         if _suggests_crowding(failed, running):
             calls = f"{counted(running, 'call')} were"

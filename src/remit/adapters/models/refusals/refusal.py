@@ -6,7 +6,7 @@ from json import JSONDecoder, dumps
 from typing import Any, NamedTuple, TypeGuard
 
 from remit.adapters.models.refusals.refused_key import refuses_key
-from remit.domain.llm.failures import FailureKind, ModelFailed
+from remit.domain.llm.failures import NO_STREAM, NO_TOOLS, FailureKind, ModelFailed
 
 _decode = JSONDecoder().raw_decode
 MAX_SAID = 2_000
@@ -65,6 +65,19 @@ _TEMPLATE = re.compile(r"jinja|chat template|roles must alternate", re.IGNORECAS
 """The words of servers, even with status 500, if the template of a model refuses a conversation."""
 _NO_INPUT = re.compile(r"no endpoints found that support \w+ input", re.IGNORECASE)
 """The words of OpenRouter, with status 404, if a model takes no images or files."""
+_ADVICE = (
+    (
+        re.compile(r"""(?ix)
+            \b support \s tool \s (?:use|calls?|calling)
+            | does \s not \s support \s (?:tools|functions) \b
+            | tool \s choice \s requires \s --enable-auto-tool-choice
+            | \b requires? \s (?:the \s)? --jinja
+            """),
+        NO_TOOLS,
+    ),
+    (re.compile(r"(?i)verified to stream\b|\bstream(?:ing)? (?:is )?not supported"), NO_STREAM),
+)
+"""The words of endpoints that cannot call tools, or cannot stream, and what to set."""
 _ERROR_STATUS = re.compile("[45][0-9]{2}")
 _NUMBER = re.compile("[0-9]{1,9}")
 _SAYING = (
@@ -108,6 +121,8 @@ class ErrorDocument(NamedTuple):
     kind: str
     message: str
     param: str = ""
+    generation: str = ""
+    """What the model wrote, if the endpoint could not use it."""
 
 
 class Refusal(ModelFailed):
@@ -126,7 +141,20 @@ class Refusal(ModelFailed):
         kind = kind or failure_kind(status, said)
         super().__init__(kind, text, retry_after=retry_after, started=started)
         self.said = f"{said.kind} {said.message}"[:MAX_SAID]
-        self.param = said.param
+        self.param, self.generation = said.param, said.generation
+
+
+class TooManyCalls(ModelFailed):
+    """An answer with more tool calls than are allowed."""
+
+    def __init__(self, endpoint: str, most: int, name: str) -> None:
+        text = (
+            f"{endpoint} asked for more than {most} tools at once, which the setting tool_calls"
+            " (REMIT_TOOL_CALLS) allows"
+        )
+        super().__init__("bad_response", text, started=True)
+        self.name = name or "unnamed"
+        """The name of the tool that one of the calls names."""
 
 
 class CutOff(ModelFailed):
@@ -147,7 +175,7 @@ def read_error(document: Any) -> ErrorDocument:
         fields = _lower_names(error)
         said = _add_level(said, fields)
         error = _validation_errors(error) or _inner_error(fields) or as_json(error)
-    return ErrorDocument(said.kind, f"{error}{said.message}", said.param)
+    return said._replace(message=f"{error}{said.message}")
 
 
 def read_error_text(text: str) -> ErrorDocument:
@@ -210,7 +238,7 @@ def failure_kind(status: int, said: ErrorDocument) -> FailureKind:
         return "quota"
     if refuses_key(status, said.kind, message, said.param):
         return "authentication"
-    if _NO_INPUT.search(words):
+    if advice_for(words) or _NO_INPUT.search(words):
         return "rejected_request"
     if status in _KINDS:
         return _KINDS[status]
@@ -219,6 +247,13 @@ def failure_kind(status: int, said: ErrorDocument) -> FailureKind:
     if _is_temporary(status):
         return "overloaded"
     return "rejected_request"
+
+
+def advice_for(said: str) -> str:
+    """Return what to set if a refusal says that an endpoint cannot do what every request needs;
+    empty for another one.
+    """
+    return next((advice for words, advice in _ADVICE if words.search(said)), "")
 
 
 def is_about_slots(said: str) -> bool:
@@ -253,7 +288,8 @@ def _add_level(said: ErrorDocument, fields: Mapping[str, Any]) -> ErrorDocument:
     """
     kind = f"{said.kind} {_error_names(fields)}".strip()
     param = said.param or str(fields.get("param") or "")
-    return _add_upstream(ErrorDocument(kind, "", param), fields)
+    generation = said.generation or str(fields.get("failed_generation") or "")
+    return _add_upstream(ErrorDocument(kind, "", param, generation), fields)
 
 
 def _add_upstream(said: ErrorDocument, fields: Mapping[str, Any]) -> ErrorDocument:
@@ -266,7 +302,8 @@ def _add_upstream(said: ErrorDocument, fields: Mapping[str, Any]) -> ErrorDocume
         return said
     upstream = read_error_text(raw)
     kind, message = f"{said.kind} {upstream.kind}", f"{said.message}: {upstream.message}"
-    return ErrorDocument(kind, message, said.param or upstream.param)
+    param = said.param or upstream.param
+    return ErrorDocument(kind, message, param, said.generation or upstream.generation)
 
 
 def _inner_error(fields: Mapping[str, Any]) -> Any:

@@ -195,8 +195,8 @@ class AnthropicAnswer(PartialAnswer):
     def _begin_call(self, pieces: PartialToolCall, start: dict[str, Any]) -> None:
         """Set the id and the name of a new call; raise if there are too many."""
         self._calls += 1
-        self._check_call_count(self._calls)
         pieces.identify(short_text(start.get("id")), text_of(start.get("name")))
+        self._check_call_count(self._calls, pieces.name)
         self._add(pieces.name)
 
     def _read_delta(self, block: _Block, delta: dict[str, Any]) -> None:

@@ -6,9 +6,10 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from remit.adapters.models.refusals.remembered_limits import RememberedLimits
 from remit.domain.llm.failures import CAUSES, PERMANENT, UNHEALTHY, FailureKind, ModelFailed, Retry
 from remit.domain.llm.messages import Pause
 
@@ -163,7 +164,12 @@ class Endpoint:
     """One address that models are asked at."""
 
     def __init__(
-        self, name: str, *, concurrent: int = CONCURRENT, ticks: TimeSource | None = None
+        self,
+        name: str,
+        *,
+        concurrent: int = CONCURRENT,
+        ticks: TimeSource | None = None,
+        memory: RememberedLimits | None = None,
     ) -> None:
         self.name = name
         self._ticks = ticks or TimeSource()
@@ -174,6 +180,19 @@ class Endpoint:
         self._agents: dict[str, Breaker] = {}
         self._refused: dict[str, set[str]] = {}
         self._output_limits: dict[str, int] = {}
+        self.memory = memory
+        """What other processes have learned; None to learn alone."""
+
+    def recall(self, model: str, known: Collection[str]) -> None:
+        """Read what other processes have learned about a model, once; other names than the known
+        ones are ignored.
+        """
+        if self.memory is None or model in self._refused:
+            return
+        found = self.memory.read(self.name, model)
+        self.refused(model).update(found.refused.intersection(known))
+        if found.output_limit is not None:
+            self.limit_output(model, found.output_limit)
 
     def refused(self, model: str) -> set[str]:
         """Return the set of what a model here does not accept; callers add to it."""

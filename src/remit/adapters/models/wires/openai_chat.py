@@ -6,6 +6,8 @@ from json.encoder import encode_basestring as quote
 from typing import Any, ClassVar, TypeGuard, Unpack
 
 from remit.adapters.models.refusals.endpoint_limits import (
+    EFFORT_WORDS,
+    NO_NULLS,
     NO_THOUGHTS,
     SHORT_IDS,
     SIGNED_CALLS,
@@ -49,7 +51,7 @@ class OpenAIChatGateway(HttpGateway):
             "parallel_tool_calls",
         }
     )
-    WORDS: ClassVar = {"reasoning_effort": ("reasoning_effort", "thinking")}
+    WORDS: ClassVar = {"reasoning_effort": EFFORT_WORDS}
 
     def __init__(
         self, api_key: str = "", base_url: str = BASE_URL, **options: Unpack[Options]
@@ -162,7 +164,7 @@ def _assistant_message(message: Message, known: Collection[str]) -> Iterator[str
     content, listed = quote(message.text), ""
     if calls:
         listed = f',"tool_calls":[{",".join(calls)}]'
-        content = quote(message.text) if message.text else "null"
+        content = quote(message.text) if message.text or NO_NULLS in known else "null"
     thought = _thought_field(message, known)
     yield f'{{"role":"assistant","content":{content}{thought}{listed}}}'
 

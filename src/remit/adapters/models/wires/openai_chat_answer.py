@@ -235,7 +235,8 @@ class ChatAnswer(PartialAnswer):
 
     def _begin_call(self) -> PartialToolCall:
         """Add a new call; raise if there are too many."""
-        self._check_call_count(len(self._calls) + 1)
+        names = (call.name for call in self._calls)
+        self._check_call_count(len(self._calls) + 1, next(names, ""))
         call = PartialToolCall()
         self._calls.append(call)
         return call

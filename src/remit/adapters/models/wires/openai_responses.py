@@ -5,7 +5,7 @@ from json import JSONEncoder
 from json.encoder import encode_basestring as quote
 from typing import Any, ClassVar, Unpack
 
-from remit.adapters.models.refusals.endpoint_limits import Known
+from remit.adapters.models.refusals.endpoint_limits import EFFORT_WORDS, Known
 from remit.adapters.models.refusals.message_forms import arrange, results_of
 from remit.adapters.models.tool_schemas import call_id, tool_name
 from remit.adapters.models.wires.http_gateway import (
@@ -48,7 +48,7 @@ class ResponsesGateway(HttpGateway):
             "parallel_tool_calls",
         }
     )
-    WORDS: ClassVar = {"reasoning": ("reasoning effort",), "include": ("encrypted content",)}
+    WORDS: ClassVar = {"reasoning": EFFORT_WORDS, "include": ("encrypted content",)}
 
     def __init__(
         self, api_key: str = "", base_url: str = BASE_URL, **options: Unpack[Options]

@@ -148,7 +148,7 @@ class ResponsesAnswer(PartialAnswer):
         if _is_call(item):
             name = text_of(item.get("name"))
             self._calls.add(index)
-            self._check_call_count(len(self._calls))
+            self._check_call_count(len(self._calls), name)
             self._add(name)
 
     def _ensure_item(self, index: int, item: dict[str, Any]) -> None:

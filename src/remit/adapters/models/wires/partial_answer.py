@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from remit.adapters.models.refusals.refusal import CutOff
+from remit.adapters.models.refusals.refusal import CutOff, TooManyCalls
 from remit.adapters.models.wires.http_stream import Http
 from remit.adapters.models.wires.response import (
     Limits,
@@ -62,12 +62,11 @@ class PartialAnswer(ABC):
         most = self._limits.message_bytes
         return bad(f"{self._http.name} sent more than {most:,} bytes", started=True)
 
-    def _check_call_count(self, count: int) -> None:
-        """Raise if an answer has more tool calls than are allowed."""
+    def _check_call_count(self, count: int, name: str) -> None:
+        """Raise if an answer has more tool calls than are allowed; `name` is that of one."""
         most = self._limits.tool_calls
         if count > most:
-            text = f"{self._http.name} asked for more than {most} tools at once"
-            raise bad(text, started=self.started)
+            raise TooManyCalls(self._http.name, most, name)
 
     def _check_item_count(self, count: int, noun: str) -> None:
         """Raise if an answer has many more items than tool calls are allowed."""
