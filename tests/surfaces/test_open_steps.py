@@ -490,6 +490,43 @@ async def test_a_caller_that_polls_gets_the_answer_of_a_parked_task(
         assert (await at.team.events(task_id)).count("TaskAwaited") == 1
 
 
+@pytest.mark.parametrize("when", ["parked", "running"])
+async def test_a_run_that_polls_a_task_that_it_created_gets_its_answer(
+    durable_url: str, tmp_path: Path, when: str
+) -> None:
+    gate = Gate()
+
+    async def below(request: Request) -> Response:
+        await gate.passed()
+        return plan_and_answer(request)
+
+    async def rule(request: Request) -> Response:
+        if request.agent == "explore":
+            return await below(request)
+        answers = [message for message in request.messages if message.role == "tool"]
+        if not answers:
+            return calls(("create_task", {"title": "Below", "owner": "explore"}))
+        if len(answers) == 1:
+            await reached(gate)
+        if when == "parked" and len(answers) == 1:
+            gate.open.set()
+            await at.waiting("2")
+        if when == "running" and len(answers) == 2:
+            gate.open.set()
+            await at.team.ended("2")
+        found = results(request)[0]
+        if ANSWER in found or len(answers) > 3:
+            return says(found)
+        return calls(("task_output", {"task_id": "2"}))
+
+    async with stage(durable_url, tmp_path, rule, concurrency=2) as at:
+        await at.call("task", objective="Go", subagent_type="build", wait=False)
+        parent = await at.team.ended("1")
+        must_have_open_steps(await at.team.task("2"))
+        assert ANSWER in (parent.summary or "")
+        assert (await at.team.events("2")).count("TaskAwaited") == 1
+
+
 async def test_only_the_first_poll_is_recorded(durable_url: str, tmp_path: Path) -> None:
     async with stage(durable_url, tmp_path, plan_and_answer) as at:
         made = await at.call("create_task", title="Go", owner="general", status="draft")
