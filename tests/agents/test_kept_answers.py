@@ -286,7 +286,7 @@ async def test_the_task_block_after_a_reminder_agrees_with_it(
     assert ends[1].startswith(
         "do or mark step 0, then end with one message that holds the whole result."
     )
-    kept = "end with one last message. Your answer above is kept"
+    kept = "end with one last message. Your last answer above is kept"
     assert ends[2].startswith(kept if delegated else f"do or mark the open steps, then {kept}.")
 
 
@@ -440,7 +440,7 @@ async def test_an_answer_is_not_kept_after_a_refused_claim_that_began_with_it(
             "task", objective="Go", tools=["Write", "TodoWrite"], acceptance=[FILE_CHECK]
         )
         blocks = [last_block(request) for request in at.script.asked]
-        assert ["Your answer above is kept" in block for block in blocks] == [
+        assert ["Your last answer above is kept" in block for block in blocks] == [
             False,
             False,
             True,
@@ -448,3 +448,61 @@ async def test_an_answer_is_not_kept_after_a_refused_claim_that_began_with_it(
             False,
         ]
         assert found["data"]["result"] == f"{ANSWER} The proof is long. It is written."
+
+
+STATUS = "The answer is RED, as far as I know before the subtask ends."
+WAITS = "The message with which you do so is not part of the result."
+DROPPED = "No earlier message of yours is part of the result."
+BELOW = {"title": "Below", "owner": "explore", "wait": "wake"}
+
+
+@pytest.mark.parametrize("steps", [[], ["Look"]], ids=["no plan", "open step"])
+async def test_an_agent_is_told_that_its_message_before_the_end_of_a_subtask_is_not_kept(
+    durable_url: str, tmp_path: Path, steps: list[str]
+) -> None:
+    """The result of a parent that repeats its answer, as it is told to, holds it."""
+    gate = Gate()
+    below = calls(("update_steps", {"steps": steps}), ("create_subtask", BELOW))
+
+    def rule(request: Request) -> Any:
+        read = texts(request)
+        if request.agent == "explore":
+            return gate.then(says("Found."))
+        if not planned(request):
+            return below
+        if REMINDER in read:
+            return says(STATUS if "repeat from those what belongs to the result" in read else "No.")
+        if "[Subtask ended]" not in read:
+            return says(STATUS)
+        return says("All finished." if steps or DROPPED not in read else STATUS)
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        made = await at.call("task", objective="Go", subagent_type="build", wait=False)
+        await at.waiting(made["data"]["task_id"])
+        gate.open.set()
+        task = await at.team.ended(made["data"]["task_id"])
+        asked = [request for request in at.script.asked if request.agent == "build"]
+        ends = [request.messages[-1].text.rpartition("To finish: ")[2] for request in asked]
+        assert [WAITS in end for end in ends[:3]] == [False, True, False]
+        assert [DROPPED in end for end in ends[:3]] == [False, False, True]
+        assert task.summary == (f"All finished.\n\n{STATUS}" if steps else STATUS)
+
+
+async def test_an_answer_that_is_kept_over_a_wait_is_not_called_dropped(
+    durable_url: str, tmp_path: Path
+) -> None:
+    def rule(request: Request) -> Any:
+        if request.agent == "explore":
+            return says("Found.")
+        if not planned(request):
+            return plan()
+        if REMINDER not in texts(request):
+            return says(ANSWER)
+        made = "create_subtask" in str([message.parts for message in request.messages])
+        return says("All done.") if made else calls(("create_subtask", BELOW))
+
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        await at.call("task", objective="Go", subagent_type="build")
+        told = "\n".join(request.messages[-1].text for request in at.script.asked)
+        assert (WAITS in told, DROPPED in told) == (False, False)
+        assert ((await at.team.task("1")).summary or "").startswith(ANSWER)

@@ -264,7 +264,7 @@ async def test_an_agent_may_end_its_turn_while_a_subtask_runs(any_url: str, tmp_
         first, second, *_, last = [each for each in at.script.asked if each.agent == "build"]
         shown = [woken in request.messages[-1].text for request in (first, second, last)]
         assert shown == [False, True, False]
-        assert f"\n{woken}\n</Task>" in second.messages[-1].text
+        assert f"\n{woken} The message with which" in second.messages[-1].text
 
 
 async def test_an_output_that_only_a_check_names_is_required(any_url: str, tmp_path: Path) -> None:

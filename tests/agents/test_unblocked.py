@@ -164,7 +164,10 @@ async def test_an_existing_output_is_returned_without_a_wait(any_url: str, tmp_p
         task = await at.run(owner="build")
         there, other = (task.final_message or "").split("|")
         assert (json.loads(there)["result"], task.counts.runs) == ("Dug.", 2)
-        assert other == "wait_seconds: is 5, but task 1 is not your subtask; expected 0."
+        assert other == (
+            "wait_seconds: is 5, but task 1 is not your subtask; expected 0, which returns its"
+            " state at once: you can wait only for tasks that you create as subtasks."
+        )
 
 
 async def test_an_agent_speaks_to_its_child_and_calls_it_off(any_url: str, tmp_path: Path) -> None:

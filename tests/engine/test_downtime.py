@@ -393,6 +393,29 @@ async def test_a_process_that_stalls_during_a_heartbeat_keeps_its_run(any_url: s
         assert "DowntimeExcluded" in await team.events(task_id)
 
 
+async def test_a_run_that_was_claimed_after_the_last_heartbeat_keeps_its_lease(
+    any_url: str,
+) -> None:
+    """The store answers claims, but no heartbeat for most of a lease."""
+    async with fleet(any_url) as team:
+        store, lease = team.core.store, patient(1.5)
+        heartbeat, renewals, made = store.beat, list[int](), asyncio.Queue[str]()
+
+        async def fail_thrice(row: WorkerRow, jobs: Sequence[int]) -> set[int]:
+            renewals.append(len(jobs))
+            if len(renewals) == 2:
+                made.put_nowait(await team.create(["sleep", lease]))
+            if len(renewals) <= 3:
+                raise Unavailable("No heartbeat is answered.")
+            return await heartbeat(row, jobs)
+
+        worker = await team.hire(heartbeat_seconds=lease)
+        await until(lambda: worker.is_connected)
+        store.beat = fail_thrice  # type: ignore[method-assign]
+        task = await team.ended(await made.get())
+        assert (task.state, task.counts.runs, renewals[2]) == (State.DONE, 1, 1)
+
+
 @pytest.mark.parametrize("url_kind", ["sqlite", "postgres"])
 def test_the_time_in_which_the_only_worker_stood_still_does_not_count(
     url_kind: str, request: pytest.FixtureRequest, tmp_path: Path

@@ -230,4 +230,4 @@ async def test_an_outage_is_reported_once(
                 if "Lost contact" in record.getMessage()
             ]
             assert len(told) == outage
-            assert told[-1].endswith(" s. No run was in progress here.")
+            assert told[-1].endswith(" s. No run was given up here.")

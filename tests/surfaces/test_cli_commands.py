@@ -458,7 +458,8 @@ def test_a_watched_task_is_followed_to_its_end_and_the_exit_code_tells_which() -
             lines = said.out.splitlines()
             assert said.code == code
             assert "#1 1 TaskCreated by user:ann: Deploy" in lines[0]
-            assert "#1 2 MessageSent by user:ann: update_id 1-u1, Hurry." in lines[1]
+            assert "#1 2 TaskAwaited by user:ann" in lines[1]
+            assert "#1 3 MessageSent by user:ann: update_id 1-u1, Hurry." in lines[2]
             again = at(
                 "task",
                 "watch",

@@ -14,7 +14,7 @@ import pytest
 from remit.bootstrap.store_opening import open_core
 from remit.domain.task import commands as cmd
 from tests.patience import patient
-from tests.surfaces.shell import Shell, interruptible, served
+from tests.surfaces.shell import Shell, events_of, interruptible, served
 
 REPEATS = 3
 SCRIPT = """
@@ -99,16 +99,18 @@ def test_watching_everything_says_that_it_still_does(shell: Shell) -> None:
         )
 
 
-@pytest.mark.parametrize("arguments", [("1", "--json"), ("--after", "0", "--json")], ids=" ".join)
-def test_repeats_never_stand_among_the_events(shell: Shell, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("waited", [["TaskAwaited"], []], ids=["one", "all"])
+def test_repeats_never_stand_among_the_events(shell: Shell, waited: list[str]) -> None:
+    arguments = ("1", "--json") if waited else ("--after", "0", "--json")
     with watching(shell, *arguments) as started:
         _lines(started, REPEATS)
         assert shell.remit("task", "message", "1", "Hurry").code == 0
         _lines(started, REPEATS)
         assert shell.remit("task", "cancel", "1").code == 0
         assert started.stdout is not None
-        events = [json.loads(started.stdout.readline()) for _ in range(3)]
-    assert [event["type"] for event in events] == ["TaskCreated", "MessageSent", "TaskCanceled"]
+        events = [json.loads(started.stdout.readline()) for _ in range(3 + len(waited))]
+    types = [event["type"] for event in events]
+    assert types == ["TaskCreated", *waited, "MessageSent", "TaskCanceled"]
 
 
 GONE = "The worker that ran it is gone. Start one on the server's machine with: remit worker"
@@ -142,3 +144,4 @@ def test_a_bad_position_is_refused(shell: Shell, task: tuple[str, ...], after: s
     said = shell.remit("task", "watch", *task, "--after", after)
     assert (said.code, said.out) == (2, "")
     assert said.err.startswith(f"error: --after: is '{after}'; expected the position of an event")
+    assert events_of(shell, "1") == ["TaskCreated"], "a refused command does not wait"

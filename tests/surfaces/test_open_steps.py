@@ -5,7 +5,7 @@ for it gets the answer in time.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from remit.catalog import Caller, attend
 from remit.domain.llm.messages import Request, Response
 from remit.domain.task.task import State, Task
 from tests.agents.endpoint import Body, RuledServer, tool_results, wants
-from tests.agents.stage import Stage, calls, results, says, stage, texts
+from tests.agents.stage import Gate, Stage, calls, reached, results, says, stage, texts
 from tests.engine.fleet import ANN
 from tests.modelserver import ModelServer, Say
 from tests.patience import patient
@@ -332,6 +332,39 @@ async def test_watching_a_parked_task_until_its_end_counts_as_waiting(
         assert events[-3:] == ["TaskAwaited", "CompletionClaimed", "TaskCompleted"]
 
 
+@pytest.mark.parametrize("remote", [False, True], ids=["store", "server"])
+@pytest.mark.parametrize("paused", [False, True], ids=["running", "paused"])
+async def test_watching_a_task_before_it_parks_counts_as_waiting(
+    durable_url: str, tmp_path: Path, remote: bool, paused: bool
+) -> None:
+    gate = Gate()
+
+    async def rule(request: Request) -> Response:
+        await gate.passed()
+        return plan_and_answer(request)
+
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
+    async with stage(durable_url, tmp_path, rule) as at, asyncio.timeout(patient(60)):
+        task_id = await at.create()
+        await reached(gate)
+        if paused:
+            await at.call("pause_task", task_id=task_id)
+        with served(shell, "--no-worker") if remote else nullcontext() as server:
+            if server is not None:
+                shell.env |= {"REMIT_URL": server.url, "REMIT_TOKEN": server.token}
+            with shell.started("task", "watch", task_id) as watching:
+                assert watching.stdout is not None
+                await asyncio.to_thread(watching.stdout.readline)
+                gate.open.set()
+                if paused:
+                    await at.call("resume_task", task_id=task_id)
+                try:
+                    must_have_open_steps(await at.team.ended(task_id))
+                    assert await asyncio.to_thread(watching.wait, patient(20)) == 0
+                finally:
+                    watching.kill()
+
+
 async def test_a_parked_task_with_an_unread_message_runs_again(
     durable_url: str, tmp_path: Path
 ) -> None:
@@ -455,6 +488,43 @@ async def test_a_caller_that_polls_gets_the_answer_of_a_parked_task(
         must_be_completed(await at.call("task_output", task_id=task_id))
         must_be_completed(await at.call("task_output", task_id=task_id))
         assert (await at.team.events(task_id)).count("TaskAwaited") == 1
+
+
+@pytest.mark.parametrize("when", ["parked", "running"])
+async def test_a_run_that_polls_a_task_that_it_created_gets_its_answer(
+    durable_url: str, tmp_path: Path, when: str
+) -> None:
+    gate = Gate()
+
+    async def below(request: Request) -> Response:
+        await gate.passed()
+        return plan_and_answer(request)
+
+    async def rule(request: Request) -> Response:
+        if request.agent == "explore":
+            return await below(request)
+        answers = [message for message in request.messages if message.role == "tool"]
+        if not answers:
+            return calls(("create_task", {"title": "Below", "owner": "explore"}))
+        if len(answers) == 1:
+            await reached(gate)
+        if when == "parked" and len(answers) == 1:
+            gate.open.set()
+            await at.waiting("2")
+        if when == "running" and len(answers) == 2:
+            gate.open.set()
+            await at.team.ended("2")
+        found = results(request)[0]
+        if ANSWER in found or len(answers) > 3:
+            return says(found)
+        return calls(("task_output", {"task_id": "2"}))
+
+    async with stage(durable_url, tmp_path, rule, concurrency=2) as at:
+        await at.call("task", objective="Go", subagent_type="build", wait=False)
+        parent = await at.team.ended("1")
+        must_have_open_steps(await at.team.task("2"))
+        assert ANSWER in (parent.summary or "")
+        assert (await at.team.events("2")).count("TaskAwaited") == 1
 
 
 async def test_only_the_first_poll_is_recorded(durable_url: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from remit.errors import Unavailable
 @pytest.mark.parametrize(
     ("runs", "said"),
     [
-        (0, "No run was in progress here."),
+        (0, "No run was given up here."),
         (
             1,
             "Gave up 1 run here. If the last change still reaches the store, it holds; otherwise"

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -194,7 +194,8 @@ class Engine:
         """Renew every lease well before it ends.
 
         Stop jobs whose lease was lost, and all jobs if the store cannot be reached. A renewal
-        counts from the time it was sent, so a lease is given up before another worker can take it.
+        or a claim counts from the time it was sent, so a lease is given up before another worker
+        can take it.
         """
         pause = self._lease_seconds / 4
         last = time.monotonic()
@@ -204,12 +205,13 @@ class Engine:
                 await self._wait_until_due(pause)
             jobs = list(self._queue.working)
             asked = time.monotonic()
-            end = last + self._lease_seconds * 0.9
+            end = self._queue.earliest_end(jobs, last)
             try:
                 # After a long pause the lease may still be held.
                 async with asyncio.timeout(end - asked if asked < end else pause):
                     lost = await self._beat(jobs)
                 self._heard_at = asked
+                self._queue.renew(jobs, asked)
                 last, away, stood_still = asked, False, False
             except Exception as error:  # noqa: BLE001 - leases must be renewed whatever happens
                 if not isinstance(error, RemitError | TimeoutError | OSError):
@@ -220,13 +222,14 @@ class Engine:
                 stood_still = asked < end and time.monotonic() > end + pause
                 if stood_still:
                     continue
-                if jobs or not away:
+                lost = self._queue.expiring(jobs, time.monotonic() + pause)
+                if lost or not away:
                     log.warning(
                         "Lost contact with the store for %.1f s. %s",
                         time.monotonic() - last,
-                        _lost_store_message(self.running, error),
+                        _lost_store_message(self._queue.count_runs(lost), error),
                     )
-                last, lost, away = time.monotonic(), set(jobs), True
+                last, away = time.monotonic(), True
             for job in lost & self._queue.working.keys():
                 self._queue.working[job].cancel(LOST)
 
@@ -292,11 +295,15 @@ class _Queue:
             lease_seconds,
             fleet,
         )
+        self._patience = 0.9 * lease_seconds
+        """How long a lease is held without an answer of the store."""
         self._failed, self._scope = failed, scope
         self.driver = _Driver()
         self.qbe = _Environment()
         self.taken: dict[int, ClaimedJob] = {}
         self.working: dict[int, asyncio.Task[object]] = {}
+        self._held_since: dict[int, float] = {}
+        """When the claim or the last renewal of each lease was sent."""
         self.running = 0
         """The number of claimed runs that have not ended."""
         self._next: float | None = None
@@ -308,6 +315,25 @@ class _Queue:
     def room(self) -> int:
         """Return how many more runs may be claimed."""
         return max(0, self._row.concurrency - self.running)
+
+    def renew(self, jobs: Sequence[int], asked: float) -> None:
+        """Record that the store renewed the leases of these jobs."""
+        self._held_since |= dict.fromkeys(self.taken.keys() & jobs, asked)
+
+    def earliest_end(self, jobs: Sequence[int], default: float) -> float:
+        """Return when the first of these leases must be given up; without jobs, count from the
+        default.
+        """
+        held_since = min((self._held_since[job] for job in jobs), default=default)
+        return held_since + self._patience
+
+    def expiring(self, jobs: Sequence[int], at: float) -> set[int]:
+        """Return the jobs whose lease must be given up by then."""
+        return {job for job in jobs if self._held_since.get(job, at) + self._patience <= at}
+
+    def count_runs(self, jobs: Iterable[int]) -> int:
+        """Return how many of these jobs are runs."""
+        return sum(self.taken[job].queue != SIGNALS for job in jobs if job in self.taken)
 
     def begin(self, job: int, working: asyncio.Task[object]) -> ClaimedJob:
         """Take a claimed job to work on; its payload is removed here."""
@@ -322,6 +348,7 @@ class _Queue:
         """
         full = self.room == 0
         self.working.pop(job, None)
+        self._held_since.pop(job, None)
         taken = self.taken.pop(job, None)
         self.running -= taken is not None and taken.queue != SIGNALS
         if full and self.room:
@@ -339,6 +366,7 @@ class _Queue:
     ) -> list[Job]:
         """Claim the due jobs that fit."""
         notified, self.driver.notified = self.driver.notified, False
+        asked = time.monotonic()
         try:
             jobs = await self._claim_due(notified=notified)
         except RolledBack as error:
@@ -355,6 +383,7 @@ class _Queue:
             raise
         fresh = [job for job in jobs if job.id not in self.taken]
         self.taken |= {job.id: job for job in fresh}
+        self.renew([job.id for job in fresh], asked)
         self.running += _count_runs(fresh)
         now = datetime.now(UTC)
         return [_job(job, queue_manager_id, now) for job in fresh]
@@ -533,7 +562,7 @@ def _count_runs(jobs: Sequence[ClaimedJob]) -> int:
 def _lost_store_message(runs: int, error: Exception) -> str:
     """Describe the runs of a worker that lost its store."""
     if runs == 0:
-        return "No run was in progress here."
+        return "No run was given up here."
     given_up, it = f"{runs} runs", "them"
     task, counts = "their tasks are", "each counts as an attempt"
     if runs == 1:

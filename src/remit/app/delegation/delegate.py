@@ -24,13 +24,14 @@ from remit.app.reading.waits import with_all_task_ids, with_task_ids
 from remit.app.service import Outcome
 from remit.app.subagents.delegation_arguments import TIMEOUT_SECONDS, requested_work
 from remit.app.subagents.result_cache import Resolution, ResultCache
+from remit.domain.decisions.context import task_of_run
 from remit.domain.delegation import requests as ask
 from remit.domain.delegation.result_envelope import Envelope
 from remit.domain.records.pick import in_order, omit, omit_empty, omit_none
 from remit.domain.records.serialize import plain
 from remit.domain.records.validate import parse
 from remit.domain.task import commands as cmd
-from remit.domain.task.task import TERMINAL, Tools
+from remit.domain.task.task import TERMINAL, Task, Tools
 from remit.errors import InvalidParam, Problem, RemitError, Unavailable, unknown
 
 Result = dict[str, Any]
@@ -123,11 +124,12 @@ async def task_output(
 ) -> Items:
     """Answer with the state of a delegated task, or its result.
 
-    A caller outside a run counts as waiting, even without wait_seconds.
+    A caller outside a run counts as waiting, even without wait_seconds, and so does a run whose
+    task created this one.
     """
     task = await last_successor(core, (await core.task(request.task_id))["id"])
     with with_task_ids([task.id]):
-        if not task.state.terminal and caller.run_id is None:
+        if not task.state.terminal and _counts_as_waiting(task, caller):
             await core.adopt([task.id])
             await begin_wait(core, task, caller)
         if not task.state.terminal and request.wait_seconds:
@@ -137,6 +139,16 @@ async def task_output(
                     yield item
         answer = await task_envelope(core, task.id, request.format, plain(request), request.offset)
     yield _end(answer)
+
+
+def _counts_as_waiting(task: Task, caller: Caller) -> bool:
+    """Return whether the task must not wait for a tick once this caller asks for its result.
+
+    Other runs may read every task, but only its creator depends on it.
+    """
+    if caller.run_id is None:
+        return True
+    return task.creator_task_id == task_of_run(caller.run_id)
 
 
 async def create_subtask(

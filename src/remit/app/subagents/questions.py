@@ -92,6 +92,7 @@ async def _begin_wait(run: DelegatingRun, key: str, call: ToolCall, request: Tas
         raise invalid(
             "wait_seconds",
             f"is {request.wait_seconds:g}, but task {request.task_id} is not your subtask",
-            "0",
+            "0, which returns its state at once: you can wait only for tasks that you create as"
+            " subtasks",
         ) from missing
     return bool(outcome.entries)

@@ -133,10 +133,7 @@ def _final_answer(task: Task, command: cmd.FinishRun) -> str:
 
 def _earlier_answer(task: Task) -> str | None:
     """Return the answer of an earlier run if this run added nothing but text, else None."""
-    assert task.run is not None
-    if task.run.progressed or task.children:
-        return None
-    return _unclaimed_message(task)
+    return None if task.drops_message else _unclaimed_message(task)
 
 
 def _unclaimed_message(task: Task) -> str | None:

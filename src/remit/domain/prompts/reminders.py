@@ -14,9 +14,14 @@ Its update is stored with type steps.
 """
 _ONE_LAST_MESSAGE = (
     "Then end with one last message. Your answer above stays part of the result, so do not"
-    " repeat it: say what is new or corrected, or that nothing is. It ends the task."
-    " Steps that are still open then stay on record as open."
+    " repeat it: say what is new or corrected, or that nothing is."
 )
+_NO_EARLIER_MESSAGE = (
+    "Then end with one last message. Only your last message above stays part of the result, and no"
+    " message before it: repeat from those what belongs to the result, and say what is new or"
+    " corrected, or that nothing is."
+)
+_ENDS_TASK = " It ends the task. Steps that are still open then stay on record as open."
 _NEXT_TICK = (
     "If you end with another message and steps are open, the task waits for its next scheduled run."
 )
@@ -50,7 +55,10 @@ def _how_to_end(task: Task) -> list[str]:
         claim = [f"Then call {claim_again(task)}. A message alone does not complete this task."]
     if not task.delegated:
         return [*claim, _NEXT_TICK]
-    return claim or [_ONE_LAST_MESSAGE]
+    if claim:
+        return claim
+    last = _NO_EARLIER_MESSAGE if task.drops_message else _ONE_LAST_MESSAGE
+    return [f"{last}{_ENDS_TASK}"]
 
 
 def _only_explicitly(task: Task) -> list[str]:

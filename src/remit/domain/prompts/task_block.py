@@ -37,6 +37,11 @@ REPORT_NOW = "report in one message now."
 WOKEN = "You can also end your turn before: you are called again when a subtask ends."
 """What an agent with unfinished subtasks may do instead of finishing."""
 
+NOT_KEPT = " The message with which you do so is not part of the result."
+"""What happens to that message, unless the agent completes an earlier answer."""
+
+_NO_EARLIER_MESSAGE = " No earlier message of yours is part of the result."
+
 BEGINNING = 200
 """The number of characters of each criterion that the task block repeats if all are long."""
 
@@ -75,7 +80,7 @@ def task_block(
     lines += labeled("Left", left)
     lines += [f"To finish: {REPORT_NOW if is_last else _how_to_finish(task, must_end=must_end)}"]
     if not is_last and not must_end and _is_woken(task):
-        lines.append(WOKEN)
+        lines.append(WOKEN if task.answer is not None else f"{WOKEN}{NOT_KEPT}")
     content = inside_block("\n".join(lines))
     return f"<Task id={task.id}>\n{content}\n</Task>\nStay on this task."
 
@@ -168,12 +173,17 @@ def _how_to_finish(task: Task, *, must_end: bool) -> str:
         return "call complete_task. A message alone does not complete this task."
     if task.answer is not None:
         return _how_to_finish_an_answer(task)
-    if task.open_steps and not must_end:
-        steps = _named_steps(task.open_steps)
-        return f"do or mark {steps}, then end with one message that holds the whole result."
-    if task.is_kept_open:
+    if task.is_kept_open and must_end:
         return 'call complete_task with {"summary": <the whole result>}.'
-    return "end with one message that holds the whole result."
+    first = ""
+    if task.open_steps and not must_end:
+        first = f"do or mark {_named_steps(task.open_steps)}, then "
+    return f"{first}end with one message that holds the whole result.{_not_kept(task)}"
+
+
+def _not_kept(task: Task) -> str:
+    """Say that the whole result must be in the next message, if an earlier one is not kept."""
+    return _NO_EARLIER_MESSAGE if task.drops_message else ""
 
 
 def _is_woken(task: Task) -> bool:
@@ -190,10 +200,11 @@ def _how_to_finish_an_answer(task: Task) -> str:
     """Explain how to end a task whose agent has answered and was reminded of open steps."""
     if task.is_kept_open:
         return (
-            "do or mark the open steps, then end with one last message. Your answer above is kept."
+            "do or mark the open steps, then end with one last message. Your last answer above is"
+            " kept."
         )
     return (
-        "end with one last message. Your answer above is kept, so say only what is new or"
+        "end with one last message. Your last answer above is kept, so say only what is new or"
         " corrected."
     )
 

@@ -538,6 +538,19 @@ class Task:
         return self.unclaimed_message if self.reminded else None
 
     @property
+    def drops_message(self) -> bool:
+        """Return whether the result will not contain the last final message.
+
+        It is not an answer that the agent was asked to complete, and it was sent before the end of
+        subtasks or before the live run did more than send text. The agent is told, because its last
+        message must then hold the whole result.
+        """
+        if not self.final_message or self.answer is not None:
+            return False
+        has_progressed = self.run is not None and self.run.progressed
+        return has_progressed or bool(self.children)
+
+    @property
     def delegated(self) -> bool:
         """Return whether the task was delegated or a caller waits for it, so that it never waits
         for a tick.

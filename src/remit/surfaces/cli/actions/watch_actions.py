@@ -5,10 +5,12 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from remit.domain.task.event_position import check_position
 from remit.surfaces.cli.actions.exit_codes import ENDS
 from remit.surfaces.cli.actions.wait_reports import late_quit_line, report_stopped
 from remit.surfaces.cli.cli_host import Result
 from remit.surfaces.cli.command import Session, Told
+from remit.surfaces.cli.output.next_steps import ENDED
 from remit.surfaces.cli.output.terminal import write_notes
 from remit.surfaces.text.display import display_line
 from remit.surfaces.text.printed_commands import command_line
@@ -103,9 +105,11 @@ def _watch_one(
     """
     from remit.surfaces.cli.silence_reminder import Reminder
 
+    if after is not None:
+        check_position(after)  # a refused command records no wait
     task = session.call("get_task", task_id=task_id)
-    if _is_parked(task):
-        # This command waits for the task, so the task must not wait for a tick.
+    if task["state"] not in ENDED:
+        # This command waits for the task, so the task must not wait for a tick from now on.
         session.call("task_output", task_id=task_id)
     successor: str | None = None
     with (
@@ -200,10 +204,3 @@ def _report_watched(session: Session, fields: dict[str, Any]) -> None:
         report_stopped(session, task_ids, lambda *lines: reported.extend(lines), session.unattended)
     plain = (line.removeprefix("Stopped waiting. ").removeprefix("Stopped. ") for line in reported)
     write_notes(_stopped_watching(), *plain)
-
-
-def _is_parked(task: Result) -> bool:
-    """Return True if a task waits for the next tick."""
-    from remit.app.reading.views import awaited_kinds
-
-    return "tick" in awaited_kinds(task)
