@@ -371,7 +371,7 @@ def test_one_ctrl_c_ends_a_command_whose_server_does_not_answer(tmp_path: Path) 
             process.kill()
             process.communicate()
     assert code == 130
-    assert last.startswith("Stopped waiting for #1. See its state with: remit task show 1")
+    assert last.startswith("Stopped waiting. See the state of #1 with: remit task show 1")
 
 
 @contextmanager
@@ -428,7 +428,7 @@ def test_ctrl_c_ends_a_watch_whose_store_does_not_answer(
         assert process.stderr is not None
         try:
             assert "TaskCreated" in process.stdout.readline()
-            assert "without news" in process.stderr.readline()
+            assert "no news for" in process.stderr.readline()
             with silence():
                 process.send_signal(signal.SIGINT)
                 began = time.monotonic()

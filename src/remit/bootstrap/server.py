@@ -169,6 +169,7 @@ async def _serve(
         open_workspace(settings, to_write=True) as core,
         _worker(core, settings, stop := Stop(deadline), deadline, wanted=worker),
     ):
+        core.how_to_start_worker = "Start one on the server's machine with: `remit worker`"
         stop.then(lambda: core.waits.end(stopping))
         from remit.surfaces.mcp.server import mcp_http, mcp_server
 

@@ -209,7 +209,7 @@ def _workspace_fields(table: Table, tier: str, ignored: list[str]) -> dict[str, 
         for name in dropped:
             del found[name]
             ignored.append(
-                f"models.{tier}.{name} in {table.path}, which has no address with a key of its own"
+                f"models.{tier}.{name} in {table.path} (set both base_url and api_key there)"
             )
     if found.pop("api_key_env", None):
         ignored.append(

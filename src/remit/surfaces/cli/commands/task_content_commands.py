@@ -123,7 +123,7 @@ TASK_CONTENT_COMMANDS = (
         "task message",
         "Send a message to the agent of a task.",
         "send_message",
-        show_phrase("Sent", "=update_id", "to be read", "=delivery"),
+        show_phrase("Sent {update_id}. The agent reads it {delivery}."),
         (TASK, Argument("TEXT", "message", TEXT, arguments.text)),
         then=tell_outlook,
     ),
