@@ -16,6 +16,7 @@ import remit.surfaces.agent_tools  # noqa: F401 - so that each life begins at on
 from remit import config
 from remit.bootstrap.embedded_worker import options_of, work
 from remit.bootstrap.runner_selection import open_runner
+from remit.bootstrap.signals import Deadline, Stop
 from remit.bootstrap.workspace import open_workspace
 from remit.ports import Unit
 
@@ -33,7 +34,7 @@ async def life(deadly: str) -> None:
 
         # The one place where it dies.
         core.store.commit = commit_and_die  # type: ignore[method-assign]
-        await work(core, runner, options_of(settings))
+        await work(core, runner, options_of(settings), lambda: None, Stop(Deadline()))
 
 
 for name in (*sys.argv[1:], ""):

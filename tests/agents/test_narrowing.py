@@ -192,6 +192,12 @@ async def test_a_person_that_names_no_known_tool_for_a_subtask_is_refused(
             )
 
 
+async def test_a_caller_reads_which_denied_tools_are_unknown(any_url: str, tmp_path: Path) -> None:
+    async with parent(any_url, tmp_path, ("task", {"objective": "Look"})) as at:
+        made = await at.call("create_task", title="Look", owner="general", tools={"deny": ["Reed"]})
+        assert made["notice"].startswith("Unknown tools: Reed. Available: LS, Glob, Grep, Read,")
+
+
 async def test_the_exact_task_tool_takes_no_further_fields(any_url: str, tmp_path: Path) -> None:
     work = {"description": "Look", "prompt": "Look", "subagent_type": "general", "tools": ["Read"]}
     async with parent(any_url, tmp_path, ("Task", work)) as at:

@@ -1,6 +1,7 @@
 """Inconsistencies are found, named, and repaired from the events."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -58,17 +59,55 @@ async def test_timers_and_turns_are_set_again(any_url: str) -> None:
         assert sorted(await team.jobs()) == [f"cron/{turning}", f"timer/{sleeper}-t1"]
 
 
+async def start_run(team: Fleet, task_id: str) -> None:
+    """Claim the only job and start its run."""
+    await team.core.store.claim(Claim("w1", {"agent/general": 0}, 1, 0, patient(60)))
+    await team.do("StartRun", "system:engine", task_id=task_id, worker="w1")
+
+
+async def run_without_job(team: Fleet) -> str:
+    """A task with a run that no worker has."""
+    task_id = await team.create(["finish", "again"])
+    await start_run(team, task_id)
+    ((number, *_),) = await team.core.store.select(JOBS, {"limit": 10})
+    await team.core.service.put(done=Lease(number, "w1"))
+    return task_id
+
+
 async def test_a_run_that_no_worker_has_is_lost_and_queued_again(any_url: str) -> None:
     async with fleet(any_url) as team:
-        task_id = await team.create(["finish", "again"])
-        await team.core.store.claim(Claim("w1", {"agent/general": 0}, 1, 0, patient(60)))
-        await team.do("StartRun", "system:engine", task_id=task_id, worker="w1")
-        ((number, *_),) = await team.core.store.select(JOBS, {"limit": 10})
-        await team.core.service.put(done=Lease(number, "w1"))
+        task_id = await run_without_job(team)
         recovery = Recovery(team.core.store, team.core.service)
-        assert (await recovery.repair()).stale_runs == (task_id,)
+        (run,) = (await recovery.repair()).stale_runs
+        assert (run.id, run.run_id) == (int(task_id), f"{task_id}-r000001")
         await team.hire()
         assert (await team.ended(task_id)).summary == "again"
+
+
+async def test_a_run_that_starts_before_the_repair_is_not_lost(any_url: str) -> None:
+    async with fleet(any_url) as team:
+        task_id = await run_without_job(team)
+        recovery = Recovery(team.core.store, team.core.service)
+        found = await recovery.examine()
+        await recovery.repair(found)
+        await start_run(team, task_id)
+        live = (await team.task(task_id)).run
+        await recovery.repair(found)
+        assert live is not None
+        assert (await team.task(task_id)).run == live
+
+
+async def test_a_run_that_the_repair_loses_is_logged(
+    any_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "remit.task")
+    async with fleet(any_url) as team:
+        task_id = await run_without_job(team)
+        await team.hire(log_tasks=True)
+        await team.ended(task_id)
+    lost = [record for record in caplog.records if record.getMessage() == "Run lost"]
+    assert [vars(record)["fields"]["run"] for record in lost] == [f"{task_id}-r000001"]
+    assert vars(lost[0])["fields"]["worker"] == "w1"
 
 
 async def test_parents_that_were_not_informed_are_informed(any_url: str) -> None:

@@ -175,3 +175,15 @@ def test_a_tool_that_writes_needs_a_model_also_where_edits_are_allowed(
     assert shell.remit("init", "--allow-edits").code == 0
     said = shell.remit("run", "Mend the typo", "--allow", tools)
     assert (said.code, told in said.out + said.err) == (code, True), said
+
+
+def test_denied_tools_are_read_like_allowed_ones(tmp_path: Path) -> None:
+    at = Shell(tmp_path)
+    assert at.remit("init").code == 0
+    create = ("task", "create", "Work", "--owner", "general")
+    wrong = at.remit(*create, "--deny", "Reed")
+    assert (wrong.code, "--deny: unknown tool 'Reed'. Did you mean Read?" in wrong.err) == (2, True)
+    empty = at.remit(*create, "--deny", "")
+    assert "--deny: names no tool; expected tool names separated by commas" in empty.err
+    assert at.remit(*create, "--deny", "read").code == 0
+    assert at.remit("task", "show", "1", "--json").json["tools"]["deny"] == ["Read"]

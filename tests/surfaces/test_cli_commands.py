@@ -589,6 +589,18 @@ def test_the_result_of_an_unfinished_task_is_its_state() -> None:
         said = at("task", "result", "1")
         assert said.out == "Seen.\n"
         assert said.err.startswith("#1 general: completed, 0 tool calls, worked for 0.")
+        at.create("Drop", "--owner", "general")
+        at("task", "cancel", "2")
+        assert at("task", "result", "2").err.startswith("#2 general: canceled, 0 tool calls")
+
+
+def test_the_result_of_a_task_ends_with_its_cost() -> None:
+    with shop() as at:
+        run = at.start(at.create("Look", "--owner", "general"))
+        used = {"requests": 1, "input_tokens": 900, "output_tokens": 100, "cost": 0.0018}
+        at.do("FinishRun", "agent:general", run, task_id="1", final_message="Seen.", usage=used)
+        said = at("task", "result", "1").err
+        assert said.startswith("#1 general: completed, 0 tool calls, 1,000 tokens, $0.0018, worked")
 
 
 def test_creating_a_task_without_a_worker_prints_a_notice() -> None:

@@ -118,6 +118,8 @@ def test_names_come_from_the_store_that_the_command_names(tmp_path: Path, by: st
     url = f"sqlite:///{there}/.remit/remit.db"
     for typed in (("--workspace", str(there)), (f"--workspace={there}",), ("--database-url", url)):
         assert completed(shell, "remit", "task", "show", *typed, "", by=by)[:1] == ["1"], typed
+        assert completed(shell, "remit", *typed, "task", "show", "", by=by)[:1] == ["1"], typed
+        assert completed(shell, "remit", "task", *typed, "show", "", by=by)[:1] == ["1"], typed
     assert "1" not in completed(shell, "remit", "task", "show", "", by=by)
 
 

@@ -120,7 +120,7 @@ def test_a_failed_task_shows_the_answer_that_is_on_record(
             "",
             "No worker is running for it. Run it here with: remit task run 2\n",
         ),
-        ((), "No agent owns it, so it does not start.", ""),
+        ((), "It has no owner, so it will not start.", ""),
         (
             ("--owner", "general", "--draft"),
             "It is a draft. Activate it with: remit task update 2 --status active",
@@ -128,14 +128,14 @@ def test_a_failed_task_shows_the_answer_that_is_on_record(
         ),
         (
             ("--draft",),
-            "It is a draft. Activate it with: remit task update 2 --status active\nNo agent owns"
-            " it, so it does not start then. Give it one with: remit task update 2 --owner AGENT",
+            "It is a draft. Activate it with: remit task update 2 --status active\nIt has no"
+            " owner, so it will not start. Set one with: remit task update 2 --owner AGENT",
             "",
         ),
         (
             ("--owner", "general", "--draft", "--depends-on", "1", "--not-before", FUTURE),
-            "It is a draft. Activate it with: remit task update 2 --status active\nIt then starts"
-            " when #1 is done.\nIt then does not start before 2030-01-31 ",
+            "It is a draft. Activate it with: remit task update 2 --status active\nOnce active,"
+            " it starts when #1 is done.\nOnce active, it does not start before 2030-01-31 ",
             "",
         ),
         (
@@ -182,5 +182,5 @@ def test_a_task_that_cannot_start_yet_is_not_waited_for(at: Shop) -> None:
     unowned = at("task", "run", at.create("Nobody's"))
     assert (unowned.code, unowned.err) == (
         4,
-        "error: Task 4 has no owner.\nGive it one with: remit task update 4 --owner AGENT\n",
+        "error: Task 4 has no owner.\nSet one with: remit task update 4 --owner AGENT\n",
     )

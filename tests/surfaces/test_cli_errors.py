@@ -384,7 +384,7 @@ def test_advice_of_a_server_names_the_command(tmp_path: Path) -> None:
     with served(at, "--no-worker") as server:
         at.env |= {"REMIT_URL": server.url, "REMIT_TOKEN": server.token}
         remote = at.remit("task", "pause", "1")
-    assert "remit task rerun" in remote.err
+    assert remote.err.endswith("Do it again as a new task with: remit task rerun 1\n")
     assert remote.err.split() == local.err.split()
 
 

@@ -206,6 +206,11 @@ def test_through_a_server_without_a_worker_it_says_at_once_that_none_is_running(
             alone,
             "Cancel it with: remit task cancel 1",
         ]
+        refused = shell.remit("run", "Other")
+        assert refused.err.endswith(
+            "error: No running worker works on task 2. The task runs when one does. Start one on"
+            " the server's machine with: remit worker\n"
+        )
         del shell.env["REMIT_URL"]
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(patient(30)) == 0

@@ -88,6 +88,11 @@ def test_a_hint_for_a_task_that_cannot_run_names_what_helps(any_url: str) -> Non
         assert "--owner" not in refused.err
         at("task", "create", "Later", "--owner", "general", "--draft")
         assert "Task 2 is a draft and cannot run now." in at("task", "run", "2").err
+        busy = at.create("Busy", "--owner", "general")
+        at.start(busy)
+        running = at("task", "run", busy)
+        assert running.code == 4
+        assert running.err.startswith(f"error: Task {busy} is already running.\n")
         held = at("task", "result", "2")
         assert (
             "#2 has not ended: it is a draft. Activate it with: remit task update 2 --status active"
@@ -177,7 +182,7 @@ def test_notifications_and_messages_have_their_receipts(any_url: str) -> None:
         assert at("notifications").out.endswith("  #1 agent:general: Half way.\n")
         assert (
             at("task", "message", task, "Hurry.").out
-            == "Sent 1-u1 to be read with the next model request of the live run\n"
+            == "Sent 1-u1. The agent reads it with the next model request of the live run.\n"
         )
         at.do("DeliverUpdates", "agent:general", run, task_id=task, turn=2)
         assert (
@@ -207,7 +212,7 @@ def test_next_steps_are_printed_after_the_receipt(any_url: str) -> None:
         begins = [" ".join(line.split()[:2]) for line in both.getvalue().splitlines()]
         assert begins == [
             *("Answered.", "The worker", "Or start"),
-            *("Sent 1-u2", "The worker", "Or start"),
+            *("Sent 1-u2.", "The worker", "Or start"),
         ]
 
 

@@ -514,7 +514,7 @@ def test_an_interrupted_wait_names_the_open_questions(
     shown.append(item(2))
     several = at("run", "Work").err
     assert "#1 waits for an answer from you. See the question with: remit inbox\n" in several
-    assert "\nWorkers continue the others.\n" in several
+    assert "\nWorkers continue the others.\nFollow one with: remit task watch 2\n" in several
     assert "its workers continue it" not in one + several
 
 

@@ -407,7 +407,7 @@ def test_a_caller_of_a_stopping_server_is_told_that_the_work_continues(stubborn:
         assert json.loads(last.splitlines()[1].removeprefix("data: "))["error"]["details"] == {
             "task_id": "5"
         }
-        assert server.process.wait(patient(20)) == 0
+        assert server.process.wait(patient(20)) == 128 + signal.SIGINT
     assert [events_of(stubborn, str(task_id))[-1] for task_id in range(1, 6)] == ["RunReleased"] * 5
 
 

@@ -65,7 +65,7 @@ def test_running_a_task_of_an_unknown_agent_is_refused_at_once(haunted: Place) -
         " it." in said.err
     )
     assert (
-        "another owner with remit task update\nAvailable: build, explore, general, plan, summary."
+        "another owner with remit task update 1\nAvailable: build, explore, general, plan, summary."
         in said.err
     )
     assert haunted.remit("task", "update", "1", "--owner", "general").code == 0
@@ -218,7 +218,7 @@ def test_doing_a_pending_task_again_is_refused_with_a_command() -> None:
     with shop() as at:
         at.create("Work", "--owner", "general")
         refused = at("task", "rerun", "1")
-        assert (refused.code, "remit task cancel" in refused.err, "run_task" in refused.err) == (
+        assert (refused.code, "remit task cancel 1" in refused.err, "run_task" in refused.err) == (
             4,
             True,
             False,
@@ -281,7 +281,7 @@ def test_a_running_task_with_a_live_worker_is_only_followed(place: Place) -> Non
             "Activate it with: remit task update 1 --status active",
         ),
         (["--owner", "general"], ["task", "pause", "1"], "Resume it with: remit task resume 1"),
-        ([], [], "Give it one with: remit task update 1 --owner AGENT"),
+        ([], [], "Set one with: remit task update 1 --owner AGENT"),
     ],
     ids=["draft", "paused", "ownerless"],
 )

@@ -20,6 +20,7 @@ from remit.app.context import AppContext
 from remit.app.runs.run_handle import RunHandle
 from remit.bootstrap import open_store
 from remit.bootstrap.embedded_worker import WorkerOptions, work
+from remit.bootstrap.signals import Deadline, Stop
 from remit.ports import Clock
 from remit.testing import Scripted
 
@@ -76,6 +77,8 @@ async def run(url: str, *, slot_ms: int = 0, **options: Any) -> None:
             AppContext(store, clock, AgentRegistry()),
             Mortal(),
             WorkerOptions(**{"cron": NEVER, **options}),
+            lambda: None,
+            Stop(Deadline()),
         )
 
 

@@ -112,7 +112,8 @@ def test_a_plan_is_a_list_of_places() -> None:
 def test_a_summary_is_an_extract() -> None:
     answer, used = run("Summarize notes.md", "summary")
     assert used == ["Read"]
-    assert "- # Notes\n- ## Later" in answer.text
+    sentence = "The door is checked before anything else happens."
+    assert f"- # Notes\n- {sentence}\n- ## Later" in answer.text
     given, used = run(
         "Summarize this.\n\nThe first thing is long enough to be shown. The rest is not.", "summary"
     )

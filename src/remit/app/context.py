@@ -89,6 +89,8 @@ class AppContext:
         """True while a worker in this process serves all trees."""
         self.start_worker: Callable[[], Awaitable[None]] | None = None
         """Starts the standby worker of this process if no other worker is alive."""
+        self.how_to_start_worker = "Start one with: `remit worker`"
+        """Advice for callers whose task no worker works on."""
         self.wanted: set[int] = set()
         """Roots of trees that this process created or waits for while its worker is on standby."""
 

@@ -30,6 +30,8 @@ from remit.store_queries.queue_queries import HELD
 
 RACES = 200
 """How often a command is decided again after a concurrent write."""
+ENGINE = "system:"
+"""How the actors of the engine begin."""
 KNOWN_ACTORS = 1000
 RESENDS = 6
 """How often a commit is sent if its acknowledgment gets lost."""
@@ -117,7 +119,9 @@ class Service:
         self.lookups = PlanLookups(store, clock, agents, self._cache, files)
         """Answers the lookups of plans."""
         self.observer: Observer | None = None
-        """Called after every commit under a job that this process holds."""
+        """Called after every commit under a job that this process holds, and after those of its
+        engine without one, such as a repair.
+        """
 
     async def do(
         self, kind: type[Any], fields: Mapping[str, Any], actor: str, run_id: str | None = None
@@ -285,8 +289,9 @@ class Service:
         await self._commit(unit._replace(debit=beside.debit))
         for loaded in draft.tasks.values():
             self._cache.remember(loaded)
-        if held is not None:
+        if held is not None or context.actor.startswith(ENGINE):
             self._observe(draft, seen)
+        if held is not None:
             held.remember(draft.tasks, seen)
         after = seen_task(draft.tasks, decided.task_id)
         if after is None:
@@ -306,7 +311,7 @@ class Service:
             answer = await self.lookups.answer(need, seen)
 
     def _observe(self, draft: UnitDraft, seen: Seen) -> None:
-        """Tell the observer about a commit under a held job."""
+        """Tell the observer about a commit of the worker of this process."""
         if self.observer is None:
             return
         self.observer(draft.entries, _tasks_in(seen), _tasks_in(draft.tasks))

@@ -23,7 +23,7 @@ from remit.app.engine.task_log import TaskLog
 from remit.app.engine.worker import Worker
 from remit.app.runs.worker_scope import AllTrees, Scope
 from remit.bootstrap.closing import CLOSE_SECONDS
-from remit.bootstrap.signals import Deadline, Stop
+from remit.bootstrap.signals import Stop
 from remit.config import Settings
 from remit.domain.agents.agent import agent_id
 from remit.domain.projection.follow_up_jobs import AGENT
@@ -250,6 +250,11 @@ class RunningWorker:
         """The number of live runs in this process."""
         return self._engine.running
 
+    @property
+    def handed_over(self) -> frozenset[str]:
+        """The tasks that this worker has given back to the queue because it stops."""
+        return frozenset(self._worker.runs.handed_over)
+
     async def _reconcile(self) -> None:
         """Check for forgotten runnable tasks: at the start, periodically, and when another tree is
         adopted.
@@ -378,24 +383,22 @@ async def work(
     core: AppContext,
     runner: Runner,
     options: WorkerOptions,
-    begin: Callable[[], None] | None = None,
-    deadline: Deadline | None = None,
-) -> None:
-    """Work until a signal arrives.
+    begin: Callable[[], None],
+    stop: Stop,
+) -> frozenset[str]:
+    """Work until a signal arrives; return the tasks that were handed over.
 
-    The second signal ends the process at once and leaves its tasks to other workers.
+    The second signal ends the process at once and leaves its tasks to the next worker.
     """
     worker = RunningWorker(core, runner, options)
-    if deadline is not None:
-        deadline.running = lambda: worker.running
-    stop = Stop(deadline)
+    stop.deadline.running = lambda: worker.running
     stop.then(worker.stop)
     # A store that does not respond must not keep a failed worker alive.
     worker.on_failure = lambda _: stop.begin()
-    if begin is not None:
-        begin()
+    stop.announce(begin)
     with worker.serving():
         await worker.run()
+    return worker.handed_over
 
 
 @asynccontextmanager

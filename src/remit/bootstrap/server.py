@@ -5,8 +5,9 @@ import gc
 import ipaddress
 import logging
 import socket
-from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, cast
 
 import uvicorn
@@ -17,13 +18,14 @@ from remit.bootstrap.embedded_worker import GARBAGE, embedded_worker
 from remit.bootstrap.library import operator
 from remit.bootstrap.logging_setup import start_logging, write_last_line
 from remit.bootstrap.runner_selection import open_runner
-from remit.bootstrap.signals import Deadline, Stop
+from remit.bootstrap.signals import Deadline, Stop, handover_line
 from remit.bootstrap.workspace import check_calendar, open_workspace
 from remit.catalog import VIA_MCP, AppContext, Caller
 from remit.config import Settings
 from remit.errors import Internal, RemitError, Unavailable, invalid
 from remit.surfaces.http.guard import App, Guard, Message, Receive, Send
 from remit.surfaces.shutdown import stop_key, write_line
+from remit.surfaces.text.last_line import stopped_line
 from remit.surfaces.text.printed_commands import with_commands_in_line
 
 GRACE_SECONDS = 5
@@ -70,7 +72,7 @@ def serve(
             )
         check_calendar(settings)
         listener = _listen(host, int(settings.get("port")))
-        run(_serve(settings, host, listener, worker, deadline))
+        run(_until_stopped(deadline, partial(_serve, settings, host, listener, worker)))
 
 
 def serve_stdio(settings: Settings) -> None:
@@ -104,7 +106,7 @@ def serve_worker(settings: Settings, agents: Sequence[str] | None, detail: str =
     """Work on tasks until stopped."""
     with _logging(settings, detail) as deadline:
         check_calendar(settings)
-        run(_work(settings, agents, deadline))
+        run(_until_stopped(deadline, partial(_work, settings, agents)))
 
 
 @contextmanager
@@ -118,6 +120,8 @@ def _logging(settings: Settings, detail: str) -> Generator[Deadline]:
     try:
         with Deadline(write_last_line if as_json else write_line) as deadline:
             yield deadline
+        if deadline.is_interrupted:
+            raise SystemExit(INTERRUPTED)
     except KeyboardInterrupt:  # it came before signals were handled
         log.info("Stopped.")
         raise SystemExit(INTERRUPTED) from None
@@ -141,8 +145,22 @@ def _log_end(error: Exception) -> int:
     return error.exit_code
 
 
-async def _work(settings: Settings, agents: Sequence[str] | None, deadline: Deadline) -> None:
-    """Work on tasks until stopped."""
+async def _until_stopped(
+    deadline: Deadline, main: Callable[[Stop], Coroutine[Any, Any, str]]
+) -> None:
+    """Run a process that stops at signals, and log its last line."""
+    stop = Stop(deadline)
+    line = stopped_line()
+    try:
+        line = await main(stop)
+    except asyncio.CancelledError:  # it was told to stop while it started
+        if not stop.begun.is_set():
+            raise
+    log.info(line)
+
+
+async def _work(settings: Settings, agents: Sequence[str] | None, stop: Stop) -> str:
+    """Work on tasks until stopped; return the last line."""
     from remit.bootstrap.embedded_worker import options_of, work
 
     options = options_of(settings, agents, log_tasks=True)
@@ -152,39 +170,53 @@ async def _work(settings: Settings, agents: Sequence[str] | None, deadline: Dead
     ):
         whom = ", ".join(options.agents or sorted(core.agents.ids()))
         runs = "1 run" if options.concurrency == 1 else f"{options.concurrency} runs"
-        stop = f"{stop_key()} to stop and hand over running tasks, twice to quit now."
+        how = f"{stop_key()} to stop and hand over running tasks, twice to quit now."
 
         def begin() -> None:
-            log.info("Worker started: up to %s, agents %s. %s", runs, whom, stop)
+            log.info("Worker started: up to %s, agents %s. %s", runs, whom, how)
 
-        await work(core, runner, options, begin, deadline)
+        handed_over = await work(core, runner, options, begin, stop)
+        return await handover_line(core, handed_over)
 
 
 async def _serve(
-    settings: Settings, host: str, listener: socket.socket, worker: bool, deadline: Deadline
-) -> None:
-    """Serve REST and MCP on a listening socket until stopped."""
-    port = int(listener.getsockname()[1])
-    async with (
-        open_workspace(settings, to_write=True) as core,
-        _worker(core, settings, stop := Stop(deadline), deadline, wanted=worker),
-    ):
-        stop.then(lambda: core.waits.end(stopping))
-        from remit.surfaces.mcp.server import mcp_http, mcp_server
+    settings: Settings, host: str, listener: socket.socket, worker: bool, stop: Stop
+) -> str:
+    """Serve REST and MCP on a listening socket until stopped; return the last line."""
+    async with open_workspace(settings, to_write=True) as core:
+        async with _worker(core, settings, stop, wanted=worker) as handed_over:
+            await _serve_workspace(core, settings, host, listener, stop, has_worker=worker)
+        return await handover_line(core, handed_over())
 
-        caller = Caller(actor=operator())
-        mcp = mcp_http(mcp_server(core, caller, __version__, settings.get("mcp_tools")))
-        hosts = allowed_hosts(host, port) | _extra_hosts(settings)
-        app = Guard(
-            _combine(_rest(core, caller, stop.begun), mcp),
-            token=config.token(settings),
-            hosts=hosts,
-            stopping=stop.begun,
-        )
-        async with mcp.run():
-            if not stop.begun.is_set():
-                _log_start(f"http://{_shown(host)}:{port}", has_worker=worker)
-            await _Server(app, stop.begun).serve(sockets=[listener])
+
+async def _serve_workspace(
+    core: AppContext,
+    settings: Settings,
+    host: str,
+    listener: socket.socket,
+    stop: Stop,
+    *,
+    has_worker: bool,
+) -> None:
+    """Serve an open workspace on a listening socket until stopped."""
+    from remit.surfaces.mcp.server import mcp_http, mcp_server
+
+    port = int(listener.getsockname()[1])
+    core.how_to_start_worker = "Start one on the server's machine with: `remit worker`"
+    stop.then(lambda: core.waits.end(stopping))
+    caller = Caller(actor=operator())
+    mcp = mcp_http(mcp_server(core, caller, __version__, settings.get("mcp_tools")))
+    hosts = allowed_hosts(host, port) | _extra_hosts(settings)
+    app = Guard(
+        _combine(_rest(core, caller, stop.begun), mcp),
+        token=config.token(settings),
+        hosts=hosts,
+        stopping=stop.begun,
+    )
+    async with mcp.run():
+        address = f"http://{_shown(host)}:{port}"
+        stop.announce(lambda: _log_start(address, has_worker=has_worker))
+        await _Server(app, stop.begun).serve(sockets=[listener])
 
 
 def _log_start(address: str, *, has_worker: bool) -> None:
@@ -197,11 +229,14 @@ def _log_start(address: str, *, has_worker: bool) -> None:
 
 @asynccontextmanager
 async def _worker(
-    core: AppContext, settings: Settings, stop: Stop, deadline: Deadline, *, wanted: bool
-) -> AsyncGenerator[None, None]:
-    """Work on tasks in this block, if a worker is wanted."""
+    core: AppContext, settings: Settings, stop: Stop, *, wanted: bool
+) -> AsyncGenerator[Callable[[], frozenset[str]], None]:
+    """Work on tasks in this block, if a worker is wanted.
+
+    Yield a function that returns the tasks that were handed over.
+    """
     if not wanted:
-        yield
+        yield frozenset
         return
     from remit.bootstrap.embedded_worker import options_of, working
 
@@ -210,9 +245,9 @@ async def _worker(
         open_runner(core, settings) as runner,
         working(core, runner, options, lambda _: stop.begin()) as worker,
     ):
-        deadline.running = lambda: worker.running
+        stop.deadline.running = lambda: worker.running
         stop.then(worker.stop)
-        yield
+        yield lambda: worker.handed_over
 
 
 async def _serve_stdio(settings: Settings, deadline: Deadline) -> None:

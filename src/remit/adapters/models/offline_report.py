@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import starmap
 
 from remit.adapters.models.offline_search import (
@@ -21,6 +21,8 @@ from remit.domain.llm.messages import Request
 from remit.domain.llm.selection import HOW_TO_SET_A_MODEL
 
 MAX_SHOWN = 12
+FEW_HEADS = 3
+"""With fewer headings and definitions, an extract also shows sentences."""
 HOW_TO = f"For a reasoned answer, configure a model. {HOW_TO_SET_A_MODEL}"
 
 _NUMBERED = re.compile(r"^[ \t]*+(?P<line>\d{1,7})[\t→:|] ?(?P<text>.*)$", re.MULTILINE)
@@ -53,7 +55,7 @@ def _describe_searches(found: SearchResults) -> str:
         return ""
     terms = list(dict.fromkeys(found.searched))
     if not found.hits:
-        return f"Searched for {_quote_all(terms)}: no line has it."
+        return f"Searched for {_quote_all(terms)} and found no match."
     seen = Counter(hit.term for hit in found.hits)
     counts = ", ".join(f"`{term}` ({_count_lines(seen[term])})" for term in terms)
     files = {hit.path for hit in found.hits}
@@ -158,18 +160,29 @@ def _summary(found: SearchResults, asked: str) -> Iterator[str]:
 
 
 def _extract(name: str, text: str) -> str:
-    """Return the headings and definitions of a text, or else its first sentences."""
+    """Return the headings and definitions of a text; with few of them, also its first
+    sentences.
+    """
     lines = [line for _, line in _number_lines(text)]
-    shown: list[str] = [line.strip() for line in lines if _is_head(line)][:20]
-    whole = "\n".join(lines)
-    if not shown:
-        sentences = map(_first_sentence, whole.split("\n\n"))
-        shown = list(filter(len, sentences))[:10]
+    shown = [line.strip() for line in lines if _is_head(line)][:20]
+    if len(shown) < FEW_HEADS:
+        shown = _first_texts(lines)
     extract = _bullets(line[:200] for line in shown)
     if not extract:
         extract = "(It has no headings, definitions or long sentences to show.)"
-    size = f"{_count(len(lines), 'line')}, {_count(len(whole.split()), 'word')}"
+    words = " ".join(lines).split()
+    size = f"{_count(len(lines), 'line')}, {_count(len(words), 'word')}"
     return f"An extract of {name} ({size}):\n{extract}"
+
+
+def _first_texts(lines: Sequence[str]) -> list[str]:
+    """Return the headings and the first sentence of each of the first paragraphs."""
+    shown: list[str] = []
+    for block in "\n".join(lines).split("\n\n"):
+        heads = [line.strip() for line in block.splitlines() if _is_head(line)]
+        text = "\n".join(line for line in block.splitlines() if not _is_head(line))
+        shown += [*heads, _first_sentence(text)]
+    return list(filter(None, shown))[:10]
 
 
 def _outlines(found: SearchResults) -> Iterator[str]:

@@ -123,7 +123,7 @@ class AgentRegistry:
             return ""
         named = beyond(self._asked_tools(agent, asked), asked.deny)
         notice = not_granted(agent, named, self.grant(agent.id, task.tools), lacking)
-        unknown = self._list_unknown(asked.allow or (), own)
+        unknown = self._list_unknown((*(asked.allow or ()), *asked.deny), own)
         return f"{notice} {unknown}".strip()
 
     def _asked_tools(self, agent: Agent, asked: "Tools") -> list[str]:

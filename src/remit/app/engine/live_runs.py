@@ -38,6 +38,8 @@ class LiveRuns:
         """True if runs must not even begin."""
         self._live: dict[str, tuple[RunHandle, asyncio.Task[object]]] = {}
         """Each run with the asyncio task that carries it out."""
+        self.handed_over: set[str] = set()
+        """The tasks that were given back to the queue because this process stops."""
         self._paused: set[str] = set()
         """The runs of paused tasks that have not noticed it yet."""
 
@@ -52,6 +54,8 @@ class LiveRuns:
         finally:
             self._live.pop(run.run_id, None)
             self._paused.discard(run.run_id)
+            if self.stopping.is_set() and run.over and run.task.state is State.PENDING:
+                self.handed_over.add(run.task.id)
 
     def stop(self) -> None:
         """Tell every run to release its task at its next boundary."""

@@ -1,6 +1,6 @@
 """Safety net: finds and repairs mismatches between tasks and the job queue, from the events."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -48,7 +48,8 @@ class Findings(NamedTuple):
     """Ids of tasks, by what is wrong with them."""
 
     runnable_without_job: tuple[str, ...] = ()
-    stale_runs: tuple[str, ...] = ()
+    stale_runs: tuple[RunWithoutJob, ...] = ()
+    """The runs that no worker has: a later run of the same task may be live."""
     parents_not_told: tuple[str, ...] = ()
     dependents_not_told: tuple[str, ...] = ()
     undelivered_updates: tuple[str, ...] = ()
@@ -85,13 +86,14 @@ class Findings(NamedTuple):
 
         If rows could not be rebuilt (`lost`), only these are listed as unreadable.
         """
-        seen = self
+        ids = {kind: list(found) for kind, found in self._asdict().items()}
+        ids["stale_runs"] = [str(run.id) for run in self.stale_runs]
         beyond_repair = list(self.beyond_repair)
         if lost:
-            seen = self._replace(unreadable_rows=lost)
+            ids["unreadable_rows"] = list(lost)
             beyond_repair.insert(0, "unreadable_rows")
         return {
-            "left_behind": {kind: list(ids) for kind, ids in seen._asdict().items()},
+            "left_behind": ids,
             "beyond_repair": beyond_repair,
         }
 
@@ -140,8 +142,9 @@ class Recovery:
         for task_id in found.runnable_without_job:
             task = await self._service.load(task_id)
             await self._service.put(self._service.jobs.ready_job(task))
-        for task_id in found.stale_runs:
-            await self._lose_run(task_id)
+        for run in found.stale_runs:
+            lost = cmd.LoseRun(task_id=str(run.id), run_id=run.run_id)
+            await self._service.execute(lost, SYSTEM)
         await self._signal(TELL, found.parents_not_told)
         await self._signal(RELEASE, found.dependents_not_told)
         await self._signal(CHECK, found.claims_without_check)
@@ -150,13 +153,6 @@ class Recovery:
         for task_id in found.waiting_without_alarm:
             await self._service.put(*(await self._alarms(task_id)).values())
         return found
-
-    async def _lose_run(self, task_id: str) -> None:
-        """End a run that no worker has."""
-        task = await self._service.load(task_id)
-        if task.run is not None:
-            lost = cmd.LoseRun(task_id=task_id, run_id=task.run.id)
-            await self._service.execute(lost, SYSTEM)
 
     async def _signal(self, kind: str, task_ids: tuple[str, ...]) -> None:
         """Queue a missing signal for each of these tasks."""
@@ -172,7 +168,7 @@ class Recovery:
         """Return what looks wrong at the moment."""
         return Findings(
             runnable_without_job=await self._select_tasks(JOBLESS, self._service.load),
-            stale_runs=await self._select_tasks(RUNLESS, self._service.load),
+            stale_runs=await self._stale_runs(),
             parents_not_told=await self._select_tasks(UNTOLD, self._has_news),
             dependents_not_told=await self._all_ids(UNRELEASED),
             undelivered_updates=await self._select_tasks(UNHEARD, self._can_wake),
@@ -189,25 +185,30 @@ class Recovery:
         self, query: Query[AboutTask], is_wanted: Callable[[str], Awaitable[Any]]
     ) -> tuple[str, ...]:
         """Return the tasks of a query that fulfill a condition."""
-        return await self._select(query, lambda row: is_wanted(str(row.id)))
+        return _ids(await self._select(query, lambda row: is_wanted(str(row.id))))
 
     async def _select(
         self, query: Query[AboutTask], is_wanted: Callable[[AboutTask], Awaitable[Any]]
-    ) -> tuple[str, ...]:
-        """Return the tasks whose rows fulfill a condition.
+    ) -> list[AboutTask]:
+        """Return the rows that fulfill a condition.
 
         Skip tasks that a newer remit wrote, or that cannot be read.
         """
-        found: list[str] = []
+        found: list[AboutTask] = []
         async for row in self._rows(query):
             with suppress(UnknownEvent, Corrupt):
                 if await is_wanted(row):
-                    found.append(str(row.id))
-        return tuple(found)
+                    found.append(row)
+        return found
+
+    async def _stale_runs(self) -> tuple[RunWithoutJob, ...]:
+        """Return the runs that have not ended and that no worker has."""
+        readable = await self._select(RUNLESS, lambda run: self._service.load(str(run.id)))
+        return tuple(readable)
 
     async def _budgets_below_use(self) -> tuple[str, ...]:
         """Return the roots of trees whose ledger has less than their tasks have used."""
-        return await self._select(BUDGETS, self._is_below_use)
+        return _ids(await self._select(BUDGETS, self._is_below_use))
 
     async def _is_below_use(self, budget: RootBudget) -> bool:
         """Return whether the ledger of a tree has less than its tasks have used."""
@@ -279,6 +280,11 @@ def _timers_awaited(task: Task) -> list[str]:
     return [item.ref for item in task.waits_on if item.kind == "timer"]
 
 
-def _in_both(before: tuple[str, ...], now: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the ids that both looks found."""
+def _ids(rows: Sequence[AboutTask]) -> tuple[str, ...]:
+    """Return the ids of the tasks that rows are about."""
+    return tuple(str(row.id) for row in rows)
+
+
+def _in_both(before: Sequence[Any], now: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what both looks found."""
     return tuple(among(now, before))

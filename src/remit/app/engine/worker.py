@@ -186,6 +186,7 @@ class Worker:
     async def _activate(self, held: HeldJob) -> None:
         """Start a run of a task and pass it to the runner; whatever happens, the run ends."""
         if self.runs.stopping.is_set():  # claimed just before the worker was told to stop
+            self.runs.handed_over.add(held.task_id)
             return await self._store.give_back(held.lease, 0.0)
         task = await self._start_run(held)
         if task is None:

@@ -146,7 +146,10 @@ def _run_now(task: Task, _: cmd.RunTask, __: Context) -> Events:
     A person who runs a task answers the question of remit itself how it should continue.
     """
     if task.in_flight:
-        raise Conflict(f"Task {task.id} is already in flight.", details={"state": task.state.value})
+        raise Conflict(
+            f"Task {task.id} is already {_IN_FLIGHT.get(task.state, 'running')}.",
+            details={"task_id": task.id, "state": task.state.value},
+        )
     if task.state is State.PENDING:
         return []
     if task.state is State.WAITING and (events := wake(task, "run")):
@@ -175,6 +178,8 @@ def _run_now_hint(task: Task) -> str:
     return _RUN_NOW_HINTS.get(task.state, "")
 
 
+_IN_FLIGHT: Mapping[State, str] = {State.VERIFYING: "being verified"}
+"""What happens to a task in flight that no run has."""
 _RUN_NOW_HINTS: Mapping[State, str] = {
     State.DRAFT: "Set its status to active first.",
     State.PAUSED: "Resume it first.",

@@ -206,9 +206,11 @@ def _workspace_fields(table: Table, tier: str, ignored: list[str]) -> dict[str, 
     """Return the fields of a tier that the config of a workspace may set."""
     found = _valid_fields(table, tier, ignored)
     if not {"base_url", "api_key"} <= found.keys():
-        why = "which has no address with a key of its own"
         dropped = omit(found, ("model", *_MANNERS))
-        ignored += [f"models.{tier}.{name} in {table.path}, {why}" for name in dropped]
+        ignored += [
+            f"models.{tier}.{name} in {table.path} (set both base_url and api_key there)"
+            for name in dropped
+        ]
         found = omit(found, dropped)
     if found.pop("api_key_env", None):
         ignored.append(

@@ -141,7 +141,11 @@ def must_be_ready(task: Task, context: Context, *, now: bool) -> Lookups[None]:
             details={"session_id": task.session_id},
         )
     if task.owner is None:
-        raise Conflict(f"Task {task.id} has no owner.", hint="Set one with update_task.")
+        raise Conflict(
+            f"Task {task.id} has no owner.",
+            hint="Set one with update_task.",
+            details={"task_id": task.id},
+        )
     if not now and (start := scheduled_start(task, context.now)):
         raise Conflict(f"Task {task.id} cannot start before {start.isoformat()}.")
     if task.started_at is None:
@@ -166,7 +170,7 @@ def _never_starts(task: Task, ended: list[Task], blocked: list[str]) -> Conflict
     return Conflict(
         f"Task {task.id} can never start: it depends on {names}.",
         hint="A worker fails it. Cancel it, or set other dependencies with update_task.",
-        details={"blocked_by": blocked},
+        details={"task_id": task.id, "blocked_by": blocked},
     )
 
 

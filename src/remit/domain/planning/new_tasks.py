@@ -223,8 +223,9 @@ def rerun(command: cmd.RerunTask, _: Context) -> Lookups[Plan]:
     """
     task = yield from find_task(command.task_id)
     if not task.state.terminal:
-        hint = "Only an ended task can be rerun: cancel it with cancel_task first."
-        raise Conflict(f"Task {task.id} is {task.state.value}; it has not ended.", hint=hint)
+        hint = "Cancel it first with: cancel_task"
+        message = f"Task {task.id} is {task.state.value}; it has not ended."
+        raise Conflict(message, hint=hint, details={"task_id": task.id})
     live = yield from live_of_series(task)
     once = replace(task, schedule=None) if live is not None else task
     return (yield from _create_successor(replace(once, series_id=None), task.owner, {}))

@@ -108,7 +108,7 @@ def plain_schema(schema: Schema) -> Schema:
     """
     found = omit(schema, _NOISE)
     if _TYPED.isdisjoint(found):
-        found = {"type": "object", **found}
+        found = _OBJECT | found
     if "default" in found and not _is_telling(found["default"]):
         del found["default"]
     if "properties" in found:
@@ -137,6 +137,7 @@ _NOISE = frozenset(
     }
 )
 """Keywords that code checks anyway and that endpoints with their own grammars may refuse."""
+_OBJECT: Schema = {"type": "object"}
 _TYPED = frozenset({"type", "anyOf"})
 """The keywords that give a schema its type."""
 

@@ -61,7 +61,7 @@ def must_not_be_ended(task: Task) -> None:
     if task.state.terminal:
         raise Conflict(
             f"Task {task.id} is {task.state.value}; an ended task cannot change.",
-            hint="Do it again as a new task with rerun_task.",
+            hint="Do it again as a new task with: rerun_task",
             details={"task_id": task.id, "state": task.state.value},
         )
 

@@ -335,7 +335,7 @@ function __remit_at
     end
     switch "$path $word"
 {paths}
-      case {valued}
+      case {valued} {store_values}
         set value value
       case '*'
         string match -q -- '-?*' $word; or set place (math $place + 1)
@@ -378,6 +378,7 @@ def _fish() -> str:
         lines="\n".join([*_fish_words(), *_fish_arguments()]),
         valued=" ".join(map(_quote, _options_with_values())),
         store_options=" ".join(_STORE_OPTIONS),
+        store_values=" ".join(map("'* {}'".format, _STORE_OPTIONS)),  # also before the command
         store_patterns=" ".join(map("'{}=*'".format, _STORE_OPTIONS)),
     )
 

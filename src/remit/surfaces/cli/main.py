@@ -253,18 +253,25 @@ def _in_commands(hint: str, details: Mapping[str, Any]) -> str:
     """Return a hint with commands in place of operations, for the task that an error is about."""
     import re
 
+    task_ids = [details["task_id"]] if "task_id" in details else details.get("task_ids", ())
     # The first command of an operation is the best known.
     commands = {
-        command.act: f"`remit {path}`"
+        command.act: f"`{' '.join(['remit', path, *_task_of(command, task_ids)])}`"
         for path, command in reversed(COMMANDS.items())
         if isinstance(command.act, str)
     }
-    task_ids = [details["task_id"]] if "task_id" in details else details.get("task_ids", ())
     for task_id in task_ids[:1]:
         commands["task_output"] = f"`remit task result {task_id}`"
     return with_commands(
         re.sub(r"\b[a-z]+_[a-z_]+\b", lambda found: commands.get(found[0], found[0]), hint)
     )
+
+
+def _task_of(command: Command, task_ids: Sequence[str]) -> Sequence[str]:
+    """Return the task that an error is about, for a command that begins with a task."""
+    if [argument.name for argument in command.arguments[:1]] == ["TASK"]:
+        return task_ids[:1]
+    return ()
 
 
 def _forget_output() -> None:

@@ -87,7 +87,7 @@ class Reminder:
         self._said_at = time.monotonic()
         silence = self._said_at - self._heard_at
         first, *hints = self._line.split("\n")
-        self._write(f"{first} · {silence:.0f} s without news", *hints)
+        self._write(f"{first} · no news for {silence:.0f} s", *hints)
 
     def _tell_stopping(self) -> None:
         if not self._told_stopping:

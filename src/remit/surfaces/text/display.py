@@ -47,6 +47,11 @@ def display_line(text: str) -> str:
     return re.sub(r"[\t\n]+", " ", shown)
 
 
+def outcome_word(status: str) -> str:
+    """Return the status of a delegation as people read it; only the wire has `cancelled`."""
+    return "canceled" if status == "cancelled" else status
+
+
 def width(text: str) -> int:
     """Return the cells that displayed text takes: 0 for combining marks, 2 for wide characters."""
     if text.isascii():

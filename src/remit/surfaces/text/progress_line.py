@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from remit.domain.text.counting import counted, dollars
-from remit.surfaces.text.display import cut, display_line
+from remit.surfaces.text.display import cut, display_line, outcome_word
 from remit.surfaces.text.printed_commands import command_line, with_commands
 
 _COUNTS = {"tool_calls": "tool call", "tokens": "token"}
@@ -45,7 +45,7 @@ def _silence(seconds: float) -> str:
     """Return how long a task has sent no news; empty below a second."""
     if seconds < 1:
         return ""
-    return f"{seconds:.0f} s without news"
+    return f"no news for {seconds:.0f} s"
 
 
 def _figures(item: dict[str, Any]) -> list[str]:
@@ -75,4 +75,4 @@ def _result(item: dict[str, Any]) -> str:
     if not item["task_id"]:
         return "not taken on"
     status = item["result"].get("data", item["result"])["status"]
-    return f"#{item['task_id']} {status}"
+    return f"#{item['task_id']} {outcome_word(status)}"

@@ -56,7 +56,7 @@ def run_task(session: Session, fields: dict[str, Any]) -> Result:
     try:
         last_id = _attend(session, task["id"], everything=everything)
     except Conflict as refused:
-        refused.hint = _how_to_run(task) or refused.hint
+        refused.hint = _how_to_run(session, task) or refused.hint
         raise
     return {"success": True, "task": session.call("get_task", task_id=last_id)}
 
@@ -81,8 +81,11 @@ def _attend(session: Session, task_id: str, *, everything: bool) -> str:
     return task_id
 
 
-def _how_to_run(task: Result) -> str:
-    """Return the command that makes a task runnable; empty if there is none."""
+def _how_to_run(session: Session, task: Result) -> str:
+    """Return how to make a task runnable, or how to follow it; empty if that is unknown."""
+    if task["state"] in ("running", "verifying"):
+        watch = command_line("task watch", task["id"])
+        return session.outlook(task) or f"Follow it with: {watch}"
     if task["state"] == "draft":
         from datetime import UTC, datetime
 
@@ -92,7 +95,7 @@ def _how_to_run(task: Result) -> str:
     if task["session_id"] is not None and task["state"] == "pending":
         return f"Session {task['session_id']} works on it; no worker runs it."
     if task["owner"] is None and task["state"] == "pending":
-        return f"Give it one with: {command_line('task update', task['id'], '--owner AGENT')}"
+        return f"Set one with: {command_line('task update', task['id'], '--owner AGENT')}"
     can_start = not any(item.get("state") in ENDED for item in task["held_by"])
     if task["blocked_by"] and can_start:
         first = task["blocked_by"][0]

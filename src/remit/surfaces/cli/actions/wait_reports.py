@@ -86,7 +86,7 @@ def report_stopped(
         lines = _describe_rollback(task_ids)
     except RemitError:  # the store or the server is gone
         lines = [
-            f"Stopped waiting for {named(task_ids)}. See its state with:"
+            f"Stopped waiting. See the state of #{task_ids[0]} with:"
             f" {command_line('task show', task_ids[0])}"
         ]
     say(*lines)

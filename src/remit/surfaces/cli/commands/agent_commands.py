@@ -13,7 +13,7 @@ GUIDE_COMMANDS = (
         "guide add",
         "Add a troubleshooting guide.",
         "create_guide",
-        show_phrase("Added guide", "=guide_id"),
+        show_phrase("Added guide {guide_id}"),
         (
             Argument("TITLE", "title", "the title"),
             Argument("TEXT", "body", f"the text of the guide: {TEXT}", arguments.text),

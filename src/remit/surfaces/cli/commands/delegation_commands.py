@@ -3,10 +3,10 @@
 from remit.surfaces.cli import arguments
 from remit.surfaces.cli.actions.delegation_actions import run_agent, run_parallel
 from remit.surfaces.cli.actions.exit_codes import work_exit_code
-from remit.surfaces.cli.allow_option import add_allowed_tools
 from remit.surfaces.cli.command import Argument, Command
 from remit.surfaces.cli.commands.shared_arguments import ALL, ALLOW, EFFORT, MODEL, TEXT
 from remit.surfaces.cli.output.result_pages import show_result, show_results
+from remit.surfaces.cli.tool_options import resolve_tools
 
 _CHOICES = (
     Argument(
@@ -41,7 +41,7 @@ DELEGATION_COMMANDS = (
         (Argument("OBJECTIVE", "objective", f"what to do: {TEXT}", arguments.text), *_WORK, ALL),
         'remit run "Where is the retry policy defined?" --agent explore',
         code=work_exit_code,
-        prepare=add_allowed_tools("subagent_type", "general", anywhere=True),
+        prepare=resolve_tools("subagent_type", "general", anywhere=True),
     ),
     Command(
         "parallel",

@@ -3,7 +3,6 @@
 from remit.surfaces.cli import arguments
 from remit.surfaces.cli.actions.delegation_actions import run_task
 from remit.surfaces.cli.actions.exit_codes import work_exit_code
-from remit.surfaces.cli.allow_option import add_allowed_tools
 from remit.surfaces.cli.command import Argument, Command, note_no_change
 from remit.surfaces.cli.commands.shared_arguments import ALL, PAGE, STATUSES, TASK, TEXT
 from remit.surfaces.cli.commands.task_arguments import BRIEF, LISTS, TRAITS, WORDS
@@ -17,6 +16,7 @@ from remit.surfaces.cli.output.tables import (
     show_tasks,
 )
 from remit.surfaces.cli.output.task_page import show_task
+from remit.surfaces.cli.tool_options import resolve_tools
 
 TASK_COMMANDS = (
     Command(
@@ -31,7 +31,7 @@ TASK_COMMANDS = (
         ),
         'remit task create "Write the report" --owner general --instructions @brief.md --accept "It'
         ' is short." --output report',
-        prepare=add_allowed_tools("owner"),
+        prepare=resolve_tools("owner"),
     ),
     Command(
         "task list",

@@ -4,11 +4,11 @@ from remit.surfaces.cli import arguments
 from remit.surfaces.cli.actions.answer_actions import tell_outlook
 from remit.surfaces.cli.actions.delegation_actions import create_subtask
 from remit.surfaces.cli.actions.exit_codes import work_exit_code
-from remit.surfaces.cli.allow_option import add_allowed_tools
 from remit.surfaces.cli.command import Argument, Command, note_no_change
 from remit.surfaces.cli.commands.shared_arguments import TASK, TEXT
 from remit.surfaces.cli.commands.task_arguments import BRIEF
 from remit.surfaces.cli.output.tables import show_change, show_phrase
+from remit.surfaces.cli.tool_options import resolve_tools
 
 TASK_CONTENT_COMMANDS = (
     Command(
@@ -73,7 +73,7 @@ TASK_CONTENT_COMMANDS = (
         ),
         'remit task subtask 3 "Look around" explore --for-step 0',
         code=work_exit_code,
-        prepare=add_allowed_tools("owner"),
+        prepare=resolve_tools("owner"),
     ),
     Command(
         "task resource add",
@@ -123,7 +123,7 @@ TASK_CONTENT_COMMANDS = (
         "task message",
         "Send a message to the agent of a task.",
         "send_message",
-        show_phrase("Sent", "=update_id", "to be read", "=delivery"),
+        show_phrase("Sent {update_id}. The agent reads it {delivery}."),
         (TASK, Argument("TEXT", "message", TEXT, arguments.text)),
         then=tell_outlook,
     ),

@@ -51,7 +51,7 @@ WORKSPACE_COMMANDS = (
         "migrate",
         "Upgrade the store to the schema of this version.",
         migrate,
-        show_phrase("The", "=store", "store has schema", "=schema"),
+        show_phrase("The {store} store has schema {schema}"),
     ),
     Command(
         "mcp",
@@ -119,7 +119,7 @@ WORKSPACE_COMMANDS = (
         "token show",
         "Print the token that the server requires.",
         read_token,
-        show_phrase("=token"),
+        show_phrase("{token}"),
     ),
     Command(
         "completion",

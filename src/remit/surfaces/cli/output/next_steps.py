@@ -65,15 +65,15 @@ def _holds_of_draft(task: Task, now: Any) -> list[str]:
     """What keeps a draft from starting when it is active."""
     holds: list[str] = []
     if task["session_id"] is not None:
-        holds.append(f"Session {task['session_id']} then gets it with its next request.")
+        holds.append(f"Once active, session {task['session_id']} gets it with its next request.")
     elif task["owner"] is None:
         set_owner = command_line("task update", task["id"], "--owner AGENT")
-        holds.append(f"No agent owns it, so it does not start then. Give it one with: {set_owner}")
+        holds.append(f"It has no owner, so it will not start. Set one with: {set_owner}")
     if task["blocked_by"]:
-        holds.append(f"It then starts when {prerequisites(task)}.")
+        holds.append(f"Once active, it starts when {prerequisites(task)}.")
     not_before = _schedule(task).get("not_before")
     if not_before is not None and is_ahead(not_before, now):
-        holds.append(f"It then does not start before {upcoming(not_before, now)}.")
+        holds.append(f"Once active, it does not start before {upcoming(not_before, now)}.")
     return holds
 
 
@@ -94,7 +94,7 @@ _ASSIGNEES = {
     "session": (
         "Session {ref} works on it and gets it with its next request; workers leave it alone."
     ),
-    "owner": "No agent owns it, so it does not start. Give it one with: {set_owner}",
+    "owner": "It has no owner, so it will not start. Set one with: {set_owner}",
     "agent": (
         "Agent {ref} is unknown here, and no live worker works for it, so it does not start."
         " Restore the agent's file, or set another owner with: {set_owner}"
@@ -372,6 +372,9 @@ def _several_left(tasks: Sequence[Task], unattended: Unattended, server: str | N
         lines += _how_to_continue_several(idle, server)
     elif len(asks) < len(tasks) and (asks or server is not None):
         lines.append(f"Workers continue {'the others' if asks else 'them'}.")
+    attended = [task["id"] for task in tasks if task["id"] not in (*asks, *idle)]
+    for task_id in attended[:1]:
+        lines.append(f"Follow one with: {command_line('task watch', task_id)}")
     return [*lines, cancel]
 
 

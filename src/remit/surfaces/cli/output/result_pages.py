@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import Any
 
-from remit.domain.text.counting import counted
+from remit.domain.text.counting import counted, dollars
 from remit.errors import RemitError
 from remit.surfaces.cli.cli_host import Result
 from remit.surfaces.cli.output import tables
@@ -16,7 +16,7 @@ from remit.surfaces.cli.output.page_parts import (
 )
 from remit.surfaces.cli.output.terminal import Ink, Screen
 from remit.surfaces.cli.output.times import moment
-from remit.surfaces.text.display import surround
+from remit.surfaces.text.display import outcome_word, surround
 from remit.surfaces.text.printed_commands import command_line
 
 
@@ -29,7 +29,7 @@ def show_result(answer: Result, screen: Screen) -> None:
     screen.put(text=data["result"] or answer.get("error", {}).get("message", ""))
     _put_answer_on_record(data, screen)
     _put_outputs(data.get("outputs") or {}, screen)
-    screen.note(_summarize(data, answer["stats"]))
+    screen.note(_summarize(data, answer["stats"], _cost(data, screen)))
     for note in filter(None, map(data.get, ("notice", "not_cached"))):
         screen.note(note)
 
@@ -62,15 +62,25 @@ def _how_to_go_on(task_id: str, task: Result) -> str:
     return f"Follow it with: {command_line('task watch', task_id)}"
 
 
-def _summarize(data: Result, stats: Result) -> str:
+def _cost(data: Result, screen: Screen) -> float:
+    """Return what a task has cost; 0 if the store has gone away since its answer."""
+    with suppress(RemitError):
+        cost: float = screen.ask("get_task", task_id=data["task_id"])["usage"]["cost"]
+        return cost
+    return 0.0
+
+
+def _summarize(data: Result, stats: Result, cost: float) -> str:
     """Return one line: task, agent, model, outcome and usage."""
     agent = data["subagent_type"] or "(no owner)"
-    status = data["status"]
+    status = outcome_word(data["status"])
     if data.get("cached"):
         status += ", done before"
     figures = [counted(stats["tool_calls"], "tool call")]
     if stats["tokens"]:
         figures.append(counted(stats["tokens"], "token"))
+    if cost:
+        figures.append(dollars(cost))
     figures.append(f"worked for {format_work_time(stats['time_ms'] / 1000)}")
     model = surround(data["model_used"], ", ")
     return f"#{data['task_id']} {agent}{model}: {status}, {', '.join(figures)}"
@@ -90,7 +100,7 @@ def _headline(data: Result) -> str:
     if not data["task_id"]:
         return "refused"
     agent = data.get("subagent_type") or data.get("agent_type")
-    return f"#{data['task_id']} {agent}: {data['status']}"
+    return f"#{data['task_id']} {agent}: {outcome_word(data['status'])}"
 
 
 def _error_text(result: Result) -> str:

@@ -442,20 +442,13 @@ def show_canceled_tasks(answer: Result, screen: Screen) -> None:
     screen.put("Canceled ", Ink(first, "bold"), more)
 
 
-def show_phrase(*parts: str) -> Show:
-    """Return a function that shows a phrase with fields of the answer in it."""
+def show_phrase(phrase: str) -> Show:
+    """Return a function that shows a phrase; `{name}` stands for a field of the answer."""
 
     def show(answer: Result, screen: Screen) -> None:
-        screen.put(" ".join(_fill(part, answer) for part in parts))
+        screen.put(phrase.format(**answer))
 
     return show
-
-
-def _fill(part: str, answer: Result) -> str:
-    """Return a part of a phrase; `=name` stands for a field of the answer."""
-    if part.startswith("="):
-        return str(answer[part[1:]])
-    return part
 
 
 def show_nothing(_answer: Result, _screen: Screen) -> None:

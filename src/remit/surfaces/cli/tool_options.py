@@ -1,4 +1,4 @@
-"""`--allow`: additional tools for an agent.
+"""`--allow` and `--deny`: tools that an agent gets in addition, and tools that it does not get.
 
 Operations take an exact list of tools, which is made here.
 """
@@ -17,16 +17,20 @@ ALIKE = 0.75
 """
 
 
-def add_allowed_tools(field: str, default: str | None = None, *, anywhere: bool = False) -> Prepare:
-    """Return a function that adds the allowed tools to those of the agent in a field.
+def resolve_tools(field: str, default: str | None = None, *, anywhere: bool = False) -> Prepare:
+    """Return a function that adds the allowed tools to those of the agent in a field, and denies
+    tools by their right names.
 
     With `anywhere`, a workspace is created if there is none.
     """
 
     def prepare(session: Session, fields: dict[str, Any]) -> dict[str, Any]:
+        if "deny" in fields.get("tools", {}):
+            denied = _known_names("--deny", fields["tools"]["deny"])
+            fields = fields | {"tools": fields["tools"] | {"deny": denied}}
         if "allow" not in fields.get("tools", {}):
             return fields
-        names = _known_names(fields["tools"]["allow"])
+        names = _known_names("--allow", fields["tools"]["allow"])
         agent = fields.get(field, default)
         if agent is None:
             raise invalid(
@@ -47,13 +51,11 @@ def add_allowed_tools(field: str, default: str | None = None, *, anywhere: bool 
     return prepare
 
 
-def _known_names(typed: list[str]) -> list[str]:
-    """Return the allowed tools by their right names."""
-    names = list(map(_find_tool, typed))
+def _known_names(option: str, typed: list[str]) -> list[str]:
+    """Return the tools of an option by their right names."""
+    names = [_find_tool(option, name) for name in typed]
     if not names:
-        raise invalid(
-            "--allow", "names no tool", "tool names separated by commas, such as Edit,Bash"
-        )
+        raise invalid(option, "names no tool", "tool names separated by commas, such as Edit,Bash")
     return names
 
 
@@ -87,7 +89,7 @@ def _adds_writing(names: list[str], own: list[str]) -> bool:
     return not {*WRITING}.isdisjoint({*own} - {*names})
 
 
-def _find_tool(name: str) -> str:
+def _find_tool(option: str, name: str) -> str:
     """Return the built-in tool with a name.
 
     An unknown name may be a function of the workers, unless it looks like a typo.
@@ -103,8 +105,8 @@ def _find_tool(name: str) -> str:
         return found
     ours = {tool.lower(): tool for tool in TOOLS}
     if close := get_close_matches(name.lower(), ours, n=1, cutoff=ALIKE):
-        raise invalid("--allow", f"unknown tool {name!r}", f"Did you mean {ours[close[0]]}?")
-    check(ToolName, name, "--allow")
+        raise invalid(option, f"unknown tool {name!r}", f"Did you mean {ours[close[0]]}?")
+    check(ToolName, name, option)
     return name
 
 
