@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast, get_args
 
 from remit.domain.records.json_rules import is_number
 from remit.domain.task.task import Effort
+from remit.domain.text.redaction import shown_url
 
 TIERS = {"main": "LLM", "light": "LIGHT_LLM"}
 """Each tier and the prefix of its variables."""
@@ -90,13 +91,13 @@ class ModelChoice(NamedTuple):
     """True if it accepts images and PDFs; None decides by the name of the model."""
 
     def __repr__(self) -> str:
-        return f"ModelChoice({self.model!r}, {self.base_url!r}, from {self.origin})"
+        return f"ModelChoice({self.model!r}, {shown_url(self.base_url)!r}, from {self.origin})"
 
     @property
     def shown(self) -> str:
         """The model as people see it."""
         if self.base_url:
-            return f"{self.model} at {self.base_url}"
+            return f"{self.model} at {shown_url(self.base_url)}"
         return self.model
 
 
