@@ -373,6 +373,14 @@ def test_doctor_shows_each_field_of_a_model_with_its_origin(
     assert f"ignored setting models.main.price_input in {workspace}, which must set base" in page
 
 
+def test_doctor_needs_no_workspace_beside_a_database(durable_url: str, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
+    assert shell.remit("task", "list").code == 0
+    said = shell.remit("doctor", "--verify")
+    assert (said.code, "Everything is consistent." in said.out) == (0, True), said
+    assert not (tmp_path / ".remit").exists()
+
+
 BAD_READS = {
     "an empty session": (("session", "tasks", ""), "SESSION"),
     "a blank session": (("session", "tasks", " "), "SESSION"),

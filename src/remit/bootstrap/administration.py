@@ -216,6 +216,8 @@ def _refused_folders(settings: Settings) -> list[Problem]:
 
 def _find_exposed(settings: Settings) -> list[str]:
     """Return what the user's own lines in `.gitignore` expose to git."""
+    if not settings.has_workspace:
+        return []
     folder = settings.folder
     told = "{}/.gitignore shows {} to git. Remove the line {}."
     return [told.format(folder, ", ".join(names), line) for line, names in exposed(folder).items()]
