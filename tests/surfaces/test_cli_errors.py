@@ -381,6 +381,16 @@ def test_doctor_needs_no_workspace_beside_a_database(durable_url: str, tmp_path:
     assert not (tmp_path / ".remit").exists()
 
 
+@pytest.mark.parametrize(
+    ("command", "option"), [(("mcp",), "--tools"), (("serve", "--port", "0"), "--mcp-tools")]
+)
+def test_a_wrong_list_of_tools_is_reported_with_its_option(
+    tmp_path: Path, command: tuple[str, ...], option: str
+) -> None:
+    said = Shell(tmp_path).remit(*command, option, "zz")
+    assert (said.code, f"{option}: unknown tool or profile 'zz'" in said.err) == (2, True), said.err
+
+
 BAD_READS = {
     "an empty session": (("session", "tasks", ""), "SESSION"),
     "a blank session": (("session", "tasks", " "), "SESSION"),

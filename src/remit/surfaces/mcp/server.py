@@ -91,7 +91,7 @@ def mcp_relay(do: Do, follow: Follow, version: str, tools: str = "standard") -> 
     """Return a server that calls operations through these two functions, without or with
     progress.
     """
-    listed = tools_of(tools)
+    listed = tools_of(tools, "mcp_tools")
 
     async def list_tools(
         context: Context, params: wire.PaginatedRequestParams | None
