@@ -107,7 +107,7 @@ PARTS: dict[str, Named] = {
     "InteractionPage.interactions": Named("Interaction", "A question from an agent to a person."),
     "NotificationPage.notifications": Named("Notification", "A message from an agent to a person."),
     "GuidePage.guides": Named("GuideSummary", "A guide in a list."),
-    "AgentList.agents": Named("AgentSummary", "An agent in a list."),
+    "AgentPage.agents": Named("AgentSummary", "An agent in a list."),
     "Transcript.messages": Named("Message", "A message of a conversation."),
     "Message.parts": Named(
         "MessagePart", "A part of a message; its type says which fields are set."
@@ -137,7 +137,7 @@ DOCS = {
     "GuideCreated": "The id of a new guide.",
     "Guide": "A troubleshooting guide.",
     "GuidePage": "A page of guides.",
-    "AgentList": "The known agents.",
+    "AgentPage": "A page of agents.",
     "Agent": "The definition of an agent.",
 }
 BY_HAND = ("envelope", "results")

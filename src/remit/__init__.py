@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from remit.ports import Runner
     from remit.results import (
         Agent,
-        AgentList,
+        AgentPage,
         AgentSummary,
         ArchivedTask,
         Canceled,
@@ -131,7 +131,7 @@ __version__ = "0.1.0"
 __all__ = [
     "PERSONAS",
     "Agent",
-    "AgentList",
+    "AgentPage",
     "AgentSummary",
     "Answer",
     "ArchivedTask",

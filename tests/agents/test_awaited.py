@@ -14,6 +14,7 @@ from remit.domain.llm.messages import Request
 from remit.domain.task import commands as cmd
 from remit.domain.task.task import State
 from remit.errors import InvalidParam
+from tests.agents.shown import told
 from tests.agents.stage import Gate, calls, results, says, stage, texts
 from tests.patience import patient
 
@@ -496,3 +497,38 @@ async def test_a_subtask_that_an_agent_paused_does_not_stop_the_clock(
         )
         gate.open.set()
         assert found["data"]["status"] == "timeout"
+
+
+PARKING: list[tuple[str, dict[str, Any]]] = [
+    ("pause_task", {}),
+    ("assign_task", {"subagent_session_id": "s9"}),
+    ("run_task", {}),
+    ("rerun_task", {}),
+    ("resume_task", {}),
+    ("update_task", {"depends_on": [{"task_id": "2", "on": "settled"}]}),
+    ("update_task", {"owner": "explore"}),
+    ("update_task", {"status": "draft"}),
+    ("update_task", {"schedule": {"not_before": "2099-01-01T00:00:00Z"}}),
+]
+"""Calls with which an agent could make its own task wait for what does not come."""
+
+
+@pytest.mark.parametrize(("name", "fields"), PARKING, ids=lambda part: str(part)[:30])
+async def test_an_agent_cannot_park_the_task_that_a_caller_waits_for(
+    durable_url: str, tmp_path: Path, name: str, fields: dict[str, Any]
+) -> None:
+    def rule(request: Request) -> Any:
+        steps = [
+            ("create_subtask", SLOW | {"status": "draft", "wait": "none"}),
+            (name, {"task_id": "1", **fields}),
+        ]
+        done = len([message for message in request.messages if message.role == "assistant"])
+        return calls(steps[done]) if done < len(steps) else says("Here is the answer.")
+
+    async with (
+        stage(durable_url, tmp_path, rule, agents=[LEAD]) as at,
+        asyncio.timeout(patient(20)),
+    ):
+        found = await at.call("task", objective="Go", subagent_type="lead", timeout_seconds=60)
+        assert found["data"]["result"] == "Here is the answer."
+        assert told(at.script.asked[-1])[-1].is_error

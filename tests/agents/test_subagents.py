@@ -338,3 +338,14 @@ async def test_a_subtask_without_a_parent_is_one_of_the_own_task(
         (spec,) = [tool for tool in at.script.asked[0].tools if tool.name == "create_subtask"]
         assert "task_id" not in spec.schema["required"]
         assert spec.schema["properties"]["task_id"]["description"] == "By default your own task."
+
+
+async def test_an_agent_may_name_a_format_which_its_answers_do_not_have(
+    any_url: str, tmp_path: Path
+) -> None:
+    work = {"objective": "Look", "format": "envelope"}
+    lead = boss(("task", work), ("task_parallel", {"tasks": [work], "format": "flat"}))
+    async with stage(any_url, tmp_path, lead) as at:
+        one, several = map(json.loads, told(await at.run(instructions="Lead", owner="build")))
+        assert (one["result"], one["status"]) == ("Did: Look", "completed")
+        assert several["results"][0]["result"] == "Did: Look"

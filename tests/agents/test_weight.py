@@ -118,6 +118,36 @@ async def test_a_crowd_of_agents_does_not_weigh_on_a_request(any_url: str, tmp_p
         assert [child.settled for child in task.children] == ["done", "done"]
 
 
+async def test_a_crowd_with_long_names_is_listed_a_page_at_a_time(
+    any_url: str, tmp_path: Path
+) -> None:
+    """No name is short enough for a tool of its own."""
+    text = "Reviews everything.\n" * 40
+    ids = [f"reviewer-{number:03}-{'x' * 70}" for number in range(300)]
+    crowd = [Agent(id=name, description=text) for name in ids]
+
+    def rule(request: Request) -> Response:
+        found = results(request)
+        if found and (cursor := json.loads(found[0]).get("next_cursor")):
+            return calls(("list_agents", {"cursor": cursor}))
+        return says("Done.") if found else calls(("list_agents", {}))
+
+    async with stage(any_url, tmp_path, rule, agents=crowd) as at:
+        await at.run(owner="build", tools=["Read", "Task"])
+        assert "list_agents" in named(bodies(at)[0])
+        told = [text for request in at.script.asked for text in results(request)]
+        assert max(map(len, told)) < 30_000
+        pages = [json.loads(text)["agents"] for text in told]
+        assert [len(page) for page in pages] == [100, 100, 100, 5]
+        listed = [agent["id"] for page in pages for agent in page]
+        assert listed == sorted([agent.id for agent in at.team.core.agents.all()])
+        assert all(set(agent) == {"id", "description"} for page in pages for agent in page)
+        assert not any("\n" in agent["description"] for page in pages for agent in page)
+        whole = await at.call("list_agents")
+        assert (len(whole["agents"]), whole["next_cursor"]) == (305, None)
+        assert text in [agent["description"] for agent in whole["agents"]]
+
+
 async def test_the_agents_that_an_agent_names_come_first(any_url: str, tmp_path: Path) -> None:
     crowd = [Agent(id=f"helper-{number:02}", description="Helps.") for number in range(12)]
     wanted = tuple(f"helper-{number:02}" for number in reversed(range(12)))

@@ -192,6 +192,37 @@ def _story(shell: Shell, shapes: list[str]) -> dict[str, str]:
     return read
 
 
+@pytest.mark.parametrize("form", ["http://ann:{}@{}/v1", "http://{1}/v1?api-key={0}&v=1"])
+async def test_a_secret_in_the_url_of_a_model_is_seen_nowhere(
+    durable_url: str, tmp_path: Path, form: str
+) -> None:
+    async def refuse(_: Body) -> Reply:
+        return Status(400, {"error": {"message": f"no route /v1?api-key={OTHER}"}})
+
+    async with RuledServer(refuse).running() as server:
+        url = form.format(OTHER, server.url.partition("://")[2])
+        shell = Shell(
+            tmp_path,
+            PYTHONPATH=environment()["PYTHONPATH"],
+            REMIT_DATABASE_URL=durable_url,
+            LLM_MODEL_ID="large",
+            LLM_API_KEY=MAIN,
+            LLM_BASE_URL=url,
+        )
+        commands = (
+            ("run", "Look", "--json"),
+            ("doctor",),
+            ("doctor", "--json"),
+            ("task", "show", "1"),
+            ("task", "events", "1", "--json"),
+        )
+        said = [await asyncio.to_thread(shell.remit, *command) for command in commands]
+        kept = await stored(tmp_path, durable_url)
+    shown = [ran.out + ran.err for ran in said]
+    assert "models.main.base_url" in shown[1]
+    assert not any(CANARY in text for text in (*shown, kept))
+
+
 @pytest.mark.parametrize("before", range(3970, 4010))
 def test_no_cut_leaves_a_piece_of_a_secret(before: int) -> None:
     assert "Zq7" not in excerpt(" " * before + MAIN, [MAIN])

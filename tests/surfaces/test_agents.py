@@ -11,7 +11,7 @@ from remit import Remit, config
 from remit.bootstrap import open_core
 from remit.bootstrap.agent_loading import open_agents
 from remit.bootstrap.local_host import WorkspaceHost
-from remit.catalog import Caller
+from remit.catalog import OPERATIONS, Caller, lean_answer
 from remit.domain.agents.agent import READING
 from remit.errors import Conflict, InvalidParam, NotFound
 from remit.surfaces.cli.main import main
@@ -99,7 +99,10 @@ async def test_every_surface_knows_the_same_agents(folder: Path) -> None:
     ):
         assert [
             (await client.call_tool(name, sent)).structured_content for name, sent in asked
-        ] == expected
+        ] == [
+            lean_answer(OPERATIONS[name], sent, answer)
+            for (name, sent), answer in zip(asked, expected, strict=True)
+        ]
     async with house(agents=open_agents(settings)) as at:
         paths = ("/api/agents", "/api/agents/code-reviewer", "/api/agents/general")
         assert [(await at.ask("GET", path)).json for path in paths] == expected

@@ -339,6 +339,58 @@ def test_doctor_says_which_variable_of_a_key_is_not_set(tmp_path: Path) -> None:
     assert shell.remit("doctor").code == 0
 
 
+def test_doctor_shows_each_field_of_a_model_with_its_origin(
+    durable_url: str, tmp_path: Path
+) -> None:
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url, LLM_MEDIA="maybe", LLM_STREAM="no")
+    assert shell.remit("init").code == 0
+    user, workspace = tmp_path / "home/.config/remit/config.toml", tmp_path / ".remit/config.toml"
+    user.parent.mkdir(parents=True, exist_ok=True)
+    user.write_text(
+        '[models.main]\nmodel = "m"\nbase_url = "http://h/v1"\napi = "responses"\nmedia = true\n'
+        "parallel_tool_calls = false\nconcurrency = 2\n"
+    )
+    workspace.write_text('[models.main]\neffort = "medium"\nprice_input = 1\n')
+    for name in ("LLM_API_KEY", "LLM_BASE_URL", "LLM_MODEL_ID"):
+        shell.env.pop(name, None)
+    said = shell.remit("doctor", "--json").json
+    shown = {item["name"]: (item["value"], item["origin"]) for item in said["settings"]}
+    fields = {
+        "base_url": ("http://h/v1", str(user)),
+        "concurrency": (2, str(user)),
+        "api": ("responses", str(user)),
+        "stream": (False, "LLM_STREAM"),
+        "effort": ("medium", str(workspace)),
+        "parallel_tool_calls": (False, str(user)),
+        "media": (True, str(user)),
+    }
+    for tier in ("main", "light"):
+        assert shown[f"models.{tier}"] == ("m at http://h/v1", str(user))
+        found = {name: shown[name] for name in shown if name.startswith(f"models.{tier}.")}
+        assert found == {f"models.{tier}.{name}": value for name, value in fields.items()}
+    page = shell.remit("doctor").out
+    assert "ignored setting LLM_MEDIA: expected true or false" in page
+    assert f"ignored setting models.main.price_input in {workspace}, which must set base" in page
+
+
+def test_doctor_needs_no_workspace_beside_a_database(durable_url: str, tmp_path: Path) -> None:
+    shell = Shell(tmp_path, REMIT_DATABASE_URL=durable_url)
+    assert shell.remit("task", "list").code == 0
+    said = shell.remit("doctor", "--verify")
+    assert (said.code, "Everything is consistent." in said.out) == (0, True), said
+    assert not (tmp_path / ".remit").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [(("mcp",), "--tools"), (("serve", "--port", "0"), "--mcp-tools")]
+)
+def test_a_wrong_list_of_tools_is_reported_with_its_option(
+    tmp_path: Path, command: tuple[str, ...], option: str
+) -> None:
+    said = Shell(tmp_path).remit(*command, option, "zz")
+    assert (said.code, f"{option}: unknown tool or profile 'zz'" in said.err) == (2, True), said.err
+
+
 BAD_READS = {
     "an empty session": (("session", "tasks", ""), "SESSION"),
     "a blank session": (("session", "tasks", " "), "SESSION"),

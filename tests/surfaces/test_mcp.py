@@ -18,9 +18,7 @@ from remit.adapters.clock import SystemClock
 from remit.app.agents.registry import AgentRegistry
 from remit.app.context import AppContext
 from remit.bootstrap import open_store
-from remit.catalog import FOR_EVERYONE, OPERATIONS, PROFILES, call
-from remit.catalog.model_schemas import ASKED, UNENDED
-from remit.domain.delegation.result_envelope import lean_envelope
+from remit.catalog import FOR_EVERYONE, OPERATIONS, PROFILES, call, lean_answer
 from remit.domain.records.json_schema import record_schema
 from remit.errors import RemitError
 from remit.surfaces.mcp.server import mcp_http, mcp_server
@@ -167,7 +165,7 @@ async def test_the_same_call_gives_the_same_data_as_everywhere(core: AppContext,
         await ok(client, "create_guide", title="Restart", body="Turn it off and on.", id="restart")
         for tool, fields in READS:
             whole = await call(core, tool, fields, CALLER)
-            expected = lean_envelope(whole, UNENDED, ASKED) if tool == "task_output" else whole
+            expected = lean_answer(OPERATIONS[tool], fields, whole)
             assert await ok(client, tool, **fields) == expected, tool
     reads = {name for name, operation in FOR_EVERYONE.items() if operation.effect == "read"}
     assert {tool for tool, _ in READS} == reads

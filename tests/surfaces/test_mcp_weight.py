@@ -18,7 +18,7 @@ from mcp.client.stdio import stdio_client
 from scripts.weight import MCP, weight_of_profile
 
 from remit.adapters.clock import SystemClock
-from remit.app.agents.registry import AgentRegistry
+from remit.app.agents.registry import Agent, AgentRegistry
 from remit.app.context import AppContext, Caller
 from remit.bootstrap import open_store
 from remit.catalog import FOR_EVERYONE, PROFILES, tools_of
@@ -387,3 +387,22 @@ async def test_a_server_has_a_default_and_its_clients_choose(shell: Shell) -> No
                     422,
                     "INVALID_PARAM",
                 )
+
+
+async def test_a_list_of_agents_is_a_page_with_one_line_for_each() -> None:
+    crowd = tuple(
+        Agent(id=f"reviewer-{number:03}", description="Reviews everything.\n" * 40)
+        for number in range(150)
+    )
+    async with open_store("memory:") as store:
+        core = AppContext(store, SystemClock(), AgentRegistry(crowd))
+        async with Client(mcp_server(core, CALLER, "1"), mode=MODERN) as client:
+            first = await told(client, "list_agents")
+            assert len(json.dumps(first)) < 20_000
+            rest = await told(client, "list_agents", cursor=first["next_cursor"])
+            few = await told(client, "list_agents", limit=3)
+    assert [agent["id"] for agent in first["agents"] + rest["agents"]] == [
+        agent.id for agent in crowd
+    ]
+    assert (len(first["agents"]), rest["next_cursor"], len(few["agents"])) == (100, None, 3)
+    assert all(set(agent) == {"id", "description"} for agent in first["agents"])

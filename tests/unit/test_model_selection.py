@@ -124,7 +124,7 @@ def test_a_number_of_calls_that_is_none_is_ignored_and_said(tmp_path: Path, valu
     )
     assert [choice.concurrency for choice in found.tiers.values()] == [None, None]
     assert found.ignored[0].startswith("models.main.concurrency in ")
-    assert found.ignored[1:] == ("LIGHT_LLM_CONCURRENCY, which is not a whole number from 1",)
+    assert found.ignored[1:] == ("LIGHT_LLM_CONCURRENCY: expected a whole number from 1",)
 
 
 HERE, THERE = ModelChoice("m", "http://here/v1", concurrency=3), ModelChoice("l", "http://there/v1")
@@ -267,8 +267,8 @@ def test_a_workspace_does_not_set_the_price_of_the_users_model(tmp_path: Path) -
     assert choices(tmp_path, table, LLM_API_KEY=KEY).tiers["main"].prices is None
 
 
-RESPONSES = 'api = "responses"\nstream = false\nstrict_turns = true\n'
-ENDPOINT = 'base_url = "http://h/v1"\napi_key = "theirs"\neffort = "high"\n'
+RESPONSES = 'api = "responses"\nstream = false\nstrict_turns = true\neffort = "high"\n'
+ENDPOINT = 'base_url = "http://h/v1"\napi_key = "theirs"\nconcurrency = 3\n'
 MINE = {"LLM_MODEL_ID": "m", "LLM_API_KEY": KEY, "LLM_BASE_URL": "http://h/v1/"}
 
 
@@ -278,10 +278,10 @@ def test_a_workspace_sets_the_api_of_a_model_named_by_variables(tmp_path: Path, 
     main = found.tiers["main"]
     assert (main.api, main.stream, main.strict_turns) == ("responses", False, True)
     assert (main.model, main.base_url, main.api_key) == ("m", "http://h/v1/", KEY)
-    assert main.effort is None, "it belongs to the user's model"
-    assert len(found.ignored) == ("effort" in table)
+    assert (main.effort, main.concurrency) == ("high", None)
+    assert len(found.ignored) == ("concurrency" in table)
     for said in found.ignored:
-        assert said.startswith("models.main.effort in ")
+        assert said.startswith("models.main.concurrency in ")
         assert said.endswith(
             ", which only your own settings set for the model that LLM_MODEL_ID names"
         )
@@ -293,7 +293,7 @@ def test_settings_for_another_model_or_address_are_reported_as_ignored(
 ) -> None:
     found = choices(tmp_path, f"[models.main]\n{table}{RESPONSES}", **MINE)
     main = found.tiers["main"]
-    assert (main.api, main.stream, main.strict_turns) == ("chat", True, False)
+    assert (main.api, main.stream, main.strict_turns, main.effort) == ("chat", True, False, None)
     (said,) = [text for text in found.ignored if text.startswith("models.main.api in ")]
     assert said.endswith(", which is not for the model that LLM_MODEL_ID names")
     assert KEY not in str(found.ignored)
@@ -308,7 +308,8 @@ def test_settings_of_a_workspace_endpoint_are_reported_if_the_user_has_a_key(
     assert found.tiers["main"][1:3] == ("", KEY)
     names = [text.partition(" in ")[0] for text in found.ignored]
     assert names == [
-        f"models.main.{name}" for name in ("base_url", "effort", "api", "stream", "strict_turns")
+        f"models.main.{name}"
+        for name in ("base_url", "concurrency", "api", "stream", "strict_turns", "effort")
     ]
     assert found.ignored[0].endswith(", which is not for the key in LLM_API_KEY")
 
@@ -461,3 +462,69 @@ def test_a_value_that_is_wrong_is_ignored_with_what_would_be_right(
 ) -> None:
     (ignored,) = choices(tmp_path, user=f'[models.main]\nmodel = "m"\n{line}\n').ignored
     assert ignored.partition(": expected ")[2] == expected
+
+
+@pytest.mark.parametrize("name", ["STREAM", "MEDIA"])
+@pytest.mark.parametrize("prefix", ["LLM", "LIGHT_LLM"])
+def test_a_switch_in_the_environment_that_is_neither_true_nor_false_is_ignored_and_reported(
+    tmp_path: Path, prefix: str, name: str
+) -> None:
+    user = '[models.main]\nmodel = "m"\nmedia = false\nstream = false\n'
+    found = choices(tmp_path, user=user, **{f"{prefix}_{name}": "maybe"})
+    assert [(choice.media, choice.stream) for choice in found.tiers.values()] == [
+        (False, False)
+    ] * 2
+    assert found.ignored == (f"{prefix}_{name}: expected true or false",)
+    for text, value in (("Yes", True), ("1", True), ("OFF", False), ("no", False)):
+        found = choices(tmp_path, LLM_MODEL_ID="m", LLM_MEDIA=text, LLM_STREAM=text)
+        assert (found.tiers["main"].media, found.tiers["main"].stream) == (value, value)
+
+
+def test_a_workspace_sets_how_the_light_model_of_the_user_is_asked(tmp_path: Path) -> None:
+    found = choices(tmp_path, '[models.light]\neffort = "high"\nconcurrency = 1\n', **MINE)
+    assert (found.tiers["main"].effort, found.tiers["light"].effort) == (None, "high")
+    assert found.tiers["light"].concurrency is None
+    (said,) = found.ignored
+    assert said.endswith(
+        ", which must set base_url and api_key as well; or set it in your own config file"
+    )
+
+
+def test_each_field_in_force_has_its_value_and_origin(tmp_path: Path) -> None:
+    found = choices(
+        tmp_path,
+        '[models.main]\napi = "chat"\nstrict_turns = true\n',
+        '[models.main]\nbase_url = "http://u:secret@h/v1?k=secret"\napi_key_env = "MY_KEY"\n'
+        'api = "responses"\nmedia = true\nprice_input = 1\nprice_output = 2\n'
+        '[models.light]\nmodel = "l"\neffort = "none"\n',
+        LLM_MODEL_ID="m",
+        LLM_MEDIA="no",
+        LLM_STREAM="off",
+        LIGHT_LLM_CONCURRENCY="2",
+        MY_KEY=KEY,
+    )
+    user, workspace = tmp_path / "home/.config/remit/config.toml", tmp_path / ".remit/config.toml"
+    address = "http://[redacted]@h/v1?k=[redacted]"
+    assert found.in_force("main") == [
+        ("base_url", address, str(user)),
+        ("api", "responses", str(user)),
+        ("stream", False, "LLM_STREAM"),
+        ("strict_turns", True, str(workspace)),
+        ("media", False, "LLM_MEDIA"),
+        ("price_input", 1.0, str(user)),
+        ("price_output", 2.0, str(user)),
+        ("api_key", "(set)", "MY_KEY"),
+    ]
+    assert found.in_force("light") == [
+        ("base_url", address, str(user)),
+        ("concurrency", 2, "LIGHT_LLM_CONCURRENCY"),
+        ("api", "responses", str(user)),
+        ("stream", False, "LLM_STREAM"),
+        ("effort", "none", str(user)),
+        ("strict_turns", True, str(workspace)),
+        ("api_key", "(set)", "MY_KEY"),
+    ]
+    assert "secret" not in repr(found.tiers)
+    assert choices(tmp_path).in_force("main") == []
+    provider = choices(tmp_path, LLM_MODEL_ID="m", OPENAI_API_KEY=KEY).in_force("light")
+    assert provider == [("api_key", "(set)", "OPENAI_API_KEY")]

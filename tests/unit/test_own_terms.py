@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from remit.domain.task import commands as cmd
-from remit.domain.task.task import Limits, Output
+from remit.domain.task.task import Limits, Output, State
 from remit.errors import Forbidden
 from tests.unit.given import BUILD, World
 
@@ -120,3 +120,23 @@ def test_a_run_renames_a_task_that_it_created_unless_the_title_stands_for_the_in
                 world.do(rename, BUILD, run.id)
         else:
             assert world.do(rename, BUILD, run.id).title == "Look again"
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_an_agent_cannot_pause_its_own_task(inside: bool) -> None:
+    world = World()
+    world.add()
+    world.start("1")
+    pause = cmd.PauseTask(task_id="1")
+    with pytest.raises(Forbidden, match=r"cannot pause its own task \(1\)"):
+        world.by_run(pause) if inside else world.do(pause, BUILD)
+
+
+def test_an_agent_pauses_the_tasks_below_its_own() -> None:
+    world = World()
+    world.add()
+    run = world.start("1").run
+    assert run is not None
+    child = world.add(under="1", owner="explore")
+    paused = world.do(cmd.PauseTask(task_id=child), BUILD, run.id)
+    assert (paused.state, paused.paused_by_agent) == (State.PAUSED, True)

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from remit.domain.llm.failures import excerpt
+from remit.domain.text.redaction import shown_url, url_secrets
 
 KEY = 'Zq7/canary+"main".0123&vLoWxYz'
 """A key with characters that encodings change; no pattern of usual keys fits it."""
@@ -175,3 +176,27 @@ def test_a_long_text_takes_no_long_time(piece: str) -> None:
     began = process_time()
     assert len(excerpt(piece * 1_000_000, (KEY, "another-one"))) <= 200
     assert process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://h:8000/v1", "http://h:8000/v1"),
+        ("http://user:pa@ss@h/v1/@x", "http://[redacted]@h/v1/@x"),
+        ("http://token@h/v1", "http://[redacted]@h/v1"),
+        (
+            "https://h/v1?api-key=abc&v=1&flag=",
+            "https://h/v1?api-key=[redacted]&v=[redacted]&flag=[redacted]",
+        ),
+        ("https://h/v1?abcdef", "https://h/v1?[redacted]"),
+        ("https://h/v1?key=a=b#c?d=e", "https://h/v1?key=[redacted]"),
+        ("", ""),
+    ],
+)
+def test_a_url_is_shown_without_user_info_and_values_of_its_query(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+def test_the_values_of_a_query_are_secrets_as_sent_and_decoded() -> None:
+    assert url_secrets("https://h/v1?api-key=a%2Fbcdefgh&x=") == ("a%2Fbcdefgh", "a/bcdefgh")
+    assert url_secrets("https://h/v1") == ()

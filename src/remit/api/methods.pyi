@@ -24,7 +24,7 @@ from remit.inputs import (
 )
 from remit.results import (
     Agent,
-    AgentList,
+    AgentPage,
     Canceled,
     Changed,
     Created,
@@ -280,8 +280,10 @@ class Operations:
     async def list_guides(self, limit: int = 50, *, cursor: str | None = None) -> GuidePage:
         """List the troubleshooting guides."""
 
-    async def list_agents(self) -> AgentList:
-        """List the agents that can do work."""
+    async def list_agents(
+        self, limit: int | None = None, *, cursor: str | None = None
+    ) -> AgentPage:
+        """List the agents that can do work, by id."""
 
     async def get_agent(self, agent_id: str) -> Agent:
         """Get the definition of an agent."""
@@ -671,8 +673,8 @@ class SyncOperations:
     def list_guides(self, limit: int = 50, *, cursor: str | None = None) -> GuidePage:
         """List the troubleshooting guides."""
 
-    def list_agents(self) -> AgentList:
-        """List the agents that can do work."""
+    def list_agents(self, limit: int | None = None, *, cursor: str | None = None) -> AgentPage:
+        """List the agents that can do work, by id."""
 
     def get_agent(self, agent_id: str) -> Agent:
         """Get the definition of an agent."""

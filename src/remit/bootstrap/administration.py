@@ -112,7 +112,7 @@ def _describe_settings(settings: Settings, models: Choices, problems: Sequence[P
         {"name": name, "value": _shown(settings, name), "origin": item.origin}
         for name, item in settings.values.items()
     ]
-    tiers = [_tier(models, tier) for tier in TIERS]
+    tiers = [row for tier in TIERS for row in _tier(models, tier)]
     ignored = [*map(with_commands, settings.unknown), *models.ignored]
     refused = [*map(str, problems), *map(str, _refused_folders(settings))]
     return {
@@ -216,6 +216,8 @@ def _refused_folders(settings: Settings) -> list[Problem]:
 
 def _find_exposed(settings: Settings) -> list[str]:
     """Return what the user's own lines in `.gitignore` expose to git."""
+    if not settings.has_workspace:
+        return []
     folder = settings.folder
     told = "{}/.gitignore shows {} to git. Remove the line {}."
     return [told.format(folder, ", ".join(names), line) for line, names in exposed(folder).items()]
@@ -231,13 +233,18 @@ def _tables_without_agent(settings: Settings) -> list[str]:
     ]
 
 
-def _tier(models: Choices, tier: str) -> Result:
-    """Return the model of a tier and its origin, as a setting."""
+def _tier(models: Choices, tier: str) -> list[Result]:
+    """Return the model of a tier and its other fields that are set, as settings."""
     choice = models.tiers.get(tier)
     shown, origin = "offline: no language model is set", "default"
     if choice is not None:
         shown, origin = choice.shown, choice.origin
-    return {"name": f"models.{tier}", "value": shown, "origin": origin}
+    name = f"models.{tier}"
+    fields = [
+        {"name": f"{name}.{found.field}", "value": found.value, "origin": found.origin}
+        for found in models.in_force(tier)
+    ]
+    return [{"name": name, "value": shown, "origin": origin}, *fields]
 
 
 def schedule(settings: Settings) -> Result:

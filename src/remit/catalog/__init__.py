@@ -4,6 +4,7 @@ from remit.app.context import VIA_MCP, AppContext, Caller
 from remit.catalog.mcp_profiles import PROFILES, tools_of
 from remit.catalog.model_schemas import (
     lean_answer,
+    lean_fields,
     lean_input,
     lean_output,
     lean_read,
@@ -35,6 +36,7 @@ __all__ = [
     "fleet",
     "follow_events",
     "lean_answer",
+    "lean_fields",
     "lean_input",
     "lean_output",
     "lean_read",

@@ -12,6 +12,7 @@ from remit.app.reading.views import PARTS, TASK
 from remit.catalog.operations import Operation, Result
 from remit.catalog.output_schemas import SHAPES, shape
 from remit.domain.delegation.result_envelope import lean_envelope, outputs_notice
+from remit.domain.prompts.offered_tools import one_line
 from remit.domain.records.json_schema import Schema, model_schema
 from remit.domain.records.pick import omit, omit_empty, pick
 
@@ -40,6 +41,15 @@ def lean_input(operation: Operation) -> Schema:
 
 
 Given = Mapping[str, Any]
+AGENTS_PER_PAGE = 100
+"""The number of agents in a list for a model that asks for no other number."""
+
+
+def lean_fields(operation: Operation, fields: Given) -> Given:
+    """Return the fields of a call by a model; a list of agents is a page unless it has a limit."""
+    if operation.name == "list_agents" and fields.get("limit") is None:
+        return {**fields, "limit": AGENTS_PER_PAGE}
+    return fields
 
 
 def lean_answer(operation: Operation, fields: Given, answer: Given) -> Result:
@@ -50,6 +60,8 @@ def lean_answer(operation: Operation, fields: Given, answer: Given) -> Result:
     if operation.name == "task_parallel":
         results = [_lean_result(each, keeps_form=keeps_form) for each in answer["results"]]
         return {"results": results}
+    if operation.name == "list_agents":
+        return _lean_agents(answer)
     task = answer.get("task")
     if operation.effect == "read" or not isinstance(task, Mapping):
         return dict(answer)
@@ -94,10 +106,21 @@ def lean_read(operation: Operation, answer: Mapping[str, Any]) -> Result:
     """
     if operation.name == "get_task":
         return _lean_task(answer)
+    if operation.name == "list_agents":
+        answer = _lean_agents(answer)
     short = {name: _lean_part(part) for name, part in answer.items() if _is_shown(part)}
     if len(short.get("agents", ())) > MANY_AGENTS and "tasks" in answer:
         del short["agents"]
     return short
+
+
+def _lean_agents(answer: Given) -> Result:
+    """Return a list of agents with one line for each; get_agent returns the rest."""
+    lines = [
+        {"id": agent["id"], "description": one_line(agent["description"])}
+        for agent in answer["agents"]
+    ]
+    return {**answer, "agents": lines}
 
 
 def _is_shown(part: Any) -> bool:

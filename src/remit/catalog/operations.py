@@ -410,8 +410,13 @@ async def _list_guides(core: AppContext, request: ask.ListGuides, _: Caller) -> 
     return await core.ask(query_handlers.list_guides(limit=request.limit, cursor=request.cursor))
 
 
-async def _list_agents(core: AppContext, _request: ask.ListAgents, _: Caller) -> Result:
-    return {"agents": [_agent_fields(agent, IN_LISTS) for agent in core.agents.all()]}
+async def _list_agents(core: AppContext, request: ask.ListAgents, _: Caller) -> Result:
+    return query_handlers.list_agents(
+        core.agents.all(),
+        lambda agent: _agent_fields(agent, IN_LISTS),
+        limit=request.limit,
+        cursor=request.cursor,
+    )
 
 
 async def _get_agent(core: AppContext, request: ask.GetAgent, _: Caller) -> Result:

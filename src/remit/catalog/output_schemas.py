@@ -274,7 +274,7 @@ SHAPES: dict[str, Schema] = {
     "guide_created": shape(guide_id=_TEXT),
     "guide": shape(id=_TEXT, title=_TEXT, body=_TEXT, created_by=_TEXT, created_at=_INSTANT),
     "guides": _page("guides", _GUIDE_LINE),
-    "agents": shape(agents=_list_of(_AGENT_LINE)),
+    "agents": _page("agents", _AGENT_LINE),
     "agent": _AGENT,
 }
 
@@ -301,7 +301,7 @@ RESULT_CLASSES = {
     "guide_created": "GuideCreated",
     "guide": "Guide",
     "guides": "GuidePage",
-    "agents": "AgentList",
+    "agents": "AgentPage",
     "agent": "Agent",
 }
 """The class in `remit.results` for each shape."""

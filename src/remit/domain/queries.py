@@ -148,7 +148,10 @@ class ListGuides:
 
 @record
 class ListAgents:
-    """List the agents that can do work."""
+    """List the agents that can do work, by id."""
+
+    limit: Limit | None = None
+    cursor: Cursor | None = None
 
 
 @record

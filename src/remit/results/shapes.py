@@ -13,7 +13,7 @@ from remit.results.base import ResultObject
 
 __all__ = [
     "Agent",
-    "AgentList",
+    "AgentPage",
     "AgentSummary",
     "ArchivedTask",
     "Canceled",
@@ -553,10 +553,11 @@ class AgentSummary(ResultObject):
     source: str
 
 
-class AgentList(ResultObject):
-    """The known agents."""
+class AgentPage(ResultObject):
+    """A page of agents."""
 
     agents: tuple[AgentSummary, ...]
+    next_cursor: str | None
 
 
 class Agent(ResultObject):

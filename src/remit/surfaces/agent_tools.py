@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from remit.app.agents.registry import BUILT_IN
 from remit.app.subagents.answers import ASKED
 from remit.catalog import (
     OPERATIONS,
@@ -12,6 +11,7 @@ from remit.catalog import (
     Operation,
     call,
     lean_answer,
+    lean_fields,
     lean_input,
     lean_read,
 )
@@ -123,22 +123,10 @@ class CatalogTools:
         if not has_delegation:
             return specs
         specs += [spec_of(OPERATIONS[name]) for name in FOR_CHILDREN if name not in names]
-        agents = self._spawnable(agent)
+        agents = self._core.agents.spawnable(agent)
         if agents:
             specs += delegation_specs(agents, _default_agent(agents), cache=True)
         return specs
-
-    def _spawnable(self, agent: Any) -> dict[str, str]:
-        """Return the agents that an agent can delegate to, with their descriptions: its own list,
-        or all with the built-in ones first.
-        """
-        found = {
-            other.id: other.description for other in self._core.agents.all() if not other.hidden
-        }
-        if agent.spawnable is not None:
-            return {name: found[name] for name in agent.spawnable if name in found}
-        built_in = {other.id: found[other.id] for other in BUILT_IN if other.id in found}
-        return built_in | found
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], handle: Any, beside: Sequence[Any] = ()
@@ -173,8 +161,9 @@ class CatalogTools:
             return await self._output(arguments, caller)
         if name == "create_task":
             return await self._create_task(arguments, handle, caller)
-        answer = await call(self._core, name, arguments, caller)
-        told = dumps(short_answer(OPERATIONS[name], arguments, answer))
+        operation = OPERATIONS[name]
+        answer = await call(self._core, name, lean_fields(operation, arguments), caller)
+        told = dumps(short_answer(operation, arguments, answer))
         return cut(told, self._instead(name, arguments, handle.task))
 
     def _instead(self, name: str, arguments: Mapping[str, Any], task: Task) -> str:

@@ -21,6 +21,7 @@ from remit.adapters.models.wires.response import DEFAULTS, Limits
 from remit.domain.agents.media import takes_media
 from remit.domain.llm.failures import ModelOrigin, Price
 from remit.domain.llm.selection import KEYS, TIERS, Choices, ModelChoice
+from remit.domain.text.redaction import shown_url
 from remit.errors import Unavailable, invalid
 from remit.ports import ModelGateway, ResolvedModel
 
@@ -162,7 +163,12 @@ class ModelRegistry:
             lambda: self._wire(provider, name, url, choice),
         )
         return ResolvedModel(
-            gateway, name, f"{name} at {url}", origin, effort=choice.effort, takes_media=media
+            gateway,
+            name,
+            f"{name} at {shown_url(url)}",
+            origin,
+            effort=choice.effort,
+            takes_media=media,
         )
 
     def _wire(self, provider: str, name: str, url: str, choice: ModelChoice) -> ModelGateway:
@@ -200,7 +206,10 @@ class ModelRegistry:
         found = self._endpoints.get(name)
         if found is None:
             found = self._endpoints[name] = Endpoint(
-                name, concurrent=self._most(name), ticks=self._ticks, memory=self._memory
+                shown_url(name),
+                concurrent=self._most(name),
+                ticks=self._ticks,
+                memory=self._memory,
             )
         return found
 

@@ -71,6 +71,7 @@ class Toolsets:
         shown = offered_tools.offered(
             tuple(files),
             operations,
+            agents=len(self._services.agents.spawnable(agent)),
             has_tasks=has_tasks,
             has_guides=has_guides,
             has_reports=has_reports,

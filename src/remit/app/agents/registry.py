@@ -90,6 +90,16 @@ class AgentRegistry:
         """
         return self.get(matching(name, self._agents))
 
+    def spawnable(self, agent: Agent) -> dict[str, str]:
+        """Return the agents that an agent can delegate to, with their descriptions: its own list,
+        or all with the built-in ones first.
+        """
+        found = {other.id: other.description for other in self.all() if not other.hidden}
+        if agent.spawnable is not None:
+            return {name: found[name] for name in agent.spawnable if name in found}
+        built_in = {other.id: found[other.id] for other in BUILT_IN if other.id in found}
+        return built_in | found
+
     def tier(self, task: "Task") -> str:
         """Return the model of a task: its own, else that of its agent, else the main one."""
         if task.model:

@@ -9,7 +9,7 @@ import base64
 import json
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast
 
 from remit.app.reading.views import (
     ACTIVE,
@@ -51,6 +51,9 @@ from remit.store_queries.task_queries import (
     TaskStart,
     TaskSummary,
 )
+
+if TYPE_CHECKING:
+    from remit.domain.agents.agent import Agent
 
 T = TypeVar("T")
 Asking = Generator[tuple[Query[Any], dict[str, Any]], list[Any], T]
@@ -406,6 +409,20 @@ def list_guides(*, limit: int = 50, cursor: str | None = None) -> Asking[Page]:
         GuideTitle._asdict,
         lambda row: ("guides", row.id),
     )
+
+
+def list_agents(
+    agents: Sequence["Agent"],
+    view: Callable[["Agent"], dict[str, Any]],
+    *,
+    limit: int | None,
+    cursor: str | None,
+) -> Page:
+    """Return a page of agents, which are in the order of their ids; all of them without a limit."""
+    (after_id,) = _position(cursor, "agents", ("",))
+    left = [agent for agent in agents if agent.id > after_id]
+    most = len(left) if limit is None else _limit(limit)
+    return _page("agents", left, most, view, lambda agent: ("agents", agent.id))
 
 
 def in_flight() -> Asking[list[str]]:

@@ -149,7 +149,7 @@ def item_at(call: ToolCall, place: int) -> tuple[Any, str, float]:
     if call.name == "Task":
         return plain(parse(LaunchTask, call.arguments)), "", seconds
     if call.name == "task":
-        return _without_wait(call.arguments), "", seconds
+        return _work_fields(call.arguments), "", seconds
     item = _listed_item(call.arguments.get("tasks"), place)
     shared_seconds = call.arguments.get("timeout_seconds") or seconds
     return item, _field_path(call, place), shared_seconds
@@ -163,13 +163,15 @@ def _listed_item(items: Any, place: int) -> Any:
     if isinstance(item, str):
         return {"objective": item}
     if isinstance(item, Mapping):
-        return _without_wait(cast("Mapping[str, Any]", item))
+        return _work_fields(cast("Mapping[str, Any]", item))
     return item
 
 
-def _without_wait(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an item without the field that `wait_mode` reads."""
-    return omit(item, ("wait",))
+def _work_fields(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an item without the fields about its answer: `wait_mode` reads `wait`, and `format`
+    has no effect, because every answer to an agent has the same form.
+    """
+    return omit(item, ("wait", "format"))
 
 
 def requested_work(item: Any, at: str = "", seconds: float | None = None) -> RequestedWork:

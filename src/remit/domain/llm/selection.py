@@ -5,11 +5,13 @@ A key never goes to an address from another source.
 
 import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast, get_args
 
 from remit.domain.records.json_rules import is_number
 from remit.domain.records.pick import omit, pick
 from remit.domain.task.task import Effort
+from remit.domain.text.redaction import shown_url
 
 TIERS = {"main": "LLM", "light": "LIGHT_LLM"}
 """Each tier and the prefix of its variables."""
@@ -50,11 +52,21 @@ FIELDS = {
 }
 """The fields of `[models.<tier>]`."""
 APIS = ("chat", "responses")
+VARIABLES = {
+    "model": "MODEL_ID",
+    "base_url": "BASE_URL",
+    "api_key": "API_KEY",
+    "stream": "STREAM",
+    "media": "MEDIA",
+    "concurrency": "CONCURRENCY",
+}
+"""The fields that can be set in the environment, and the ends of their variables."""
 _MORE = ("effort", "api", "parallel_tool_calls", "strict_turns", "media")
+_PRICES = ("price_input", "price_output", "price_cached")
 _OWN_ENDPOINT = frozenset({"base_url", "api_key", "api_key_env"})
 """The settings that give a model its own endpoint or key."""
-_MANNERS = ("api", "stream", "parallel_tool_calls", "strict_turns", "media")
-"""The settings that say how to speak to an endpoint; they reveal and cost nothing."""
+_MANNERS = ("api", "stream", "effort", "parallel_tool_calls", "strict_turns", "media")
+"""The settings that say how to ask a model; they do not change where prompts go."""
 _ORIGINS = frozenset({"origin", "key_origin"})
 KEYS = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 """The variable with the key of each provider, for tasks that name its models."""
@@ -91,14 +103,30 @@ class ModelChoice(NamedTuple):
     """True if it accepts images and PDFs; None decides by the name of the model."""
 
     def __repr__(self) -> str:
-        return f"ModelChoice({self.model!r}, {self.base_url!r}, from {self.origin})"
+        return f"ModelChoice({self.model!r}, {shown_url(self.base_url)!r}, from {self.origin})"
 
     @property
     def shown(self) -> str:
         """The model as people see it."""
         if self.base_url:
-            return f"{self.model} at {self.base_url}"
+            return f"{self.model} at {shown_url(self.base_url)}"
         return self.model
+
+
+class Source(NamedTuple):
+    """A place with settings of a tier: a config file or the environment."""
+
+    fields: Mapping[str, Any]
+    names: Mapping[str, str]
+    """What to call the place of each field."""
+
+
+class InForce(NamedTuple):
+    """A field of a tier, its value for display, and its origin."""
+
+    field: str
+    value: Any
+    origin: str
 
 
 class Choices(NamedTuple):
@@ -107,11 +135,42 @@ class Choices(NamedTuple):
     tiers: Mapping[str, ModelChoice]
     keys: Mapping[str, str]
     ignored: tuple[str, ...] = ()
+    sources: Mapping[str, tuple[Source, ...]] = MappingProxyType({})
+    """The sources of each tier, the strongest first."""
 
     def __repr__(self) -> str:
         return (
             f"Choices({dict(self.tiers)!r}, keys of {sorted(self.keys)}, ignored {self.ignored!r})"
         )
+
+    def in_force(self, tier: str) -> list[InForce]:
+        """Return the fields of a tier that are set, without its model and without secrets."""
+        choice = self.tiers.get(tier)
+        if choice is None:
+            return []
+        found: list[InForce] = []
+        for field, value in _values(choice).items():
+            origin = self._origin(tier, field, value)
+            if origin:
+                found.append(InForce(field, value, origin))
+        if choice.base_url:
+            origin = self._origin(tier, "base_url", choice.base_url)
+            found.insert(0, InForce("base_url", shown_url(choice.base_url), origin))
+        key_origin = choice.key_origin
+        if not key_origin and self._has_provider_key(choice):
+            key_origin = KEYS[_provider(choice.model)]
+        if key_origin:
+            found.append(InForce("api_key", "(set)", key_origin))
+        return found
+
+    def _origin(self, tier: str, field: str, value: Any) -> str:
+        """Return the strongest source that sets a field to the value in force; empty if none
+        does.
+        """
+        for source in self.sources.get(tier, ()):
+            if source.fields.get(field) == value and value is not None:
+                return source.names[field]
+        return ""
 
     @property
     def missing_keys(self) -> list[str]:
@@ -149,11 +208,18 @@ def choose(workspace: Table, user: Table, env: Mapping[str, str]) -> Choices:
     ignored: list[str] = []
     theirs = {tier: _workspace_fields(workspace, tier, ignored) for tier in TIERS}
     mine: dict[str, dict[str, Any]] = {}
+    sources: dict[str, tuple[Source, ...]] = {}
     for tier, prefix in TIERS.items():
         of_user = _with_origins(_valid_fields(user, tier, ignored), user, tier)
-        mine[tier] = of_user | _variables(prefix, env, ignored)
+        of_env = _variables(prefix, env, ignored)
+        mine[tier] = of_user | of_env
         place = f"models.{tier}.{{}} in {workspace.path}"
         theirs[tier] = _fitting(theirs[tier], mine[tier], place, ignored)
+        sources[tier] = (
+            Source(of_env, {name: f"{prefix}_{end}" for name, end in VARIABLES.items()}),
+            Source(of_user, dict.fromkeys(FIELDS, user.path)),
+            Source(theirs[tier], dict.fromkeys(FIELDS, workspace.path)),
+        )
     main = _choose_main(theirs["main"], mine["main"], env)
     light = _choose_light(main, theirs, mine, env)
     tiers: dict[str, ModelChoice] = {}
@@ -165,7 +231,15 @@ def choose(workspace: Table, user: Table, env: Mapping[str, str]) -> Choices:
             ignored.append(f"{names} of the {tier} model, which has no name")
     if main is not None:
         tiers.setdefault("light", main)
-    return Choices(tiers, _set_variables(KEYS, env), tuple(ignored))
+    sources["light"] += sources["main"]
+    return Choices(tiers, _set_variables(KEYS, env), tuple(ignored), sources)
+
+
+def _values(choice: ModelChoice) -> dict[str, Any]:
+    """Return the values of the fields that say how to ask a model, and of its prices."""
+    values = {name: getattr(choice, name) for name in ("concurrency", *_MANNERS)}
+    prices = dict(zip(_PRICES, choice.prices or (), strict=False))
+    return {**values, **prices}
 
 
 def _choose_main(
@@ -190,9 +264,10 @@ def _choose_light(
         if main is not None:
             light = _complete(light, main, mine["main"].get("base_url", ""))
         return _with_key_setting(light, "light")
-    if main is None or not _is_variant(mine["light"]):
+    settings = {**_variant_of_workspace(theirs["light"]), **mine["light"]}
+    if main is None or not _is_variant(settings):
         return None
-    variant = _combine(theirs["main"], {**mine["main"], **mine["light"]}, env) or main
+    variant = _combine(theirs["main"], {**mine["main"], **settings}, env) or main
     return variant._replace(key_setting=main.key_setting)
 
 
@@ -208,13 +283,15 @@ def _workspace_fields(table: Table, tier: str, ignored: list[str]) -> dict[str, 
     if not {"base_url", "api_key"} <= found.keys():
         dropped = omit(found, ("model", *_MANNERS))
         ignored += [
-            f"models.{tier}.{name} in {table.path} (set both base_url and api_key there)"
+            f"models.{tier}.{name} in {table.path}, which must set base_url and api_key as well; or"
+            " set it in your own config file"
             for name in dropped
         ]
         found = omit(found, dropped)
     if found.pop("api_key_env", None):
         ignored.append(
-            f"models.{tier}.api_key_env in {table.path}: a workspace does not read variables"
+            f"models.{tier}.api_key_env in {table.path}, which cannot name a variable; set it in"
+            " your own config file"
         )
     return _with_origins(found, table, tier)
 
@@ -296,7 +373,7 @@ _RIGHT: Mapping[str, Callable[[Any], bool]] = {
     "effort": lambda value: value in get_args(Effort),
     "api": lambda value: value in APIS,
     "concurrency": _is_count,
-    **dict.fromkeys(("price_input", "price_output", "price_cached"), _is_price),
+    **dict.fromkeys(_PRICES, _is_price),
 }
 """The checks of fields that are not text."""
 _EXPECTED: Mapping[str, str] = {
@@ -304,29 +381,23 @@ _EXPECTED: Mapping[str, str] = {
     "effort": f"one of {', '.join(get_args(Effort))}",
     "api": f"one of {', '.join(APIS)}",
     "concurrency": "a whole number from 1",
-    **dict.fromkeys(("price_input", "price_output", "price_cached"), "a number from 0"),
+    **dict.fromkeys(_PRICES, "a number from 0"),
 }
 """What these fields accept, as text."""
 
 
 def _variables(prefix: str, env: Mapping[str, str], ignored: list[str]) -> dict[str, Any]:
     """Return the fields of a tier that are set in the environment."""
-    names = {
-        "model": f"{prefix}_MODEL_ID",
-        "base_url": f"{prefix}_BASE_URL",
-        "api_key": f"{prefix}_API_KEY",
-    }
-    found: dict[str, Any] = dict(_set_variables(names, env))
+    names = {field: f"{prefix}_{end}" for field, end in VARIABLES.items()}
+    found: dict[str, Any] = {}
+    for field, text in _set_variables(names, env).items():
+        value = _READ.get(field, str)(text)
+        if value is None:
+            ignored.append(f"{names[field]}: expected {_EXPECTED[field]}")
+        else:
+            found[field] = value
     if "api_key" in found:
         found["key_origin"] = names["api_key"]
-    switches = {"stream": f"{prefix}_STREAM", "media": f"{prefix}_MEDIA"}
-    for field, value in _set_variables(switches, env).items():
-        found[field] = value.lower() not in ("0", "false", "no", "off")
-    if most := env.get(f"{prefix}_CONCURRENCY", "").strip():
-        if number := _read_count(most):
-            found["concurrency"] = number
-        else:
-            ignored.append(f"{prefix}_CONCURRENCY, which is not a whole number from 1")
     return _with_origin(found, names["model"])
 
 
@@ -335,9 +406,28 @@ def _set_variables(names: Mapping[str, str], env: Mapping[str, str]) -> dict[str
     return {field: value for field, name in names.items() if (value := env.get(name, "").strip())}
 
 
-def _read_count(text: str) -> int:
-    """Return a whole number from 1; 0 if the text is not one."""
-    return int(text) if re.fullmatch("[0-9]{1,9}", text) else 0
+def _read_count(text: str) -> int | None:
+    """Return a whole number from 1; None if the text is not one."""
+    if not re.fullmatch("[0-9]{1,9}", text):
+        return None
+    return int(text) or None
+
+
+def _read_switch(text: str) -> bool | None:
+    """Return true or false; None if the text is neither."""
+    return _SWITCHES.get(text.lower())
+
+
+_SWITCHES = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "stream": _read_switch,
+    "media": _read_switch,
+    "concurrency": _read_count,
+}
+"""Reads the variables that are not text; the result is None if a text is not valid."""
 
 
 def _with_origin(found: dict[str, Any], origin: str) -> dict[str, Any]:
@@ -393,6 +483,13 @@ def _read_prices(fields: Mapping[str, Any]) -> tuple[float, float, float | None]
         return None
     cached = fields.get("price_cached")
     return float(fields["price_input"]), float(fields["price_output"]), cached
+
+
+def _variant_of_workspace(light: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a workspace asks the light model, unless it does so at an address of its own."""
+    if "base_url" in light:
+        return {}
+    return {name: light[name] for name in _MANNERS if name in light}
 
 
 def _is_variant(light: Mapping[str, Any]) -> bool:

@@ -12,8 +12,8 @@ from remit.errors import Forbidden
 
 OwnTaskCommand = cmd.AskUser | cmd.NotifyUser
 """Commands that a run may give for its own task only."""
-OwnTerms = cmd.UpdateTask | cmd.SendMessage
-"""Commands that can change what an agent is told to do."""
+OwnTerms = cmd.UpdateTask | cmd.SendMessage | cmd.PauseTask
+"""Commands that can change what an agent is told to do, or keep it from doing it."""
 TERMS = ("instructions", "description", "acceptance", "outputs", "limits")
 """The terms of a task, as fields of update_task; the tools of a task never change."""
 
@@ -22,8 +22,8 @@ def must_have_authority(command: cmd.Operation, own_task: Task) -> Lookups[None]
     """Refuse a command of a run that goes beyond the authority of its task.
 
     A run may change its own task, its descendants and the tasks that it created. It may change
-    the terms of descendants only. It may not start a task that a person holds, or work outside
-    the budget of its own task.
+    the terms of descendants only. It may not pause its own task, start a task that a person
+    holds, or work outside the budget of its own task.
     """
     if isinstance(command, cmd.CreateTask):
         yield from _must_have_no_budget(own_task)
@@ -75,7 +75,7 @@ def _must_be_creator(target: Task, own_task: Task) -> None:
 
 def must_not_set_own_terms(command: OwnTerms, actor: str) -> Lookups[None]:
     """Refuse an agent outside a run that changes the terms of a task that it owns but did not
-    create.
+    create, or pauses the task.
     """
     agent = agent_of(actor)
     if agent is None:
@@ -99,12 +99,18 @@ def _is_below(task: Task, own_task: Task) -> Lookups[bool]:
 
 
 def _must_keep_own_terms(command: OwnTerms, target: Task) -> None:
-    """Refuse an agent that changes what its own task tells it to do."""
+    """Refuse an agent that changes what its own task tells it to do, or pauses its own task."""
     if isinstance(command, cmd.SendMessage):
         raise Forbidden(
             f"An agent cannot send a message to its own task ({target.id}): the message would"
             " count as a change of its instructions.",
             hint="Keep notes in your answer or in your plan.",
+        )
+    if isinstance(command, cmd.PauseTask):
+        raise Forbidden(
+            f"An agent cannot pause its own task ({target.id}): whoever gave the task would wait"
+            " for it without a limit.",
+            hint="If you need a person, use ask_user. If you cannot do the task, use fail_task.",
         )
     changed = _changed_terms(command, target) + _changed_creator_fields(command, target)
     if not changed:

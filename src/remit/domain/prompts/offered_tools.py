@@ -38,20 +38,22 @@ def offered(
     files: Sequence[str],
     usable: Collection[str],
     *,
+    agents: int,
     has_tasks: bool,
     has_guides: bool,
     has_reports: bool,
 ) -> tuple[str, ...]:
     """Return the tools that an agent is shown, of its file tools and usable operations.
 
-    An agent that manages tasks plans with operations, others with TodoWrite if they have it.
-    With `has_reports`, it reads reports of other tasks, which name task_output for the rest.
+    `agents` is the number of agents that it can delegate to. An agent that manages tasks plans
+    with operations, others with TodoWrite if they have it. With `has_reports`, it reads reports of
+    other tasks, which name task_output for the rest.
     """
     subtasks = [name for name in usable if name.startswith(SUBTASK)]
     wanted = [*_planning(usable, has_tasks=has_tasks), *OWN]
     if "task" in usable:
         wanted += (*CHILDREN, *CHANGES_OF_CHILDREN)
-        wanted += ("list_agents",) if len(subtasks) > MOST_AGENTS else ()
+        wanted += ("list_agents",) if agents > MOST_AGENTS else ()
     wanted += (*TASKS, "create_subtask") if has_tasks else ("get_task",)
     if has_guides or not has_tasks:
         wanted.append("get_guide")
@@ -89,7 +91,7 @@ def describe_agents(agents: Mapping[str, str], most: int) -> str:
     names = ids[MOST_AGENTS:]
     described = ""
     for longest in range(LONGEST, 0, -20):
-        lines = [f"- {name}: {_shortened(agents[name], longest)}" for name in ids[:MOST_AGENTS]]
+        lines = [f"- {name}: {one_line(agents[name], longest)}" for name in ids[:MOST_AGENTS]]
         described = "\n".join(lines)
         if len(described) + len(_others([], len(names))) <= most:
             break
@@ -112,7 +114,7 @@ def _others(shown: Sequence[str], count: int) -> str:
     return f"\nOthers: {', '.join(shown)}{more}"
 
 
-def _shortened(description: str, longest: int) -> str:
+def one_line(description: str, longest: int = LONGEST) -> str:
     """Return the beginning of a description, in one line."""
     line = " ".join(description.split())
     return line if len(line) <= longest else f"{line[:longest].rpartition(' ')[0]} …"

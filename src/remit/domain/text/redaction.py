@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain, compress, filterfalse, groupby
 from json import dumps
 from string import ascii_lowercase, ascii_uppercase
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
 REDACTED = "[redacted]"
 MIN_SECRET = 8
@@ -42,6 +42,8 @@ _SCHEME_WORD = re.compile(r"""(?ix)
 _VALUE = r"""[^\s"',;}]"""
 _NAME_START = r"(?: (?<![A-Za-z0-9]) | (?-i:(?<=[a-z])(?=[A-Z])) )"
 
+_AUTHORITY = re.compile(r"(?P<kept>\A[^:/]*://)[^/]*@")
+"""The user info of a URL."""
 _USER_INFO = re.compile(r"(?P<kept>://[^/\s:@]*:)(?P<value>[^/\s@]+)(?=@)")
 _ISSUED = re.compile(r"""(?x)
     (?<![A-Za-z0-9]) (?:
@@ -79,6 +81,24 @@ _NEXT = re.compile(rf"""(?ix)
 _QUERY = re.compile(r"(?P<kept>[?&](?:key|sig|signature|auth|code)=)(?P<value>[^\s\"'&]{6,})")
 _LONG = re.compile(r"\b[A-Za-z0-9_-]{40,}(?![A-Za-z0-9_-])")
 _BASE64 = re.compile(r"(?<![\w/.:+~-])[A-Za-z0-9+][A-Za-z0-9+/]{39,}={0,2}")
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without its user info and the values of its query, which may be secrets."""
+    address, mark, query = url.partition("?")
+    address = _AUTHORITY.sub(rf"\g<kept>{REDACTED}@", address)
+    if not mark:
+        return address
+    fields = [field.partition("=") for field in query.split("&")]
+    names = [f"{name}=" if sign else "" for name, sign, _ in fields]
+    return f"{address}?{'&'.join(f'{name}{REDACTED}' for name in names)}"
+
+
+def url_secrets(url: str) -> tuple[str, ...]:
+    """Return the values in a URL that `shown_url` removes, as sent and decoded."""
+    query = url.partition("?")[2]
+    values = [field.rpartition("=")[2] for field in query.split("&")]
+    return tuple(dict.fromkeys(filter(None, (*values, *map(unquote_plus, values)))))
 
 
 def redacted(text: str, secrets: Iterable[str] = ()) -> str:

@@ -34,6 +34,7 @@ from remit.catalog import (
     attend,
     call,
     lean_answer,
+    lean_fields,
     lean_input,
     lean_output,
     lean_refusal,
@@ -90,7 +91,7 @@ def mcp_relay(do: Do, follow: Follow, version: str, tools: str = "standard") -> 
     """Return a server that calls operations through these two functions, without or with
     progress.
     """
-    listed = tools_of(tools)
+    listed = tools_of(tools, "mcp_tools")
 
     async def list_tools(
         context: Context, params: wire.PaginatedRequestParams | None
@@ -106,7 +107,7 @@ def mcp_relay(do: Do, follow: Follow, version: str, tools: str = "standard") -> 
         operation = FOR_EVERYONE.get(params.name)
         if operation is None:
             raise _unknown_tool(params.name)
-        fields = params.arguments or {}
+        fields = lean_fields(operation, params.arguments or {})
         report = _report(context)
         if report is None:
             return await _result(operation, fields, do(operation.name, fields))

@@ -16,6 +16,7 @@ from remit.adapters.models.wires.http_stream import Body, Http
 from remit.adapters.models.wires.partial_answer import PartialAnswer
 from remit.adapters.models.wires.response import DEFAULTS, Limits, Priced
 from remit.domain.llm.messages import Request, Response
+from remit.domain.text.redaction import url_secrets
 
 _encode = JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -56,7 +57,7 @@ class HttpGateway(LearningGateway):
         http_limits = self._limits
         if not self._stream:
             http_limits = http_limits.whole()
-        self._http = Http(url, headers, (api_key,), http_limits)
+        self._http = Http(url, headers, (api_key, *url_secrets(url)), http_limits)
         self._tools = encoded_tools(write_tool, plain_schema)
         self._bare_tools = encoded_tools(write_tool, bare_schema)
         endpoint = options.get("endpoint") or Endpoint(self._http.name)

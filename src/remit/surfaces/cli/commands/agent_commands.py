@@ -32,7 +32,7 @@ GUIDE_COMMANDS = (
 )
 
 AGENT_COMMANDS = (
-    Command("agents list", "List agents.", "list_agents", show_agents),
+    Command("agents list", "List agents.", "list_agents", show_agents, PAGE),
     Command(
         "agents show",
         "Show an agent.",
