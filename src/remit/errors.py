@@ -15,6 +15,7 @@ RemitError
 ├── TimedOut           TIMEOUT           504   exit 124
 └── Internal           INTERNAL_ERROR    500   exit 1
     ├── Corrupt
+    ├── InvalidOutput
     ├── UnknownEvent
     └── NewerSchema
 """
@@ -36,7 +37,7 @@ class RemitError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.details = dict(details or {})
+        self.details: dict[str, Any] = dict(details or {})
         self.around: Mapping[str, Any] = {}
         """Further fields of the answer, for operations that promise a result shape even for
         errors.
@@ -217,6 +218,10 @@ class Internal(RemitError):
 
 class Corrupt(Internal):
     """Stored data is inconsistent."""
+
+
+class InvalidOutput(Internal):
+    """The agent's output is not a valid value of the `output_type`."""
 
 
 class UnknownEvent(Internal):

@@ -120,7 +120,7 @@ class Claim(NamedTuple):
 
 
 class ClaimResult(NamedTuple):
-    """ClaimResult jobs; without any, also when to try again."""
+    """The claimed jobs; if there are none, also when to try again."""
 
     jobs: list[ClaimedJob]
     next_in: float | None = None

@@ -72,7 +72,7 @@ async def test_an_update_marks_optional_outputs(any_url: str, tmp_path: Path) ->
         gate.open.set()
         assert (await at.team.ended(task_id)).state is State.DONE
         heading = "[Task Update: Outputs Modified]"
-        told = f'{LISTED}, j (json)\nThe output j follows this JSON Schema: {{"type":"object"}}'
+        told = f'{LISTED}, j (json)\nOutput `j` must match this JSON Schema: {{"type":"object"}}'
         replaced = "Replaced by a later update of the outputs."
         expected = f"{heading}\n{replaced}\n\n{heading}\n{told}"
         assert at.script.asked[1].messages[-2].text == expected

@@ -237,10 +237,15 @@ DAMAGE: dict[str, tuple[Callable[[Lines], Lines], type[RemitError], str]] = {
         "The dump is damaged",
     ),
     "no first line": (lambda lines: lines[1:], InvalidParam, "line 1: is"),
-    "a first line of another format": (
+    "a first line of an older format": (
+        put(0, lambda _: '{"remit":"events","format":1}'),
+        InvalidParam,
+        "begins a dump of format 1; expected format 2. Export it again with this version, or ",
+    ),
+    "a first line of a newer format": (
         put(0, lambda _: '{"remit":"events","format":3}'),
         InvalidParam,
-        "line 1: is",
+        "begins a dump of format 3; expected format 2",
     ),
     "a line twice": (
         lambda lines: [*lines[:4], lines[3], *lines[4:]],

@@ -41,21 +41,6 @@ READS = re.compile(r"remit (inbox|doctor$|task (updates|show|history))")
 """Commands that can be repeated until a worker has done what the page shows."""
 ENDLESS = "curl -N"
 """A stream: what the page shows of it is read."""
-FRAGMENT = """
-import asyncio, remit as library
-from remit import *
-
-async def main(remit, token):
-{body}
-
-async def fragment():
-    async with library.Remit.open() as opened:
-        await main(opened, {token!r})
-
-asyncio.run(fragment())
-"""
-"""Around a block that continues a program of the reader: `remit` is open, and `token` is set."""
-
 IN_A_WORKSPACE = "docs/howto/"
 """Pages for readers who have a workspace: the tutorial makes one."""
 PAGES = page_names()
@@ -233,13 +218,8 @@ class Reader:
             await self._succeed(
                 "python -m pytest -q -p no:cacheprovider -p no:randomly test_page.py"
             )
-        elif is_program(text):
-            self._write("page.py", text)
-            await self._succeed("python page.py", **model)
         else:
-            token = (await self._shell.run("remit token show")).out.strip()
-            body = "".join(f"    {line}" for line in text.splitlines(keepends=True))
-            self._write("page.py", FRAGMENT.format(body=body, token=token))
+            self._write("page.py", text)
             await self._succeed("python page.py", **model)
 
     async def _check_settings(self, text: str) -> None:
@@ -358,12 +338,3 @@ def reason_not_to_run(command: str) -> str | None:
     return next(
         (reason for pattern, reason in NOT_RUN.items() if re.search(pattern, command)), None
     )
-
-
-def is_program(text: str) -> bool:
-    """Whether a block runs by itself, without the program around it."""
-    try:
-        compile(text, "page", "exec")
-    except SyntaxError:
-        return False
-    return "import " in text

@@ -632,7 +632,7 @@ async def test_a_session_sees_the_schema_that_its_output_follows(any_url: str) -
             session_id="s1", outputs=[{"name": "j", "kind": "json", "schema": {"type": "object"}}]
         )
         schema = (
-            'Required Outputs: j (json)\nThe output j follows this JSON Schema: {"type":"object"}'
+            'Required Outputs: j (json)\nOutput `j` must match this JSON Schema: {"type":"object"}'
         )
         assert f"\n{schema}\nTask 1. Finish with" in await at.told()
         await at.do(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.surfaces.copied_place import CopiedPlace
 from tests.surfaces.repository import Repository
 from tests.surfaces.shell import Shell
 
@@ -23,4 +24,20 @@ def repository(tmp_path: Path) -> Repository:
     (folder / "code.py").write_text("print(1)\n")
     made.git("add", "-A")
     made.git("commit", "--quiet", "-m", "Begin")
+    return made
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> CopiedPlace:
+    return CopiedPlace(
+        tmp_path, request.getfixturevalue("postgres") if request.param == "postgres" else None
+    )
+
+
+@pytest.fixture
+def lone(tmp_path: Path) -> CopiedPlace:
+    made = CopiedPlace(tmp_path, None)
+    made.create("First")
+    made.keep_copy()
+    made.create("Second")
     return made

@@ -157,3 +157,37 @@ def test_a_program_that_forgets_to_close_it_ends(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FORGOTTEN, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "TaskCreated\n", "")
+
+
+FORKED = """
+import multiprocessing, sys
+from remit import Remit, Unavailable
+
+def work():
+    for call in (remit.list_tasks, lambda: next(events), lambda: next(remit.events())):
+        try:
+            call()
+        except Unavailable as error:
+            print(error, flush=True)
+    events.close()
+    remit.close()
+
+remit = Remit.open_sync(sys.argv[1], sys.argv[2])
+remit.create_task("First", status="draft")
+events = remit.events(after="")
+next(events)
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+print(child.exitcode, remit.create_task("Second", status="draft").task_id)
+remit.close()
+"""
+
+
+def test_a_forked_process_is_told_to_open_it_itself(durable_url: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKED, str(tmp_path), durable_url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False)
+    told = "This Remit was opened in another process. Start processes with the method spawn, "
+    *refused, last = done.stdout.splitlines()
+    assert refused == [f"{told}and call open_sync() in each."] * 3, done.stderr
+    assert (done.returncode, last) == (0, "0 2"), done.stderr

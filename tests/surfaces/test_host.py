@@ -59,11 +59,21 @@ def unsaid(_number: int) -> None:
 @pytest.mark.parametrize(
     "fields", [{}, {"owner": "general"}, {"owner": "general", "status": "draft"}]
 )
-def test_a_schedule_that_never_fires_is_refused_for_all_callers(
-    host: WorkspaceHost, fields: dict[str, str]
+@pytest.mark.parametrize(
+    ("cron", "problem"),
+    [
+        ("0 0 31 2 *", "'0 0 31 2 *' never occurs; expected five fields"),
+        ("0 0 29 2 MON#7", "is not a cron expression: bad day-of-week; expected five fields"),
+        ("99 * * * *", "is not a cron expression: bad minute; expected five fields"),
+    ],
+)
+def test_a_schedule_that_never_fires_is_refused_and_uses_no_id(
+    host: WorkspaceHost, cron: str, problem: str, fields: dict[str, str]
 ) -> None:
-    with pytest.raises(InvalidParam, match="never occurs"):
-        host.call("create_task", {"title": "One", "schedule": {"cron": "0 0 31 2 *"}, **fields})
+    with pytest.raises(InvalidParam) as refused:
+        host.call("create_task", {"title": "One", "schedule": {"cron": cron}, **fields})
+    assert problem in refused.value.message
+    assert host.call("create_task", {"title": "Two"})["task_id"] == "1"
 
 
 def test_the_count_of_a_dump_is_that_of_its_events(host: WorkspaceHost, tmp_path: Path) -> None:

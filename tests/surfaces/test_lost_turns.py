@@ -11,7 +11,7 @@ import pytest
 from tests.modelserver import ModelServer, Reply, Say
 from tests.patience import patient
 from tests.postgres import PostgresForTests
-from tests.surfaces.test_rollback import Place
+from tests.surfaces.copied_place import CopiedPlace
 
 
 class PausingModel(ModelServer):
@@ -34,7 +34,7 @@ class PausingModel(ModelServer):
         return Say(calls=((f"c{turn}", "Write", (arguments,)),))
 
 
-class BusyPlace(Place):
+class BusyPlace(CopiedPlace):
     """A workspace that is copied while processes use its store."""
 
     def keep_copy(self) -> None:

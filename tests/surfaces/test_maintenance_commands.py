@@ -396,7 +396,7 @@ def test_workers_are_shown_with_their_machine_and_agents_and_those_that_are_lost
     ) == (True, True, True)
 
 
-CRON_PROBLEM = "'99 * * * *' is not a cron expression or never occurs"
+CRON_PROBLEM = "'99 * * * *' is not a cron expression: bad minute"
 CRON = ("cron", "99 * * * *", CRON_PROBLEM, "five fields such as 0 6-21 * * *")
 ZONE_PROBLEM = "unknown time zone 'Mars/Olympus'"
 ZONE = ("timezone", "Mars/Olympus", ZONE_PROBLEM, "a name such as Europe/Berlin or UTC")

@@ -2,17 +2,24 @@
 it.
 """
 
+import pickle
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, make_dataclass
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from uuid import UUID
 
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import UUID4, BaseModel, Field, HttpUrl, TypeAdapter, field_validator
 
 from remit import (
     Conflict,
+    InvalidOutput,
     InvalidParam,
     NotFound,
     Remit,
@@ -61,18 +68,53 @@ class FindingDict(TypedDict):
     places: list[PlaceDict]
 
 
+class Even(BaseModel):
+    number: int
+
+    @field_validator("number")
+    @classmethod
+    def must_be_even(cls, value: int) -> int:
+        if value % 2:
+            raise ValueError("must be even")
+        return value
+
+
+class Color(Enum):
+    RED = "red"
+
+
+class Painted(BaseModel):
+    color: Color
+
+
+VALUES: dict[str, Any] = {
+    "it": FOUND,
+    "that": FOUND,
+    "number": {"number": 3},
+    "color": {"color": "red"},
+}
+"""What the agent hands over, by the last word of the objective."""
+FORMATTED = [
+    (datetime, "yesterday", "2026-01-31T10:00:00Z"),
+    (date, "31.01.2026", "2026-01-31"),
+    (time, "noon", "12:00"),
+    (timedelta, "two hours", "PT2H"),
+    (UUID, "17", "0198c0de-0000-7000-8000-000000000000"),
+    (UUID4, "0198c0de-0000-7000-8000-000000000000", "a4d7e3c0-5b1f-4a63-9d0e-2f6f1f0c8f11"),
+    (HttpUrl, "nope", "https://example.com/a"),
+    (HttpUrl, "ftp://example.com/a", "http://example.com/a"),
+    (Decimal, "abc", "1.50"),
+    (IPv4Address, "10.0.0.256", "10.0.0.1"),
+    (IPv6Address, "fd00::g", "fd00::1"),
+]
+"""Types, and for each a wrong text and a right one."""
+
+
 def rule(asked: Asked) -> Answer:
     if asked.results or "Say" in asked.objective:
         return "I cannot."
-    return [
-        (
-            "complete_task",
-            {
-                "outputs": {"output": FOUND if "Find" in asked.objective else {"title": 3}},
-                "summary": "Done.",
-            },
-        )
-    ]
+    found = VALUES.get(asked.objective.rpartition(" ")[2], {"title": 3})
+    return [("complete_task", {"outputs": {"output": found}, "summary": "Done."})]
 
 
 @pytest.fixture
@@ -104,6 +146,42 @@ async def test_the_output_is_an_instance_of_the_type(remit: Remit) -> None:
             assert item.answer.output == model
 
 
+@pytest.mark.parametrize(("kind", "wrong", "right"), FORMATTED)
+async def test_a_text_in_a_wrong_format_is_refused_and_the_agent_is_told(
+    durable_url: str, tmp_path: Path, kind: Any, wrong: str, right: str
+) -> None:
+    told: list[str] = []
+
+    def correct_itself(asked: Asked) -> Answer:
+        told.extend(str(result) for result in asked.results)
+        value = right if asked.results else wrong
+        return [("complete_task", {"outputs": {"output": {"value": value}}})]
+
+    found = make_dataclass("Found", [("value", kind)])
+    async with scripted_model(correct_itself), Remit.open(tmp_path, durable_url) as remit:
+        result: TaskResult[Any] = await remit.task("Find it", output_type=found)
+    assert result.output == found(TypeAdapter(kind).validate_python(right))
+    assert "outputs.output.value: is " in told[0]
+
+
+async def test_a_value_that_only_the_type_refuses_is_a_fault_of_the_agent(remit: Remit) -> None:
+    result = await remit.task("Find an odd number", output_type=Even)
+    assert result.status == "completed"
+    with pytest.raises(InvalidOutput, match="The agent's output is not a valid Even") as refused:
+        _ = result.output
+    assert (refused.value.code, refused.value.status) == ("INTERNAL_ERROR", 500)
+    assert "output.number: Value error, must be even." in str(refused.value)
+    assert result.outputs["output"] == {"number": 3}
+
+
+async def test_a_typed_result_can_be_pickled_and_copied(remit: Remit) -> None:
+    result = await remit.task("Find a color", output_type=Painted)
+    for same in (pickle.loads(pickle.dumps(result)), deepcopy(result)):
+        assert same == result
+        assert same.output == result.output == Painted(color=Color.RED)
+    assert pickle.loads(pickle.dumps(result)).output.color is Color.RED
+
+
 async def test_the_client_gets_it_too(durable_url: str, tmp_path: Path) -> None:
     async with (
         scripted_model(rule),
@@ -117,7 +195,7 @@ async def test_the_client_gets_it_too(durable_url: str, tmp_path: Path) -> None:
 
 
 async def test_the_agent_reads_the_schema_and_must_follow_it(remit: Remit) -> None:
-    failed = await remit.task("Lose it", output_type=Finding)
+    failed = await remit.task("Lose everything", output_type=Finding)
     assert failed.status == "failed"
     with pytest.raises(RemitError, match="output"):
         failed.raise_for_status()
@@ -193,6 +271,10 @@ class NestedDict(TypedDict):
     whole: ListOfDicts
 
 
+class LimitedDict(TypedDict):
+    line: NotRequired[Annotated[int, Field(ge=1)]]
+
+
 @dataclass
 class Tree:
     name: str
@@ -224,8 +306,14 @@ def test_typed_dicts_may_be_anywhere_in_a_type(kind: Any, given: Any, read: Any)
     assert found == read
     assert type(found) is type(read)
     if isinstance(given, dict):
-        with pytest.raises(InvalidParam, match=r"^output"):
+        with pytest.raises(InvalidOutput, match=r" output\."):
             typed.read({"output": given | {"place": {"file": 3}, "places": [{}], "below": 3}})
+
+
+def test_the_limits_of_a_typed_dict_are_part_of_its_schema() -> None:
+    assert TypedOutput(LimitedDict).schema["properties"] == {
+        "line": {"type": "integer", "minimum": 1}
+    }
 
 
 def test_values_are_read_as_json() -> None:
@@ -233,20 +321,10 @@ def test_values_are_read_as_json() -> None:
         price: Decimal
         sizes: tuple[int, ...]
 
-    class Even(BaseModel):
-        number: int
-
-        @field_validator("number")
-        @classmethod
-        def must_be_even(cls, value: int) -> int:
-            if value % 2:
-                raise ValueError("must be even")
-            return value
-
     read: Any = TypedOutput(Strict).read({"output": {"price": "1.50", "sizes": [1, 2]}})
     assert (read.price, read.sizes) == (Decimal("1.50"), (1, 2))
     assert TypedOutput(list[Even]).read({"output": [{"number": 2}]}) == [Even(number=2)]
     with pytest.raises(
-        InvalidParam, match=r"output\.0\.number: Value error, must be even; expected a valid list"
+        InvalidOutput, match=r"not a valid list. output\.0\.number: Value error, must be even\."
     ):
         TypedOutput(list[Even]).read({"output": [{"number": 3}]})

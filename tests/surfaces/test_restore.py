@@ -18,9 +18,9 @@ from remit.adapters.stores.postgres.completeness import INDEXES, SEQUENCES, TABL
 from remit.bootstrap import open_store
 from tests.patience import patient
 from tests.postgres import PostgresForTests
+from tests.surfaces.copied_place import asked, refusal
 from tests.surfaces.repository import titles
 from tests.surfaces.shell import Served, Shell, served, until
-from tests.surfaces.test_rollback import asked, refusal
 
 SECTIONS = ("pre-data", "data", "post-data")
 WINDOW = {

@@ -7,8 +7,8 @@ import subprocess
 from pathlib import Path
 
 from tests.people import desk
+from tests.surfaces.copied_place import CopiedPlace, asked
 from tests.surfaces.shell import served, until
-from tests.surfaces.test_rollback import Place, asked
 
 
 def copy(source: Path, target: Path) -> None:
@@ -17,7 +17,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def test_a_live_server_refuses_reads_of_a_folder_that_was_restored(tmp_path: Path) -> None:
-    place = Place(tmp_path, None)
+    place = CopiedPlace(tmp_path, None)
     folder, backup = place.file.parent, tmp_path / "backup"
     backup.mkdir()
     with served(place.shell, "--no-worker") as server:

@@ -17,7 +17,7 @@ from remit.domain.planning.plan import plan
 from remit.domain.projection.stored_usage import StoredUsage
 from remit.domain.task import commands as cmd
 from remit.domain.task import events as ev
-from remit.domain.task.task import Child, Criterion, State, Step, Task
+from remit.domain.task.task import Child, Criterion, State, Step, Task, Tools
 
 NOW = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
 ANN, BOB = "user:ann", "user:bob"
@@ -416,6 +416,11 @@ def at_depth(world: World, depth: int) -> str:
     for _ in range(depth):
         task_id = world.add(under=task_id)
     return task_id
+
+
+def permits(tools: Tools, tool: str) -> bool:
+    """Return whether a grant alone allows a tool."""
+    return tool not in tools.deny and (tools.allow is None or tool in tools.allow)
 
 
 def states(world: World) -> dict[str, State]:

@@ -19,7 +19,7 @@ from remit.domain.task import events as ev
 from remit.domain.task.task import State, Task
 from remit.errors import RemitError
 from tests.unit.anything import TOOLS, Move, some_move
-from tests.unit.given import World
+from tests.unit.given import World, permits
 
 ENDS = (ev.TaskCompleted, ev.TaskFailed, ev.TaskCanceled)
 SEEDS, LENGTHS = st.integers(0, 2**32), st.integers(20, 80)
@@ -199,7 +199,7 @@ def _knows_its_parent(world: World, task: Task) -> None:
         return
     parent = world.tasks[task.parent_id]
     assert task.id in [child.id for child in parent.children]
-    assert all(parent.tools.permits(tool) for tool in TOOLS if task.tools.permits(tool)), (
+    assert all(permits(parent.tools, tool) for tool in TOOLS if permits(task.tools, tool)), (
         "a child may do more than its parent"
     )
 

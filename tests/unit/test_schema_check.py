@@ -105,7 +105,7 @@ SCHEMAS: list[Any] = [
     {
         "title": "T",
         "description": "D",
-        "format": "email",
+        "format": "color",
         "default": 1,
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "x",

@@ -1,4 +1,4 @@
-"""No test is left out: each one runs in `make test` or in `make test-long`."""
+"""No test is left out: each one runs in `make test` or in `make test-long`; helpers stay apart."""
 
 import re
 import shlex
@@ -47,6 +47,15 @@ def test_each_kind_of_test_is_marked(
     module: str, name: str, parameters: dict[str, str], expected: set[str]
 ) -> None:
     assert markers(PurePath(module), name, parameters) == expected
+
+
+def test_no_module_imports_from_a_test_module() -> None:
+    """A test module can be cut or moved alone; what several need is in a module of its own."""
+    test_module = re.compile(r"^\s*(?:from|import) tests\.(?:\w+\.)*test_\w+", re.MULTILINE)
+    found = [
+        path for path in (ROOT / "tests").rglob("*.py") if test_module.search(path.read_text())
+    ]
+    assert found == []
 
 
 def chosen_by(target: str) -> list[list[str]]:

@@ -45,20 +45,20 @@ class SystemClock:
             local = CronSim(cron, after.astimezone(ZoneInfo(self.timezone)))
             slots = (slot.astimezone(UTC) for slot in local)
             return next(slot for slot in slots if slot > after)
+        except CronSimError as error:
+            raise _invalid_cron(cron, _find_fault(cron, str(error))) from error
+        except StopIteration as error:
+            raise _invalid_cron(cron, _NEVER) from error
         except (
             ZoneInfoNotFoundError,
             ValueError,
             OSError,
         ) as error:  # a folder of zones, such as Europe, is an OSError
-            if isinstance(error, CronSimError):
-                raise _invalid_cron(cron) from error
             raise invalid(
                 "timezone",
                 f"unknown time zone {self.timezone!r}",
                 "a name such as Europe/Berlin or UTC",
             ) from error
-        except (CronSimError, StopIteration) as error:
-            raise _invalid_cron(cron) from error
 
 
 def local_timezone() -> str:
@@ -71,9 +71,20 @@ def local_timezone() -> str:
     return name
 
 
-def _invalid_cron(cron: str) -> Exception:
-    return invalid(
-        "schedule.cron",
-        f"{cron!r} is not a cron expression or never occurs",
-        "five fields such as 0 6-21 * * *",
-    )
+_NEVER = "never occurs"
+
+
+def _find_fault(cron: str, reason: str) -> str:
+    """Return what is wrong with an expression; a day that its month lacks never occurs."""
+    from cronsim import CronSim, CronSimError
+
+    minute, hour, day, _, weekday = cron.split()
+    try:
+        CronSim(f"{minute} {hour} {day} * {weekday}", wall_clock())
+    except CronSimError:
+        return f"is not a cron expression: {reason.lower()}"
+    return _NEVER
+
+
+def _invalid_cron(cron: str, problem: str) -> Exception:
+    return invalid("schedule.cron", f"{cron!r} {problem}", "five fields such as 0 6-21 * * *")

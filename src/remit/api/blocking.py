@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
@@ -104,6 +105,7 @@ class _LoopThread(Generic[R]):
 
     def __init__(self, opened: Callable[[], AbstractAsyncContextManager[R]]) -> None:
         self._opened = opened
+        self._process = os.getpid()
         self._ready: Future[R] = Future()
         self._lock = threading.Lock()
         self._closed_error = False
@@ -130,6 +132,7 @@ class _LoopThread(Generic[R]):
 
     def run(self, ask: Callable[[R], Awaitable[T]]) -> T:
         """Run a coroutine on the loop and wait for it; Ctrl-C during the wait cancels it."""
+        self._check_process()
         if threading.current_thread() is self._thread:
             raise Conflict(
                 "A blocking call cannot be made in remit's own event loop.",
@@ -153,11 +156,16 @@ class _LoopThread(Generic[R]):
             while (item := self.run(lambda _: anext(items, _END))) is not _END:
                 yield item
         finally:
-            if not self._closed_error:
+            if self._is_own_process() and not self._closed_error:
                 self.run(lambda _: self._finish(items))
 
     def close(self) -> None:
-        """Close the context and end the thread; raise the errors of closing it."""
+        """Close the context and end the thread; raise the errors of closing it.
+
+        In a forked process, which has no such thread, nothing is closed.
+        """
+        if not self._is_own_process():
+            return
         with self._lock:
             was_closed, self._closed_error = self._closed_error, True
         if not was_closed and self._thread.is_alive() and hasattr(self, "_stop"):
@@ -166,6 +174,18 @@ class _LoopThread(Generic[R]):
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    def _is_own_process(self) -> bool:
+        """Return True unless this process is a fork of the one that opened the context."""
+        return os.getpid() == self._process
+
+    def _check_process(self) -> None:
+        """Refuse a call in a forked process, which has neither the thread nor SQLite's locks."""
+        if not self._is_own_process():
+            raise Unavailable(
+                "This Remit was opened in another process.",
+                hint="Start processes with the method spawn, and call open_sync() in each.",
+            )
 
     def _main(self) -> None:
         try:

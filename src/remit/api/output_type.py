@@ -4,15 +4,19 @@ This module parses the type with pydantic, which is imported when `output_type` 
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import fields, is_dataclass, make_dataclass
+from functools import cache
 from types import UnionType
 from typing import (
     Annotated,
     Any,
     Literal,
+    NotRequired,
+    Required,
     Union,
     cast,
     get_args,
@@ -23,14 +27,14 @@ from typing import (
 
 from remit.app.subagents.delegation_arguments import TIMEOUT_SECONDS
 from remit.domain.outputs.accepted_schemas import LISTS, SCHEMAS, TABLES, schema_problem
-from remit.errors import InvalidParam, NotFound, Problem, invalid
+from remit.errors import InvalidOutput, InvalidParam, NotFound, invalid
 
 NAME = "output"
 """The name of the required output."""
-_NOT_ONLY_SIGNS = "^(?!^[-+.]*$)"
-"""The start of pydantic's pattern for decimal numbers.
+_DECIMAL = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?$"
+"""The pattern of a decimal number as text.
 
-RE2 has no look-ahead; the type itself refuses such text.
+pydantic gives none, or one with look-ahead, which RE2 does not have.
 """
 
 
@@ -43,7 +47,7 @@ class TypedOutput:
 
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(_portable(output_type))
-            schema = self._adapter.json_schema()
+            schema = self._adapter.json_schema(schema_generator=_schema_generator())
         except (
             PydanticUserError,
             PydanticSchemaGenerationError,
@@ -57,6 +61,10 @@ class TypedOutput:
         self.schema = _plain(schema)
         if (refused := schema_problem(self.schema, "output_type")) is not None:
             raise InvalidParam([refused])
+
+    def __reduce__(self) -> tuple[type["TypedOutput"], tuple[Any]]:
+        """Pickle the type alone: what pydantic made of it cannot always be pickled."""
+        return TypedOutput, (self._type,)
 
     def request(self, operation: str, fields: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Return the operation and its fields, with the typed output added to the required
@@ -83,9 +91,11 @@ class TypedOutput:
         try:
             return self._adapter.validate_json(json.dumps(outputs[NAME]))
         except ValidationError as error:
-            expected = f"a valid {_name(self._type)}"
-            found = [Problem(_place(each["loc"]), each["msg"], expected) for each in error.errors()]
-            raise InvalidParam(found) from error
+            faults = [f"{_place(each['loc'])}: {each['msg']}" for each in error.errors()]
+            raise InvalidOutput(
+                f"The agent's output is not a valid {_name(self._type)}. {'; '.join(faults)}.",
+                hint="result.outputs has it as JSON.",
+            ) from error
 
     def _items(self, tasks: Any) -> Any:
         """Return the tasks of a parallel delegation, each with the typed output."""
@@ -126,6 +136,25 @@ def _output_name(output: Any) -> Any:
     return output
 
 
+@cache
+def _schema_generator() -> type[Any]:
+    """Return pydantic's generator of schemas, extended by what a text must match."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Generator(GenerateJsonSchema):
+        def decimal_schema(self, schema: Any) -> Any:
+            number, _ = super().decimal_schema(schema)["anyOf"]
+            return {"anyOf": [number, {"type": "string", "pattern": _DECIMAL}]}
+
+        def url_schema(self, schema: Any) -> Any:
+            url = super().url_schema(schema)
+            if not (schemes := schema.get("allowed_schemes")):
+                return url
+            return {**url, "pattern": f"^({'|'.join(map(re.escape, schemes))}):"}
+
+    return Generator
+
+
 def _plain(schema: Any) -> Any:
     """Return a schema without titles, which only repeat names, as far as remit checks schemas."""
     if not isinstance(schema, dict):
@@ -142,12 +171,6 @@ def _plain_table(schemas: dict[str, Any]) -> dict[str, Any]:
     return {name: _plain(each) for name, each in schemas.items()}
 
 
-def _portable_pattern(pattern: str) -> str:
-    if not pattern.startswith(_NOT_ONLY_SIGNS):
-        return pattern
-    return f"^{pattern.removeprefix(_NOT_ONLY_SIGNS)}"
-
-
 def _unchanged(part: Any) -> Any:
     return part
 
@@ -156,7 +179,6 @@ _PARTS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(SCHEMAS, _plain),
     **dict.fromkeys(LISTS, _plain_list),
     **dict.fromkeys(TABLES, _plain_table),
-    "pattern": _portable_pattern,
 }
 """How the value of a word of a schema becomes plain; all others stay."""
 
@@ -203,10 +225,17 @@ def _convert_typed_dict(kind: Any, around: tuple[Any, ...]) -> Any:
     required: frozenset[str] = kind.__required_keys__
     marks: Any = typing_extensions
     made = {
-        name: (marks.Required if name in required else marks.NotRequired)[_convert(hint, around)]
-        for name, hint in get_type_hints(kind).items()
+        name: (marks.Required if name in required else marks.NotRequired)[
+            _convert(_without_mark(hint), around)
+        ]
+        for name, hint in get_type_hints(kind, include_extras=True).items()
     }
     return marks.TypedDict(kind.__name__, made)
+
+
+def _without_mark(hint: Any) -> Any:
+    """Return the type of a field of a TypedDict that is marked as required or not."""
+    return get_args(hint)[0] if get_origin(hint) in (Required, NotRequired) else hint
 
 
 def _convert_dataclass(kind: type[Any], around: tuple[Any, ...]) -> Any:

@@ -97,7 +97,7 @@ class TaskResult(ReadOnly, Generic[T_co]):  # noqa: PLW1641 - holds mappings, so
         """The output as an instance of `output_type`.
 
         Raises the error of a task that did not complete, NotFound if the output is missing, and
-        InvalidParam if it is not valid for the type.
+        InvalidOutput if it is not valid for the type.
         """
         if "_output" not in self.__dict__:
             self.__dict__["_output"] = self._typed_output()

@@ -5,17 +5,6 @@ from typing import NamedTuple
 from remit.store_queries.query import Query
 
 
-class RunRow(NamedTuple):
-    """A run of a task."""
-
-    run_id: str
-    worker: str
-    started_at: str
-    ended_at: str | None
-    outcome: str | None
-    error: str | None
-
-
 class LiveRun(NamedTuple):
     """A run that has not ended, and how its task stands."""
 
@@ -67,7 +56,6 @@ class Pulse(NamedTuple):
     denied: int
 
 
-RUNS = Query("runs", ("id",), RunRow)
 LIVE_RUNS = Query("live_runs", ("ids",), LiveRun)
 RUNNING = Query("running", (), RunsOfWorker)
 CALLS = Query("calls", ("id",), CallRow)

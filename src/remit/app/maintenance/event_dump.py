@@ -16,7 +16,7 @@ from remit.domain.records.pick import omit
 from remit.domain.records.serialize import dumps
 from remit.domain.records.validate import describe
 from remit.domain.task.stored_event import Stored
-from remit.errors import Corrupt, InvalidParam, Unavailable, invalid
+from remit.errors import Corrupt, InvalidParam, Problem, Unavailable, invalid
 from remit.ports import EventStore, Recorded
 from remit.store_queries.run_queries import CALLS, MESSAGES
 from remit.store_queries.table_queries import TABLE_COUNTS
@@ -138,8 +138,24 @@ def _check_header(found: list[Any]) -> None:
     """Raise `InvalidParam` unless the first line says that this is a dump."""
     if found[:1] == [FORMAT]:
         return
+    if found and _is_other_format(found[0]):
+        raise InvalidParam(
+            [
+                Problem(
+                    "line 1",
+                    f"begins a dump of format {found[0]['format']}",
+                    f"format {FORMAT['format']}",
+                )
+            ],
+            hint="Export it again with this version, or import it with the version that made it.",
+        )
     problem = f"is {describe(found[0])}" if found else "is missing"
     raise invalid("line 1", problem, f"the first line of a dump, {dumps(FORMAT)}")
+
+
+def _is_other_format(line: Any) -> bool:
+    """True for the first line of a dump that another version of remit made."""
+    return isinstance(line, dict) and line == {**FORMAT, "format": cast("Any", line).get("format")}
 
 
 def _list(value: Any) -> list[Any]:

@@ -322,14 +322,6 @@ def list_updates(ref: str, *, after: int = 0, limit: int = 500) -> Asking[Page]:
     return {"updates": updates}
 
 
-def list_runs(ref: str) -> Asking[Page]:
-    """Return the runs of a task."""
-    from remit.store_queries.run_queries import RUNS
-
-    task_id, _ = yield from _document(ref)
-    return {"runs": [row._asdict() for row in (yield from rows_of(RUNS, id=task_id))]}
-
-
 def list_interactions(
     *,
     status: str | None = "open",

@@ -49,7 +49,7 @@ class Drafter:
         for stream, loaded in draft.tasks.items():
             before = seen_task(seen, stream)
             events = decided.events[stream]
-            self._add_signals(before, loaded.task, events, context, draft)
+            self._add_signals(before, loaded.task, events, draft)
             await self._add_run_job(before, loaded.task, events, context, seen, draft)
         for stream in sorted(decided.wakes):
             draft.jobs.append(self._wake_job(command, seen[stream].task, context.now))
@@ -60,13 +60,9 @@ class Drafter:
         before: Task | None,
         after: Task,
         events: Sequence[Any],
-        context: Context,
         draft: UnitDraft,
     ) -> None:
         """Add and drop the signals, timers, cron slots and time limits of a changed task."""
-        if before is None:
-            # Refuse a cron expression without any slot even if the task cannot run yet.
-            self._jobs.earliest_start(after, context.now)
         draft.jobs += signal_jobs(before, after, events)
         draft.drops += dropped_timers(before, after)
         if new_wait_cron(before, after) is not None:

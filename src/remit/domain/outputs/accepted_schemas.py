@@ -135,6 +135,7 @@ _SHAPES: dict[str, _Shape] = {
     "type": _Shape(_is_type, f"one or several of {', '.join(TYPES)}"),
     "required": _Shape(_is_names, "a list of names"),
     "enum": _Shape(_is_list, "a list of values"),
+    "format": _Shape(TYPES["string"], "the name of a format"),
     "pattern": _Shape(TYPES["string"], "a regular expression"),
     "$ref": _Shape(TYPES["string"], "a place in this schema"),
     "uniqueItems": _Shape(TYPES["boolean"], "true or false"),

@@ -121,8 +121,11 @@ class _Check:
         return key
 
     def _check_text(self, schema: Mapping[str, Any], value: str, path: str) -> Iterator[Fault]:
-        """Check the length and the pattern of a text."""
+        """Check the length, the format and the pattern of a text."""
         yield from _check_count(schema, "Length", len(value), path, "characters")
+        if "format" in schema:
+            self._count_steps(1 + len(value) // 50)
+            yield from _check_format(schema["format"], value, path)
         if "pattern" not in schema:
             return
         self._count_steps(1 + len(value) // 50)
@@ -240,6 +243,15 @@ def _normalize_number(value: Any) -> Any:
     """Return a whole number as int, however it is written."""
     is_whole = isinstance(value, float) and value.is_integer()
     return int(value) if is_whole else value
+
+
+def _check_format(name: str, value: str, path: str) -> Iterator[Fault]:
+    """Check the format of a text; formats that remit does not know are not checked."""
+    from remit.domain.outputs.text_formats import FORMATS  # few schemas need it
+
+    text_format = FORMATS.get(name)
+    if text_format is not None and not text_format.fits(value):
+        yield Fault(path, f"is {describe(value)}", text_format.expected)
 
 
 def _check_number(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[Fault]:

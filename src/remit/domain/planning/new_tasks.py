@@ -38,7 +38,7 @@ from remit.domain.planning.lookups import (
     live_parent,
     make_plan,
 )
-from remit.domain.planning.recurrence import live_of_series, recurs, series_of
+from remit.domain.planning.recurrence import live_of_series, must_have_slot, recurs, series_of
 from remit.domain.records.pick import beyond
 from remit.domain.records.record import replace
 from remit.domain.records.serialize import plain
@@ -75,6 +75,7 @@ def create(command: cmd.CreateTask | cmd.CreateSubtask, context: Context) -> Loo
     depends_on, guards = yield from _resolve_new(command, parent)
     command = replace(command, depends_on=depends_on)
     creation_event(command, NewIds(id="0", uid="", thread_id=""), context.actor, parent)
+    yield from must_have_slot(command.schedule, context.now)
     ids: NewIds = yield NewTaskIds()
     made = creation_event(command, ids, context.actor, parent, context.acting_task_id, context.via)
     events: dict[str, tuple[Any, ...]] = {ids.id: (made,)}
@@ -119,6 +120,7 @@ def delegate(command: cmd.Delegate, context: Context) -> Lookups[Plan]:
         depends_on, looked_at = yield from _resolve_new(made, parent)
         made, guards = replace(made, depends_on=depends_on), guards | looked_at
         yield from must_have_guides(made.tsgs)
+        yield from must_have_slot(made.schedule, context.now)
         creation_event(made, NewIds(id="0", uid="", thread_id=""), context.actor, above)
         wanted.append((made, above))
         reached = _with_child(reached, made)

@@ -32,6 +32,12 @@ def cron_of(task: Task) -> str | None:
     return task.schedule.cron if task.schedule is not None else None
 
 
+def must_have_slot(schedule: Schedule | None, now: datetime) -> Lookups[None]:
+    """Refuse a cron expression that is invalid or never occurs: its lookup fails."""
+    if schedule is not None and schedule.cron is not None:
+        yield NextSlot(cron=schedule.cron, after=now)
+
+
 def series_of(task: Task) -> str:
     """Return the id of a series, which is the id of its first task."""
     return task.series_id or task.id

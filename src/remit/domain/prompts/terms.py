@@ -98,7 +98,7 @@ def output_outlines(task: Task) -> tuple[str, str]:
 def output_schemas(task: Task) -> list[str]:
     """Return a line for each output with a JSON Schema."""
     return [
-        f"The output {output.name} follows this JSON Schema: {dumps(output.schema)}"
+        f"Output `{output.name}` must match this JSON Schema: {dumps(output.schema)}"
         for output in task.outputs
         if output.schema is not None
     ]

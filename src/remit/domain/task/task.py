@@ -208,10 +208,6 @@ class Tools:
     named: Annotated[tuple[ToolName, ...], Items(256)] | None = None
     """The tools that the call names; the others are defaults of the agent. None means all."""
 
-    def permits(self, tool: str) -> bool:
-        """Return whether this grant alone allows a tool."""
-        return tool not in self.deny and (self.allow is None or tool in self.allow)
-
 
 @record
 class Limits:

@@ -90,10 +90,6 @@ def _guide(data: MemoryData, params: Params) -> Records:
     return data.records("guide").among("id", params["names"])
 
 
-def _runs(data: MemoryData, params: Params) -> Records:
-    return data.records("run").where(task_id=params["id"])
-
-
 def _live_runs(data: MemoryData, params: Params) -> Iterator[Record]:
     """Yield runs that have not ended, with their tasks."""
     runs = data.records("run").where(outcome=None)
@@ -138,7 +134,6 @@ ANSWERS: dict[str, Answer] = {
     "notifications": _notifications,
     "guides": _guides,
     "guide": _guide,
-    "runs": _runs,
     "live_runs": _live_runs,
     "running": _running,
     "calls": _calls,

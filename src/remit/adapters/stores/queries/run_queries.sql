@@ -1,9 +1,3 @@
--- name: runs
-SELECT run_id, worker, started_at, ended_at, outcome, error
-FROM run
-WHERE task_id = :id
-ORDER BY number;
-
 -- name: live_runs
 SELECT r.task_id, r.run_id, t.state, t.version
 FROM run r
