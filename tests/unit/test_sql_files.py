@@ -38,7 +38,7 @@ def test_a_name_that_is_not_in_the_file_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
 def test_every_statement_of_a_store_is_used(dialect: str) -> None:
-    code = "".join(path.read_text() for path in (STORES / dialect).glob("*.py"))
+    code = "".join(path.read_text() for path in (STORES / dialect).rglob("*.py"))
     used = set(re.findall(r'(?:EVENTS|JOBS|STATE)\[\s*"(\w+)"|_statement\("(\w+)"\)', code))
     names = {name for pair in used for name in pair if name}
     for file in beside(

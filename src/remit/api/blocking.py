@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from remit.api.closable import closed_error
 from remit.api.methods import SyncOperations, SyncOperationStreams
 from remit.api.streaming import Streams
-from remit.errors import Conflict
+from remit.errors import Conflict, Unavailable
 from remit.results import Event, IndexedResult, Readiness
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class _LoopThread(Generic[R]):
         self._process = os.getpid()
         self._ready: Future[R] = Future()
         self._lock = threading.Lock()
-        self._closed_error = False
+        self._is_closed = False
         self._calls: set[_Call[Any]] = set()
         self._streams: set[AsyncGenerator[Any, None]] = set()
         self._error: BaseException | None = None
@@ -140,7 +140,7 @@ class _LoopThread(Generic[R]):
             )
         call = _Call(ask)
         with self._lock:
-            if self._closed_error:
+            if self._is_closed:
                 raise closed_error()
             self._calls.add(call)
         try:
@@ -156,7 +156,7 @@ class _LoopThread(Generic[R]):
             while (item := self.run(lambda _: anext(items, _END))) is not _END:
                 yield item
         finally:
-            if self._is_own_process() and not self._closed_error:
+            if self._is_own_process() and not self._is_closed:
                 self.run(lambda _: self._finish(items))
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class _LoopThread(Generic[R]):
         if not self._is_own_process():
             return
         with self._lock:
-            was_closed, self._closed_error = self._closed_error, True
+            was_closed, self._is_closed = self._is_closed, True
         if not was_closed and self._thread.is_alive() and hasattr(self, "_stop"):
             self._loop.call_soon_threadsafe(self._end)
         self._thread.join()
@@ -191,12 +191,12 @@ class _LoopThread(Generic[R]):
         try:
             asyncio.run(self._hold())
         except BaseException as error:  # noqa: BLE001 - raised in the thread that opens or closes
-            was_stopped = isinstance(error, asyncio.CancelledError) and self._closed_error
+            was_stopped = isinstance(error, asyncio.CancelledError) and self._is_closed
             self._error = None if was_stopped else error
             if not self._ready.done():
                 self._ready.set_exception(error)
         with self._lock:
-            self._closed_error = True
+            self._is_closed = True
             left = list(self._calls)
         for call in left:
             call.abandon()
@@ -208,7 +208,7 @@ class _LoopThread(Generic[R]):
         async with self._opened() as remit:
             self._opening = None
             self._ready.set_result(remit)
-            if not self._closed_error:  # closed while it was being opened
+            if not self._is_closed:  # closed while it was being opened
                 await self._stop.wait()
             await self._end_calls()
 
