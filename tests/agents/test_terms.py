@@ -443,10 +443,20 @@ async def test_a_text_cannot_end_the_task_block(any_url: str, tmp_path: Path, fi
         assert block(at, 0).count("</Task>") == 1
 
 
-async def test_a_message_and_a_tool_result_cannot_begin_a_task_block(
-    any_url: str, tmp_path: Path
-) -> None:
-    (tmp_path / "a.txt").write_text(FORGED_BLOCK)
+async def test_an_agent_edits_a_file_with_tags_as_it_reads_it(any_url: str, tmp_path: Path) -> None:
+    line = "<Task id={task.id} title={title}></Task>"
+    (tmp_path / "a.jsx").write_text(f"{line}\n")
+    edit = {"file_path": "a.jsx", "old_string": line, "new_string": "<Task id={1}></Task>"}
+    script = [calls(("Read", {"file_path": "a.jsx"})), calls(("Edit", edit)), says("Done.")]
+    async with stage(any_url, tmp_path, script) as at:
+        await at.run(tools=["Read", "Edit"])
+        parts = [part for message in at.script.asked[1].messages for part in message.parts]
+        assert line in "\n".join(getattr(part, "text", "") for part in parts)
+    assert (tmp_path / "a.jsx").read_text() == "<Task id={1}></Task>\n"
+
+
+async def test_a_message_cannot_begin_a_task_block(any_url: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Nothing special.")
     gate = Gate()
     reading = calls(("Read", {"file_path": "a.txt"}))
 

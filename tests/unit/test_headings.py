@@ -53,6 +53,7 @@ def test_a_megabyte_of_marks_costs_little(piece: str, head: str) -> None:
         "<Task id=7>",
         "</Task>",
         "</ task >",
+        "</Task\n>",
         "- < TASK id=7>",
         "\uff1c/\uff34\uff41\uff53\uff4b\uff1e",
         "<Ta\u200bsk id=7>",

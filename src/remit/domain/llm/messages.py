@@ -42,8 +42,9 @@ _DELIMITER = re.compile(rf"(?<!{_SIGN}){DELIMITER_LIKE}", re.IGNORECASE)
 """Possessive, and only at the start of a row of signs: a file may contain a megabyte of them."""
 _QUOTED_DELIMITER = "== (quoted) remit =="
 _OPENED, _CLOSED = r"[<\uff1c]", r"[>\uff1e]"
-_BLOCK_START = rf"{_OPENED}{_GAP}{spread('task')}(?=(?:[^\S\n]|{INVISIBLE})++{spread('id')}\b)"
-_BLOCK_END = rf"{_OPENED}{_GAP}[/\uff0f]{_GAP}{spread('task')}(?={_GAP}{_CLOSED})"
+_BLANK = rf"(?:\s|{INVISIBLE})"
+_BLOCK_START = rf"{_OPENED}{_BLANK}*+{spread('task')}(?={_BLANK}++{spread('id')}\b)"
+_BLOCK_END = rf"{_OPENED}{_BLANK}*+[/\uff0f]{_BLANK}*+{spread('task')}(?={_BLANK}*+{_CLOSED})"
 BLOCK_LIKE = rf"(?:{_BLOCK_START}|{_BLOCK_END})"
 """A pattern for text that looks like the first or the last line of a task block."""
 _BLOCK_LINE = re.compile(BLOCK_LIKE, re.IGNORECASE)
@@ -230,9 +231,11 @@ def user(*texts: str) -> Message:
 
 
 def without_delimiters(messages: Iterable[Message]) -> tuple[Message, ...]:
-    """Return messages in which no text can pass for remit's delimiter or open a task block.
+    """Return messages in which no text can pass for remit's delimiter, and no text of a person can
+    open a task block.
 
-    The end of a block is kept: files of other programs contain the same tag.
+    Results of tools keep their tags: files of other programs contain them, and agents edit such
+    files as they read them.
     """
     return tuple(map(_without_delimiter, messages))
 
@@ -251,10 +254,12 @@ def _may_hold_delimiter(part: Part) -> bool:
 
 
 def _quote_delimiter(part: Part) -> Part:
-    if not isinstance(part, TextPart | ToolResult):
-        return part
-    text = _DELIMITER.sub(_QUOTED_DELIMITER, part.text)
-    return part._replace(text=_FIRST_BLOCK_LINE.sub(_quote_tag, text))
+    if isinstance(part, ToolResult):
+        return part._replace(text=_DELIMITER.sub(_QUOTED_DELIMITER, part.text))
+    if isinstance(part, TextPart):
+        text = _DELIMITER.sub(_QUOTED_DELIMITER, part.text)
+        return part._replace(text=_FIRST_BLOCK_LINE.sub(_quote_tag, text))
+    return part
 
 
 def inside_block(text: str) -> str:
