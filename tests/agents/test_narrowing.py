@@ -144,6 +144,16 @@ async def test_a_caller_reads_which_tools_are_unknown(any_url: str, tmp_path: Pa
         assert json.loads(answers[0])["notice"] == own
 
 
+async def test_an_agent_that_asks_for_no_tools_reads_no_notice(
+    any_url: str, tmp_path: Path
+) -> None:
+    work = {"objective": "Look", "subagent_type": "general", "tools": []}
+    async with parent(any_url, tmp_path, ("task", work)) as at:
+        await at.run(owner="build", tools=["LS", "Task"])
+        (answer,) = [text for request in at.script.asked for text in results(request)]
+        assert "notice" not in json.loads(answer)
+
+
 WRONG = ["Raed"]
 TOLD = "tools: unknown tool 'Raed'. Did you mean Read? Available: LS, Read, Task."
 UNKNOWN_LISTS: dict[str, tuple[str, dict[str, Any]]] = {

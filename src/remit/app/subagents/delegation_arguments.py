@@ -107,8 +107,11 @@ def item_of(call: ToolCall, place: int) -> Mapping[str, Any]:
 
 def requested_tools(call: ToolCall, place: int) -> Tools:
     """Return the tools that an item asks for; an invalid grant counts as none."""
+    asked = item_of(call, place).get("tools")
+    if asked is None:  # an empty list asks for no tools
+        return Tools()
     try:
-        return cast("Tools", check(Grant, item_of(call, place).get("tools") or {}, "tools"))
+        return cast("Tools", check(Grant, asked, "tools"))
     except RemitError:
         return Tools()
 
