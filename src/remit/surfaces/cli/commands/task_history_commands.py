@@ -76,7 +76,11 @@ TASK_HISTORY_COMMANDS = (
         watch,
         show_event,
         (
-            TASK._replace(help="only this task; the exit code shows how it ended", optional=True),
+            TASK._replace(
+                help="only this task, which then counts as awaited; the exit code shows how it"
+                " ended",
+                optional=True,
+            ),
             Argument("--after", "after", "start after this event position", metavar="POSITION"),
         ),
         code=work_exit_code,

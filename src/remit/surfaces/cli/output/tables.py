@@ -66,11 +66,11 @@ def state(name: str, screen: Screen) -> Ink:
 
 
 def waiting(wait: dict[str, Any] | None, screen: Screen) -> str:
-    """Return what a task waits for, and since when."""
+    """Return what a task waits for, and for how long it has waited."""
     if not wait:
         return ""
     awaited = ", ".join(_awaited(item["kind"], item["ref"]) for item in wait["on"])
-    return f"{awaited}, {since(wait['since'], screen.now)}"
+    return f"{awaited} (for {since(wait['since'], screen.now)})"
 
 
 def waits_for(task: dict[str, Any], screen: Screen) -> str:
