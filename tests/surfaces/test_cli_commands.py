@@ -175,12 +175,12 @@ def test_a_list_shows_whom_each_task_waits_for() -> None:
         at.do("YieldRun", "agent:general", run, task_id=task)
         header, row = at("task", "list").out.splitlines()
         assert header.split() == ["ID", "STATE", "OWNER", "TITLE", "WAITS", "FOR", "CHANGED"]
-        assert re.match(r"1   waiting  general  Deploy  you: 1-q1, \d+ s  just now$", row)
+        assert re.match(r"1   waiting  general  Deploy  you: 1-q1 \(for \d+ s\)  just now$", row)
         assert re.search(
-            r"\nwaiting for you: 1-q1, \d+ s · owner general\n", at("task", "show", task).out
+            r"\nwaiting for you: 1-q1 \(for \d+ s\) · owner general\n", at("task", "show", task).out
         )
         at("task", "pause", task)
-        assert "\npaused · waits for resume, you: 1-q1, " in at("task", "show", task).out
+        assert "\npaused · waits for resume, you: 1-q1 (for " in at("task", "show", task).out
         at("task", "resume", task)
         assert at("task", "list", "--status", "done").out == ""
         assert "◐ waiting" in at("task", "list", "--owner", "general", columns=100).out
