@@ -595,7 +595,7 @@ async def test_a_web_page_means_a_wrong_address_and_fails_at_once(
     )
     assert f"{path} answered 404: gone" in (await own.fails(Status(404, "<p>gone</p>"))).text
     assert (
-        f"{path} answered 302; a redirect"
+        f"{path} answered 302; redirects are not followed"
         in (await own.fails(Status(302, "", {"Location": "http://127.0.0.1:9/"}))).text
     )
 

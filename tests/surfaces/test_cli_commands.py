@@ -682,10 +682,10 @@ def test_the_doctor_shows_workers_and_repairs_leftovers() -> None:
         assert (said.code, "#1 could run but are not in the queue" in said.out) == (1, True)
         assert "99 s ago: lost" in said.out
         assert (
-            "leaves http://model/v1 alone for plan after 10 failures in a row (half open): out of"
+            "has paused http://model/v1 for plan after 10 failures in a row (half open): out of"
             " order" in said.out
         )
-        assert "waits 3.5 s for http://model/v1, which asked for a pause" in said.out
+        assert "does not call http://model/v1 for 3.5 s, as it asked for a pause" in said.out
         assert at("doctor", "--fix").code == 0
         assert at("doctor", "--json").json["left_behind"]["runnable_without_job"] == []
 

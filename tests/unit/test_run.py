@@ -115,7 +115,7 @@ OF_ITS_AGENT: list[
 @pytest.mark.parametrize("command", OF_ITS_AGENT, ids=lambda command: type(command).__name__)
 def test_a_stale_run_writes_nothing(command: cmd.CompleteTask) -> None:
     task = then(lose(given(*RUNNING)), START)
-    with pytest.raises(StaleRun, match="Run 1-r000001 of task 1 is over; 1-r000002 is live"):
+    with pytest.raises(StaleRun, match="Run 1-r000001 of task 1 has ended; 1-r000002 is live"):
         events(task, command, BUILD, "1-r000001")
 
 
