@@ -109,7 +109,7 @@ def state(connection: Any) -> tuple[int, list[str], list[int]]:
     return connection.execute("PRAGMA user_version").fetchone()[0], tables, numbers
 
 
-def test_a_file_gets_what_it_lacks_in_order_and_nothing_twice(
+def test_missing_migrations_run_in_order_and_only_once(
     connection: Any, steps: tuple[Path, ...]
 ) -> None:
     migrate(connection, "remit.db", steps[:1])

@@ -16,7 +16,7 @@ from tests.surfaces.cli_host import Shop, shop
 GUIDE = "flaky-network"
 
 
-def test_a_task_is_created_with_all_that_a_person_can_say() -> None:
+def test_a_task_is_created_with_every_option() -> None:
     with shop() as at:
         first = at.create("First")
         at("guide", "add", "Flaky network", "Retry.")
@@ -376,7 +376,7 @@ def test_a_task_is_changed_held_and_run_again() -> None:
         assert stale.code == 4
 
 
-def test_a_handoff_tells_of_the_successor() -> None:
+def test_a_handoff_prints_the_successor() -> None:
     with shop() as at:
         task = at.create("Deploy", "--owner", "general")
         at.start(task)

@@ -315,7 +315,7 @@ def test_a_row_that_cannot_be_read_is_named_left_alone_and_made_anew(
     place.after(found)
 
 
-def test_a_row_is_not_made_anew_from_events_that_were_changed(place: Place) -> None:
+def test_rows_are_not_rebuilt_from_changed_events(place: Place) -> None:
     place.after(two)
     for statement in (
         BROKEN,

@@ -212,7 +212,7 @@ def test_three_runs_without_progress_put_the_task_into_the_inbox() -> None:
     assert then(task, cmd.Tick(task_id="1")).state is State.WAITING
 
 
-def test_an_answer_from_the_inbox_starts_the_count_afresh() -> None:
+def test_an_answer_resets_the_count_of_idle_runs() -> None:
     task = idle_runs(given(created(steps=plan_of("Look"))), 3)
     task = then(task, cmd.Respond(interaction_id="1-q1", answer="Try harder"))
     assert (task.state, task.idle_runs) == (State.PENDING, 0)
