@@ -202,7 +202,7 @@ class RemitClient(Operations, Streams):
         if isinstance(error, aiohttp.ClientConnectorError | aiohttp.InvalidURL):
             return Unavailable(
                 f"There is no remit server at {self.url}.",
-                hint="Correct the address, or start one with: `remit serve`",
+                hint="Check the address, or start a server with: `remit serve`",
             )
         hint = "The call may have been carried out. Check before you repeat it."
         if isinstance(error, TimeoutError):

@@ -306,8 +306,8 @@ def make_workspace(root: Path) -> bool:
 
 
 EDITS = (
-    "# Whether build and general change files here and run sandboxed commands: remit init"
-    " --allow-edits, --no-allow-edits"
+    "# Whether the agents build and general may change files and run sandboxed commands here. Set"
+    " with: remit init --allow-edits or --no-allow-edits"
 )
 
 

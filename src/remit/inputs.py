@@ -79,7 +79,7 @@ class DependencyInput(TypedDict):
 
 
 class ScheduleInput(TypedDict):
-    """When a task may start, or starts again."""
+    """When a task may start, and when it recurs."""
 
     not_before: NotRequired[datetime | str | None]
     cron: NotRequired[str | None]

@@ -428,7 +428,7 @@ async def test_a_person_is_asked_if_no_turn_is_left(durable_url: str, tmp_path: 
         assert (task.state, len(task.questions), len(at.script.asked)) == (State.WAITING, 1, 1)
 
 
-async def test_a_caller_that_waits_for_a_task_with_a_calendar_gets_its_answer(
+async def test_a_caller_of_a_recurring_task_gets_its_answer(
     durable_url: str, tmp_path: Path
 ) -> None:
     async with stage(durable_url, tmp_path, planner) as at, asyncio.timeout(patient(60)):

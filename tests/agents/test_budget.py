@@ -226,7 +226,7 @@ async def test_without_a_price_a_limit_of_cost_ends_a_task_before_it_asks(
         assert (task.state, task.reason, task.usage.requests) == (State.FAILED, "budget", 0)
         asked = f"main: m at {server.url}/v1"
         assert (
-            task.failure_reason == "The model was not asked: max_cost is $0.01, but the price of"
+            task.failure_reason == "The model was not called: max_cost is $0.01, but the price of"
             f" {asked} is unknown. {TO_DO}"
         )
         assert server.asked == []

@@ -92,7 +92,7 @@ async def test_limits_and_priority_do_not_make_another_question(any_url: str, fo
         ) == (True, "1", 1)
 
 
-async def test_any_change_in_the_workspace_is_noticed_but_for_remits_own(
+async def test_every_change_in_the_workspace_but_remits_own_changes_the_key(
     any_url: str, folder: Path
 ) -> None:
     async with stage(any_url, folder, lambda _: says("Here.")) as at:

@@ -145,9 +145,7 @@ async def test_a_fan_out_uses_cached_results_and_runs_the_others_in_order(
         assert (await verify(at.team.core.store)).faults == ()
 
 
-async def test_a_fan_out_of_which_all_is_there_waits_for_nothing(
-    any_url: str, folder: Path
-) -> None:
+async def test_a_fully_cached_fan_out_does_not_wait(any_url: str, folder: Path) -> None:
     works = [ASKED, {**ASKED, "objective": "Another"}, {"objective": ""}]
     async with stage(any_url, folder, boss(("task_parallel", {"tasks": works}))) as at:
         first, again = await led(at), await led(at)

@@ -26,9 +26,7 @@ def writes(text: str) -> Response:
     return calls(("Write", {"file_path": "report.md", "content": text}))
 
 
-async def test_a_file_that_is_as_it_should_be_verifies_the_task(
-    any_url: str, tmp_path: Path
-) -> None:
+async def test_a_passing_file_check_verifies_the_task(any_url: str, tmp_path: Path) -> None:
     async with stage(any_url, tmp_path, [writes("all green"), says("Written.")]) as at:
         task = await at.run(acceptance=[REPORT], tools=["Write"])
         (criterion,) = task.acceptance

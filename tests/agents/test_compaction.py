@@ -129,7 +129,7 @@ async def test_notes_stay_true_after_several_marks(any_url: str, big_files: Path
         assert delegated.endswith(f"To read them: {outputs}.]")
 
 
-async def test_then_the_light_model_summarizes_and_open_things_stay(
+async def test_the_light_model_summarizes_and_open_items_are_kept(
     any_url: str, big_files: Path
 ) -> None:
     told = "Use metric units. " * 120

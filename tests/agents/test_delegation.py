@@ -421,7 +421,7 @@ async def test_cancel_all_says_what_has_not_stopped(
         try:
             for canceled in ([draft, running], []):  # asked again, it is not forgotten
                 with pytest.raises(
-                    TimedOut, match=f"runs of {running} have not stopped within 0.2 seconds"
+                    TimedOut, match=f"these have not stopped within 0.2 seconds: {running}"
                 ) as told:
                     await at.call("cancel_all", session_id="s1")
                 assert told.value.details == {"canceled": canceled, "running": [running]}

@@ -69,7 +69,7 @@ async def test_a_delegation_follows_several_handoffs(durable_url: str, tmp_path:
         must_be_by_successor(answer, "3")
 
 
-async def test_of_several_each_keeps_its_place(durable_url: str, tmp_path: Path) -> None:
+async def test_each_of_several_results_keeps_its_place(durable_url: str, tmp_path: Path) -> None:
     works: list[Any] = [{"objective": "A"}, {"objective": "B", "subagent_type": "explore"}]
     async with waiting_agent(durable_url, tmp_path) as (at, gate):
         answer, _ = await asyncio.gather(at.call("task_parallel", tasks=works), hand_over(at, gate))

@@ -125,7 +125,7 @@ def faults() -> dict[str, Fault]:
         "broken": Fault(
             Status(500, {"error": {"message": f"Traceback: Authorization: Bearer {KEY}"}}),
             FAILED,
-            "is overloaded or has an error of its own",
+            "is overloaded or has an internal error",
             tries=6,
         ),
         "no-key": Fault(
@@ -205,7 +205,7 @@ def faults() -> dict[str, Fault]:
         "error-in-the-stream": Fault(
             Raw((*whole[:2], sse({"error": {"message": f"Overloaded by {KEY}"}}))),
             FAILED,
-            "is overloaded or has an error of its own",
+            "is overloaded or has an internal error",
             tries=1,
         ),
         "ends-in-an-error": Fault(
@@ -434,12 +434,12 @@ def other_faults() -> dict[str, Fault]:
             tries=6,
         ),
         "broken": Fault(
-            Status(500, "oops"), FAILED, "is overloaded or has an error of its own", tries=6
+            Status(500, "oops"), FAILED, "is overloaded or has an internal error", tries=6
         ),
         "overloaded": Fault(
             Status(529, {"error": {"type": "overloaded_error", "message": "Overloaded"}}),
             FAILED,
-            "is overloaded or has an error of its own",
+            "is overloaded or has an internal error",
             tries=6,
         ),
         "refused": Fault(Silent(), UNUSABLE, "cannot be reached"),
@@ -477,7 +477,7 @@ def other_faults() -> dict[str, Fault]:
                 )
             ),
             FAILED,
-            "is overloaded or has an error of its own",
+            "is overloaded or has an internal error",
             tries=1,
         ),
         "broken-once": Fault(in_turn(Status(500, "oops")), DONE, tries=2),
@@ -567,7 +567,7 @@ async def test_a_run_turned_away_by_the_endpoint_retries_when_allowed(
     ("cause", "reason", "fail_cause", "told"),
     [
         ("refused", "error", "model_unreachable", "cannot be used: it cannot be reached."),
-        ("overloaded", "error", None, "is overloaded or has an error of its own:"),
+        ("overloaded", "error", None, "is overloaded or has an internal error:"),
         ("no_first_byte", "timeout", None, "did not start to answer in time:"),
     ],
 )

@@ -98,7 +98,7 @@ async def test_delegation_tools_say_when_to_delegate_and_with_which_model(
         }
 
 
-async def test_a_task_made_beside_has_no_tool_that_its_maker_has_not(
+async def test_a_task_created_beside_has_no_tool_that_its_creator_lacks(
     any_url: str, tmp_path: Path
 ) -> None:
     def rule(request: Request) -> Response:

@@ -393,7 +393,7 @@ async def test_the_folder_of_a_child_is_not_the_folder_of_its_parent(
         ] == [str(tmp_path)]
 
 
-async def test_a_run_that_another_worker_takes_up_keeps_its_limits_and_never_its_old_words(
+async def test_a_taken_over_run_keeps_its_limits_and_drops_outdated_instructions(
     any_url: str, tmp_path: Path
 ) -> None:
     gate = Gate()

@@ -69,7 +69,7 @@ async def test_a_killed_worker_that_restarts_continues_at_once(
         assert len(await at.team.core.store.workers()) == 1, "only the second, which was killed too"
 
 
-async def test_the_living_are_left_alone(durable_url: str, tmp_path: Path) -> None:
+async def test_live_workers_keep_their_runs(durable_url: str, tmp_path: Path) -> None:
     """The worker process is there, and so are those that this process cannot know anything of."""
     (tmp_path / ".remit").mkdir()
     nowhere = "http://127.0.0.1:9"

@@ -100,7 +100,7 @@ async def test_a_task_that_fails_for_a_missing_tool_does_not_blame_its_endpoint(
         assert (task.state, len(at.script.asked)) == (State.FAILED, 2)
         said = task.failure_reason or ""
         assert f"it wrote a call of {tool} as text" in said
-        assert "this task does not have that tool. It has " in said
+        assert " another call as text. The task has " in said
         assert "endpoint" not in said
         assert "--jinja" not in said
         assert (f"If the work needs {tool}" in said) is (tool != "read_file")
@@ -117,7 +117,7 @@ async def test_a_model_that_writes_only_calls_never_completes(
         found = (task.state, task.reason, len(at.script.asked))
         assert found == (State.FAILED, "error", 2)
         said = task.failure_reason or ""
-        assert "did not make its tool call: it wrote a call of Read as text twice and has" in said
+        assert "did not make its tool call: it wrote a call of Read as text twice, and" in said
         assert "LLM_MODEL_ID" in said
         assert "--jinja" in said
         assert task.usage.requests == 2

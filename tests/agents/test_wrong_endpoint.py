@@ -31,7 +31,7 @@ WRONG: dict[str, tuple[Reply | None, str, int]] = {
     ),
     "broken": (
         Status(500, "oops"),
-        "is overloaded or has an error of its own: {url} answered 500: oops",
+        "is overloaded or has an internal error: {url} answered 500: oops",
         10,
     ),
     "page": (

@@ -595,7 +595,7 @@ async def test_a_web_page_means_a_wrong_address_and_fails_at_once(
     )
     assert f"{path} answered 404: gone" in (await own.fails(Status(404, "<p>gone</p>"))).text
     assert (
-        f"{path} answered 302; a redirect"
+        f"{path} answered 302; redirects are not followed"
         in (await own.fails(Status(302, "", {"Location": "http://127.0.0.1:9/"}))).text
     )
 
@@ -753,7 +753,7 @@ async def test_a_pause_that_the_endpoint_asks_for_is_kept_and_capped(rig: Rig) -
     assert rig.time.slept == [7.0, 120.0]
 
 
-async def test_a_date_to_come_back_at_is_read_by_the_clock_of_the_endpoint(rig: Rig) -> None:
+async def test_retry_after_dates_use_the_endpoints_clock(rig: Rig) -> None:
     headers = {
         "Date": "Wed, 21 Oct 2015 07:28:00 GMT",
         "Retry-After": "Wed, 21 Oct 2015 07:28:30 GMT",

@@ -279,7 +279,7 @@ async def test_grep_gives_the_first_lines_and_says_that_there_are_more(searching
     assert len(outcome.text) < MAX_OUTPUT + 500
 
 
-async def test_grep_never_sees_what_is_remits_or_binary(searching: Toolbox) -> None:
+async def test_grep_skips_remit_files_and_binary_files(searching: Toolbox) -> None:
     (searching.workspace / "data.bin").write_bytes(b"\0\0hello\n")
     (searching.workspace / "out").symlink_to("/etc")
     for glob in ("*", "**/*.py", ".remit/**", "!nothing"):

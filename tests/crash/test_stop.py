@@ -266,8 +266,8 @@ def told_to_end(process: "subprocess.Popen[str]") -> str:
 
 
 LATE_CLOSE = (
-    "Closed without an answer of the store. When their leases expire, other workers take over the"
-    " runs that were not handed over."
+    "Closed before the store answered. When their leases expire, other workers take over the runs"
+    " that were not handed over."
 )
 
 

@@ -194,7 +194,7 @@ async def test_a_health_check_waits_less_than_other_calls(
         line.cut()
         answer = await at.ask("GET", "/readyz")
         assert (answer.status, answer.code) == (503, "UNAVAILABLE")
-        assert "not within 2 seconds." in answer.json["error"]["message"], (
+        assert "does not respond within 2 seconds." in answer.json["error"]["message"], (
             "its own limit, and not the store's"
         )
         line.heal()

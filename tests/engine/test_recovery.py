@@ -27,7 +27,7 @@ async def without_jobs(team: Fleet) -> Recovery:
     return Recovery(team.core.store, team.core.service)
 
 
-async def test_a_lost_queue_is_made_anew(any_url: str) -> None:
+async def test_a_lost_queue_is_rebuilt(any_url: str) -> None:
     async with fleet(any_url) as team:
         later = await team.create(schedule={"not_before": "2999-01-01T00:00:00Z"})
         now = await team.create(["finish", "found"])

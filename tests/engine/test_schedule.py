@@ -351,9 +351,9 @@ async def test_run_task_says_why_it_refuses_and_changes_nothing(any_url: str) ->
         await team.ended(ended)
         await team.until(busy, lambda task: task.run is not None)
         for task_id, words in (
-            (draft, f"Task {draft} is a draft and cannot run now"),
-            (held, f"Task {held} is paused and cannot run now"),
-            (asking, f"Task {asking} is waiting for user {asking}-q1 and cannot run now"),
+            (draft, f"Task {draft} cannot run now: it is a draft."),
+            (held, f"Task {held} cannot run now: it is paused."),
+            (asking, f"Task {asking} cannot run now: it is waiting for user {asking}-q1."),
             (ended, f"Task {ended} is done; an ended task cannot change"),
             (busy, f"Task {busy} is already running"),
             (blocked, f"Task {blocked} .*{busy}"),

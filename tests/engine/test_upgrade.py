@@ -67,7 +67,8 @@ async def test_a_worker_leaves_alone_what_a_newer_one_wrote(
         assert (await team.ended(await team.create(["finish", "yes"]))).state is State.DONE
         await until(
             lambda: (
-                f"run/{newer} is postponed: run/{newer} was written by a newer remit" in caplog.text
+                f"run/{newer} is postponed: run/{newer} was written by a newer version of remit"
+                in caplog.text
             )
         )
         (found,) = await team.core.store.select(STATES, {"ids": [int(newer)]})
@@ -109,14 +110,14 @@ async def test_a_task_waits_for_a_worker_that_knows_what_happened_to_it(
         assert (await old.ended(below)).summary == "this one"
         await until(
             lambda: (
-                f"run/{idle} was written by a newer remit: Task {idle} has events of language"
-                f" {newer}" in caplog.text
+                f"run/{idle} was written by a newer version of remit: Task {idle} has events of"
+                f" language {newer}" in caplog.text
             )
         )
         await until(
             lambda: (
-                f"tell/{parent} was written by a newer remit: Task {parent} has events of language"
-                f" {newer}" in caplog.text
+                f"tell/{parent} was written by a newer version of remit: Task {parent} has events"
+                f" of language {newer}" in caplog.text
             )
         )
         assert [await old.events(task_id) for task_id in (idle, parent)] == before
@@ -152,7 +153,7 @@ async def test_a_worker_leaves_alone_a_conversation_that_a_newer_one_wrote(
 
         await keep(json.dumps({"role": "oracle", "parts": [{"hologram": 1}]}))
         await at.call("respond", interaction_id=asking.questions[0].id, answer="This")
-        await until(lambda: caplog.text.count("is left to a newer remit") >= 2)
+        await until(lambda: caplog.text.count("needs a newer version of remit") >= 2)
         task = await at.team.until(task_id, lambda task: task.run is None)
         assert (task.state, task.attempts) == (State.PENDING, 0)
         await keep(first[-1])

@@ -262,7 +262,7 @@ def remit(folder: Path, url: str, *arguments: str) -> "subprocess.CompletedProce
     )
 
 
-LINE = "2 other unfinished tasks were left alone: #1, #2. Continue them with: remit worker\n"
+LINE = "2 other unfinished tasks were not run: #1, #2. Run them with: remit worker\n"
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ async def test_a_command_with_all_works_on_everything(durable_url: str, tmp_path
     said = await asyncio.to_thread(
         remit, tmp_path, durable_url, "run", "Look around", "--agent", "explore", "--all"
     )
-    assert (said.returncode, "left alone" in said.stderr) == (0, False)
+    assert (said.returncode, "were not run" in said.stderr) == (0, False)
     async with open_store(durable_url) as store:
         rows = await store.select(EVENTS, {"stream": "1", "after": 0, "limit": 10})
     assert "RunStarted" in [row.type for row in rows], (
@@ -388,10 +388,7 @@ async def test_a_repeated_command_continues_its_own_task_and_does_not_name_it(
     said = await asyncio.to_thread(
         remit, tmp_path, durable_url, "run", "Look around", "--agent", "explore"
     )
-    assert (
-        "1 other unfinished task was left alone: #1. Continue it with: remit worker\n"
-        in said.stderr
-    )
+    assert "1 other unfinished task was not run: #1. Run it with: remit worker\n" in said.stderr
 
 
 async def test_doctor_shows_what_a_worker_works_on(durable_url: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.surfaces.cli_host import Shop, shop
 GUIDE = "flaky-network"
 
 
-def test_a_task_is_created_with_all_that_a_person_can_say() -> None:
+def test_a_task_is_created_with_every_option() -> None:
     with shop() as at:
         first = at.create("First")
         at("guide", "add", "Flaky network", "Retry.")
@@ -376,7 +376,7 @@ def test_a_task_is_changed_held_and_run_again() -> None:
         assert stale.code == 4
 
 
-def test_a_handoff_tells_of_the_successor() -> None:
+def test_a_handoff_prints_the_successor() -> None:
     with shop() as at:
         task = at.create("Deploy", "--owner", "general")
         at.start(task)
@@ -682,10 +682,10 @@ def test_the_doctor_shows_workers_and_repairs_leftovers() -> None:
         assert (said.code, "#1 could run but are not in the queue" in said.out) == (1, True)
         assert "99 s ago: lost" in said.out
         assert (
-            "leaves http://model/v1 alone for plan after 10 failures in a row (half open): out of"
+            "has paused http://model/v1 for plan after 10 failures in a row (half open): out of"
             " order" in said.out
         )
-        assert "waits 3.5 s for http://model/v1, which asked for a pause" in said.out
+        assert "does not call http://model/v1 for 3.5 s, as it asked for a pause" in said.out
         assert at("doctor", "--fix").code == 0
         assert at("doctor", "--json").json["left_behind"]["runnable_without_job"] == []
 

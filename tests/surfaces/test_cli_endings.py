@@ -153,7 +153,7 @@ def test_a_failed_task_shows_the_answer_that_is_on_record(
             "It starts when #1 has ended.",
             "it needs one then",
         ),
-        (("--session", "s1"), "Session s1 works on it and gets it with its next request", ""),
+        (("--session", "s1"), "It is assigned to session s1, which receives it", ""),
     ],
 )
 def test_the_next_step_of_a_new_task_is_true(

@@ -208,8 +208,8 @@ def test_through_a_server_without_a_worker_it_says_at_once_that_none_is_running(
         ]
         refused = shell.remit("run", "Other")
         assert refused.err.endswith(
-            "error: No running worker works on task 2. The task runs when one does. Start one on"
-            " the server's machine with: remit worker\n"
+            "error: No running worker works on task 2. The task waits until a worker runs it."
+            " Start one on the server's machine with: remit worker\n"
         )
         del shell.env["REMIT_URL"]
         server.process.send_signal(signal.SIGTERM)

@@ -72,7 +72,7 @@ def test_a_number_that_could_mean_two_options_is_refused(any_url: str) -> None:
         assert "answer with: remit interact respond 1-q1 --option N\n" in at("inbox").out
         refused = at("interact", "respond", "1-q1", "2")
         assert refused.code == 2
-        assert "is 2, which is option 1 by its text and option 2 by its number" in refused.err
+        assert "is ambiguous: 2 is the text of option 1 and the number of option 2" in refused.err
         assert "--option 1 or --option 2" in refused.err
         assert at("interact", "respond", "1-q1", "--option", "2").out == "Answered.\n"
         (answered,) = at("interact", "list", "--status", "answered", "--json").json["interactions"]
@@ -87,7 +87,7 @@ def test_a_hint_for_a_task_that_cannot_run_names_what_helps(any_url: str) -> Non
         assert "Session abc works on it; no worker runs it." in refused.err
         assert "--owner" not in refused.err
         at("task", "create", "Later", "--owner", "general", "--draft")
-        assert "Task 2 is a draft and cannot run now." in at("task", "run", "2").err
+        assert "Task 2 cannot run now: it is a draft." in at("task", "run", "2").err
         busy = at.create("Busy", "--owner", "general")
         at.start(busy)
         running = at("task", "run", busy)

@@ -229,7 +229,7 @@ def test_a_line_printed_during_live_progress_stays_on_the_screen(
     shown = _screen(err.getvalue())
     assert (
         " ".join(shown[:-1])
-        == "2 other unfinished tasks were left alone: #1, #2. Continue them with: remit worker"
+        == "2 other unfinished tasks were not run: #1, #2. Run them with: remit worker"
     )
     assert shown[-1].startswith("✓ #3 Work 3")
 
@@ -368,7 +368,8 @@ def test_after_the_answer_the_command_says_why_it_continues(
             yield {"type": "end", "answer": ANSWER}
         finally:
             told = (
-                f"#{ends}, #{stays} are handed over at the next step. Ctrl-C leaves them at once."
+                f"#{ends}, #{stays} are handed over at their next step. Ctrl-C ends without"
+                " waiting."
             )
             _until(lambda: told in cast("io.StringIO", sys.stderr).getvalue())
             at.do("CancelTask", task_id=ends)
@@ -457,7 +458,7 @@ def test_an_interrupted_wait_says_what_is_true(
     [
         (("update", "1", "--status", "canceled"), "#1 has ended: it is canceled."),
         (("pause", "1"), "It is paused. Continue it with: remit task resume 1"),
-        (("assign", "1", "s1"), "Session s1 works on it"),
+        (("assign", "1", "s1"), "It is assigned to session s1"),
     ],
 )
 def test_an_interrupted_wait_knows_every_state(

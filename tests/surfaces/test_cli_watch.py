@@ -134,7 +134,7 @@ def test_through_a_server_a_task_shows_that_its_worker_is_dead(
         run = shell.remit("task", "run", "1", *where)
         assert (run.code, run.err) == (4, f"error: Task 1 is already running.\n{GONE}\n")
         result = shell.remit("task", "result", "1", *where)
-        assert f"it is running, but no worker is on it. {GONE}" in result.err
+        assert f"it is running, but no worker runs it. {GONE}" in result.err
         with watching(shell, "1", *where) as started:
             while GONE not in _lines(started, 1)[0]:
                 pass

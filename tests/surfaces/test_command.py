@@ -185,7 +185,7 @@ def test_a_store_that_does_not_hold_together_fails_the_doctor(shell: Shell) -> N
     connection.close()
     ran = shell.remit("doctor", "--verify")
     assert ran.code == 1
-    assert "differs from a replay in title" in ran.out
+    assert "differs from its events in title" in ran.out
 
 
 def test_changes_acknowledged_by_a_killed_command_are_stored(shell: Shell) -> None:
@@ -336,7 +336,11 @@ def test_an_unreachable_server_is_named_without_a_variable_that_is_not_set(
 ) -> None:
     at = Shell(tmp_path, REMIT_TOKEN="any")
     ran = at.remit("run", "hi", "--url", "http://127.0.0.1:9")
-    assert (ran.code, "Correct the address, or start one" in ran.err, "REMIT_URL" in ran.err) == (
+    assert (
+        ran.code,
+        "Check the address, or start a server" in ran.err,
+        "REMIT_URL" in ran.err,
+    ) == (
         7,
         True,
         False,
@@ -457,7 +461,7 @@ def test_a_command_whose_worker_fails_ends_with_an_error(
     child = shell.started(*command)
     _, said = child.communicate(timeout=patient(60))
     assert child.returncode == 1
-    assert said.count("It claims no more tasks and hands over its runs.") == 1
+    assert said.count("It stops claiming tasks and hands over its runs.") == 1
     assert "The worker has failed: RuntimeError: boom." in said.splitlines()[-2]
     assert events_of(shell, "1")[-1] == "RunReleased"
     assert shell.remit("doctor", "--json").json["workers"] == []

@@ -347,8 +347,8 @@ def test_an_error_at_the_start_is_json_too(
             "1",
             600,
             (
-                " s. Gave up 1 run here; a worker continues it only if its task is in the store"
-                " that is there then."
+                " s. Gave up 1 run here. A worker continues it only if its task is in the store"
+                " that is used from now on."
             ),
         ),
         ("60", 2, "could not be put back"),

@@ -75,7 +75,7 @@ def test_running_a_task_of_an_unknown_agent_is_refused_at_once(haunted: Place) -
 def test_the_doctor_names_unknown_agents(haunted: Place) -> None:
     said = haunted.remit("doctor")
     assert (
-        "unknown agent ghost owns #1, but it is unknown here, and no live worker works for it."
+        "unknown agent ghost owns #1, but this agent is unknown here, and no live worker runs it."
         in said.out
     )
     assert OWNER in said.out
@@ -165,7 +165,7 @@ def test_a_dependency_that_failed_is_named_with_what_follows(
         at("task", "fail", first, "no")
         shown = at("task", "show", second)
         assert f"pending · waits for #{first} (failed) · owner general" in shown.out
-        assert f"[!] #{first} is failed and had to be done" in shown.out
+        assert f"[!] #{first} failed (required: done)" in shown.out
         assert f"It can never start: #{first} is failed, and had to be done first." in shown.err
         assert (
             "A worker fails it soon."
@@ -255,7 +255,7 @@ def test_a_running_task_without_its_worker_is_marked_on_every_page(place: Place)
         True,
     )
     result = place.remit("task", "result", "1")
-    assert result.err == f"#1 has not ended: it is running, but no worker is on it. {GONE}\n"
+    assert result.err == f"#1 has not ended: it is running, but no worker runs it. {GONE}\n"
 
 
 def test_a_running_task_with_a_live_worker_is_only_followed(place: Place) -> None:

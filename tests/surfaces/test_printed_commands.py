@@ -35,8 +35,8 @@ NOT_TO_COPY = {
     "There is no remit server at ",
     "This remit mcp process is stopping.",
     "remit hook adds nothing. ",
-    "# Whether build and general change files here and run sandboxed commands: remit init"
-    " --allow-edits, --no-allow-edits",
+    "# Whether the agents build and general may change files and run sandboxed commands here. Set"
+    " with: remit init --allow-edits or --no-allow-edits",
 }
 """Texts with the name of a command that reaches no store, or the store of another machine."""
 
@@ -87,7 +87,7 @@ FOLLOWED = re.compile(r"`remit [a-z][^`]*`(?!$|\.(?: |$))")
 IN_PROGRESS = (
     "someone to resume it (`remit task resume {id}`)",
     "your answer (`remit inbox`)",
-    "its turn at the next tick (`remit schedule show`)",
+    "the next tick (`remit schedule show`)",
 )
 """Parts of a line of progress, which is never wrapped and mentions commands in brackets."""
 

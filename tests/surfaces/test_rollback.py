@@ -127,7 +127,7 @@ def test_doctor_does_not_praise_a_store_that_went_back(place: CopiedPlace) -> No
     said = place.shell.remit("doctor", "--verify")
     assert said.code == 1
     assert "Everything is consistent" not in said.out
-    assert "consistent in itself, but it went back in time" in said.out
+    assert "internally consistent, but it went back in time" in said.out
 
 
 def test_an_event_that_differs_at_the_same_position_is_named(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_an_event_that_differs_at_the_same_position_is_named(tmp_path: Path) -> 
     assert elsewhere.remit("task", "create", "Other").code == 0
     said = here.shell.remit("task", "list")
     assert said.code == 4
-    assert "its newest event is not the one that was seen here" in said.err
+    assert "its newest event is not the one at position " in said.err
     assert elsewhere.remit("task", "create", "One more").code == 0
     said = here.shell.remit("task", "list")
     assert said.code == 4
@@ -339,12 +339,12 @@ def test_a_store_swapped_while_nothing_ran_is_reported_once(
     place.swap(other)
     said = place.shell.remit(*first)
     assert said.code == 0, said.err
-    assert said.err.count("Another store is at ") == 1
+    assert said.err.count(" was replaced: it is now ") == 1
     assert " with 2 tasks. Until " in said.err
-    assert " with 1 task. If you did not replace it, put that one back." in said.err
+    assert " with 1 task. If you did not replace it, put the earlier one back." in said.err
     assert "Another store" not in place.shell.remit("task", "list").err
     assert "another store with tasks up to 1 was used until" in place.shell.remit("doctor").out
     place.swap(other)
     said = place.shell.remit("task", "list")
-    assert "Another store is at " in said.err, "it was swapped again"
+    assert " was replaced: it is now " in said.err, "it was swapped again"
     assert titles(place.shell) == ["Here"]

@@ -250,7 +250,7 @@ async def test_the_values_of_a_result_cannot_be_changed(change: str) -> None:
     assert pickle.loads(pickle.dumps(made.task)) == made.task
 
 
-def test_every_kind_of_result_is_read_only_and_has_its_json() -> None:
+def test_every_result_is_read_only_and_has_its_json() -> None:
     result = _delegated()
     results: list[Any] = [result, TaskResults([result]), IndexedResult(0, result)]
     for each in (*results, StreamEnd(result), StreamIdle(1.0), result.usage):

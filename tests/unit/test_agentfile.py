@@ -50,7 +50,7 @@ def test_a_plain_file_gives_an_agent_with_the_default_tools() -> None:
 
 def test_a_file_without_tools_is_reported_as_read_only_with_the_remedy() -> None:
     told = (
-        "to LS, Glob, Grep, Read, TodoWrite, since the file has no tools: it can only read. "
+        "to LS, Glob, Grep, Read, TodoWrite, because the file lists no tools: it can only read. "
         "To let it change files or run commands, add a line such as `tools: Read, Grep, Edit, Bash`"
     )
     assert notes("name: a")["tools"] == ("mapped", told)

@@ -51,7 +51,7 @@ def test_the_database_is_the_workspaces_own_file_unless_one_is_named(
     assert config.load(tmp_path, {"database_url": "memory:"}, home).database_url == "memory:"
 
 
-def test_later_sources_win_and_each_value_tells_where_it_came_from(
+def test_later_sources_override_and_each_value_records_its_source(
     tmp_path: Path, home: dict[str, str]
 ) -> None:
     workspace(tmp_path, "port = 1111\nhost = 'localhost'\n[models]\nmain = 1\n[colours]\n")
@@ -212,7 +212,7 @@ concurrency = 2
 """
 
 
-def test_a_worker_works_as_the_settings_say(tmp_path: Path, home: dict[str, str]) -> None:
+def test_the_worker_uses_the_configured_settings(tmp_path: Path, home: dict[str, str]) -> None:
     here = workspace(tmp_path / "here", IN_FILE)
     said = WorkerOptions(
         concurrency=3,

@@ -12,13 +12,13 @@ from remit.errors import Unavailable
         (0, "No run was given up here."),
         (
             1,
-            "Gave up 1 run here. If the last change still reaches the store, it holds; otherwise"
+            "Gave up 1 run here. If the last change is stored after all, it is valid. Otherwise"
             " this counts as an attempt, and a worker that reaches the store continues it while"
             " attempts are left.",
         ),
         (
             2,
-            "Gave up 2 runs here. If the last change still reaches the store, it holds; otherwise"
+            "Gave up 2 runs here. If the last change is stored after all, it is valid. Otherwise"
             " each counts as an attempt, and a worker that reaches the store continues them while"
             " attempts are left.",
         ),

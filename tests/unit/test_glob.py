@@ -61,7 +61,7 @@ def test_a_pattern_that_is_not_closed_is_refused(pattern: str) -> None:
 
 
 @for_any(st.text("ab*?", min_size=1, max_size=12), st.text("ab", max_size=12))
-def test_stars_and_marks_are_those_of_every_shell(pattern: str, name: str) -> None:
+def test_wildcards_behave_like_a_shell(pattern: str, name: str) -> None:
     assert GlobPattern(f"x/{pattern.replace('**', '*')}").matches(f"x/{name}") == fnmatchcase(
         name, pattern.replace("**", "*")
     )

@@ -173,7 +173,7 @@ def test_a_handoff_by_a_stale_run_is_refused() -> None:
     world = World()
     old = world.add()
     world.start(old)
-    with pytest.raises(Conflict, match="is over"):
+    with pytest.raises(Conflict, match="has ended"):
         world.do(cmd.UpdateTask(task_id=old, owner="plan"), BUILD, f"{old}-r000009")
 
 

@@ -115,7 +115,7 @@ OF_ITS_AGENT: list[
 @pytest.mark.parametrize("command", OF_ITS_AGENT, ids=lambda command: type(command).__name__)
 def test_a_stale_run_writes_nothing(command: cmd.CompleteTask) -> None:
     task = then(lose(given(*RUNNING)), START)
-    with pytest.raises(StaleRun, match="Run 1-r000001 of task 1 is over; 1-r000002 is live"):
+    with pytest.raises(StaleRun, match="Run 1-r000001 of task 1 has ended; 1-r000002 is live"):
         events(task, command, BUILD, "1-r000001")
 
 
@@ -212,7 +212,7 @@ def test_three_runs_without_progress_put_the_task_into_the_inbox() -> None:
     assert then(task, cmd.Tick(task_id="1")).state is State.WAITING
 
 
-def test_an_answer_from_the_inbox_starts_the_count_afresh() -> None:
+def test_an_answer_resets_the_count_of_idle_runs() -> None:
     task = idle_runs(given(created(steps=plan_of("Look"))), 3)
     task = then(task, cmd.Respond(interaction_id="1-q1", answer="Try harder"))
     assert (task.state, task.idle_runs) == (State.PENDING, 0)

@@ -137,7 +137,7 @@ def test_labels_metadata_and_description_can_be_emptied() -> None:
     assert (emptied.labels, emptied.metadata, emptied.description) == ((), {}, "")
 
 
-def test_a_criterion_that_stays_keeps_its_id_and_what_is_known_of_it() -> None:
+def test_an_unchanged_criterion_keeps_its_id_and_status() -> None:
     kept = Criterion(id="c1", text="Green", status="waived", evidence="Not now", by="user:ann")
     task = given(created(acceptance=(kept, Criterion(id="c2", text="Fast"))))
     task = then(

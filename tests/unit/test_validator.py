@@ -270,7 +270,7 @@ def test_a_whole_float_is_a_whole_number() -> None:
     assert parse(cmd.CreateTask, {"title": "x", "priority": 3.0}).priority == 3
 
 
-def test_short_forms_are_the_long_ones() -> None:
+def test_short_forms_equal_long_forms() -> None:
     short = {
         "title": "x",
         "acceptance": ["a"],

@@ -78,9 +78,10 @@ def _find_fault(cron: str, reason: str) -> str:
     """Return what is wrong with an expression; a day that its month lacks never occurs."""
     from cronsim import CronSim, CronSimError
 
-    minute, hour, day, _, weekday = cron.split()
+    fields = cron.split()
+    fields[3:4] = ["*"]
     try:
-        CronSim(f"{minute} {hour} {day} * {weekday}", wall_clock())
+        CronSim(" ".join(fields), wall_clock())
     except CronSimError:
         return f"is not a cron expression: {reason.lower()}"
     return _NEVER

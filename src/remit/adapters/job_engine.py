@@ -179,7 +179,7 @@ class Engine:
         except asyncio.CancelledError as stopped:
             if stopped.args != (LOST,):
                 raise
-            log.warning("%s was given up: its lease was lost", key)
+            log.warning("Gave up %s, because its lease was lost", key)
             current.uncancel()
         except Unavailable as error:
             log.warning("%s could not be finished: %s", key, error)
@@ -570,11 +570,11 @@ def _lost_store_message(runs: int, error: Exception) -> str:
         task, counts = "its task is", "this counts as an attempt"
     if isinstance(error, RolledBack):
         return (
-            f"Gave up {given_up} here; a worker continues {it} only if {task} in the store that is"
-            " there then."
+            f"Gave up {given_up} here. A worker continues {it} only if {task} in the store that is"
+            " used from now on."
         )
     return (
-        f"Gave up {given_up} here. If the last change still reaches the store, it holds; otherwise"
+        f"Gave up {given_up} here. If the last change is stored after all, it is valid. Otherwise"
         f" {counts}, and a worker that reaches the store continues {it} while attempts are left."
     )
 

@@ -30,7 +30,7 @@ class Closing:
             return
         if asyncio.get_running_loop().time() - self._began_at >= CLOSE_SECONDS:
             log.warning(
-                "Closed without an answer of the store. When their leases expire, other workers"
+                "Closed before the store answered. When their leases expire, other workers"
                 " take over the runs that were not handed over."
             )
 

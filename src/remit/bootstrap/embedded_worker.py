@@ -219,7 +219,7 @@ class RunningWorker:
         self._failure = error
         is_expected = isinstance(error, RemitError) and not isinstance(error, Internal)
         log.critical(
-            "The worker has failed: %s It claims no more tasks and hands over its runs.",
+            "The worker failed: %s It stops claiming tasks and hands over its runs.",
             error,
             exc_info=None if is_expected else error,
         )

@@ -136,7 +136,7 @@ def _logging(settings: Settings, detail: str) -> Generator[Deadline]:
 def _log_end(error: Exception) -> int:
     """Log why the process ends; return its exit code."""
     if not isinstance(error, RemitError):
-        log.critical("Ended by an unexpected error: %s", error, exc_info=error)
+        log.critical("Stopped by an unexpected error: %s", error, exc_info=error)
         return Internal.exit_code
     fields = {"code": error.code}
     if error.hint:

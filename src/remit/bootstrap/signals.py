@@ -59,8 +59,8 @@ class Deadline(StopDeadline):
         left = "No run was left to hand over."
         if self._runs:
             left = (
-                f"{_count(self._runs)} live; the next worker continues those that were not handed"
-                f" over when their leases expire. {self._start_worker}"
+                f"{_count(self._runs)} live. When their leases expire, the next worker continues"
+                f" those that were not handed over. {self._start_worker}"
             )
         return f"Stopped after {STOP_SECONDS:g} seconds, before everything was finished. {left}"
 

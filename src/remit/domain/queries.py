@@ -61,7 +61,7 @@ class ListSessionTasks:
     session_id: Annotated[SessionId, "The session."]
     role: Annotated[
         Literal["assigned", "created"],
-        "assigned: it works on them; created: it created them.",
+        "assigned: tasks assigned to it; created: tasks that it created.",
     ] = "assigned"
     status: Annotated[StateName, "Only this status or state."] | None = None
     limit: Limit = 50

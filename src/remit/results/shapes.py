@@ -186,7 +186,7 @@ class Dependency(ResultObject):
 
 
 class Schedule(ResultObject):
-    """When a task may start, or starts again."""
+    """When a task may start, and when it recurs."""
 
     not_before: datetime | None = None
     cron: str | None = None

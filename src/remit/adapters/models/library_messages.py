@@ -234,7 +234,7 @@ def _object_end(text: str) -> int:
 
 
 def _split_names(joined: str, known: Collection[str], count: int) -> list[str]:
-    """Return the known names that a text joins, if it joins that many."""
+    """Split a string of joined tool names; return them only if there are exactly `count`."""
     if count == 1:
         if joined in known:
             return [joined]

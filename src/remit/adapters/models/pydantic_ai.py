@@ -92,8 +92,8 @@ class PydanticAiGateway(LearningGateway):
         if find_spec(LIBRARY) is None:
             raise invalid(
                 "model",
-                f"is of the provider {provider}, whose library is not installed",
-                'it installed: pip install "remit[providers]"',
+                f"needs the library of the provider {provider}, which is not installed",
+                'the extra package: pip install "remit[providers]"',
             )
         self._provider, self._limits = provider, limits
         super().__init__(endpoint or Endpoint(provider), price, strict_turns=strict_turns)

@@ -334,7 +334,7 @@ def rollback_error(place: str, state: Mark, mark: Mark, causes: str) -> RolledBa
         )
     elif _count(state) == _count(mark):
         message = (
-            f"its newest event is not the one that was seen here {seen} at position {mark.position}"
+            f"its newest event is not the one at position {mark.position} that was seen here {seen}"
         )
     if state.epoch < mark.epoch:
         hint = KEEP_OR_RETURN.format(epoch=mark.epoch)
@@ -344,8 +344,7 @@ def rollback_error(place: str, state: Mark, mark: Mark, causes: str) -> RolledBa
         text = _describe_divergence(place, state, mark, seen)
         return RolledBack(text, hint=HINT, details=details)
     return RolledBack(
-        f"The store {place} went back in time: {message}. Something restored an older copy"
-        f" ({causes}).",
+        f"The store {place} went back in time: {message}. An older copy was restored ({causes}).",
         hint=HINT,
         details=details,
     )
@@ -398,8 +397,8 @@ def _say_new(place: str, last: Mark) -> None:
 
 def _say_other(place: str, state: Mark, last: Mark) -> None:
     log.warning(
-        "Another store is at %s now: %s with %s. Until %s it was %s with %s. If you did not replace"
-        " it, put that one back.",
+        "The store at %s was replaced: it is now %s with %s. Until %s it was %s with %s. If you did"
+        " not replace it, put the earlier one back.",
         place,
         state.store_id,
         _tasks(state),

@@ -33,7 +33,7 @@ REPORT_TOKENS = 1024
 """The maximum length of the last report. Every earlier call leaves this much of the budget."""
 CHARACTERS_PER_TOKEN = 3
 UNPRICED = (
-    "The model was not asked: max_cost is {most}, but the price of {model} is unknown."
+    "The model was not called: max_cost is {most}, but the price of {model} is unknown."
     " Set price_input and price_output of its tier in the config ([models.main] or [models.light]),"
     " or limit max_tokens instead of max_cost."
 )

@@ -181,7 +181,9 @@ class _AgentFileReader:
         """Return the description; empty, with a note, if the file has none."""
         found: str | None = self.fields.read("description", read_text)
         if found is None:
-            self.notes.add("description", "problem", "is missing; callers choose an agent by it")
+            self.notes.add(
+                "description", "problem", "is missing; callers choose an agent by its description"
+            )
             return ""
         return found
 
@@ -284,7 +286,7 @@ class _AgentFileReader:
     def _note_default_tools(self, tools: tuple[str, ...]) -> None:
         """Note that a file without tools gets only the tools that read."""
         if frozenset(tools) <= frozenset(READING):
-            text = f"to {', '.join(tools)}, since the file has no tools: {READS_ONLY}"
+            text = f"to {', '.join(tools)}, because the file lists no tools: {READS_ONLY}"
             self.notes.add("tools", "mapped", text)
 
 

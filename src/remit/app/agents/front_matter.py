@@ -181,7 +181,7 @@ def _read_only_document(events: "Iterator[Event]") -> Any:
         else:
             assert isinstance(event, StreamStartEvent | StreamEndEvent)
     if any(isinstance(event, DocumentStartEvent) for event in events):
-        raise Refused("it is more than one document")
+        raise Refused("it contains more than one document")
     return found
 
 

@@ -193,10 +193,10 @@ def _meaning(key: str, written: Any, tools: tuple[str, ...]) -> tuple[Verdict, s
     if _grants_nothing(rule, key):
         return (
             "ignored",
-            "grants nothing: list each tool by name; remit does not ask for permission",
+            "grants nothing, as remit does not ask for permission; list each tool by name",
         )
     if is_map(written):
-        return "mapped", f"{rule} for the whole tool: arguments are not distinguished"
+        return "mapped", f"{rule} for the whole tool; rules for arguments are not supported"
     names = ", ".join(tools) or "all"
     return "honored", f"{rule} {names}"
 

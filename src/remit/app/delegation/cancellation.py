@@ -31,8 +31,8 @@ async def cancel_all(core: AppContext, request: CancelAll, caller: Caller) -> di
     running = await _wait_until_stopped(core, [*canceled, *stopping])
     if running:
         raise TimedOut(
-            f"Everything is canceled, but runs of {', '.join(running)} have not stopped within"
-            f" {STOP_SECONDS:g} seconds.",
+            f"All tasks are canceled, but the runs of these have not stopped within"
+            f" {STOP_SECONDS:g} seconds: {', '.join(running)}.",
             hint="Their further writes are discarded. Call again to continue waiting.",
             details={"canceled": canceled, "running": running},
         )

@@ -375,7 +375,7 @@ _KINDS = {
     "user": "your answer (`remit inbox`)",
     "subtask": "task {ref}",
     "timer": "a timer",
-    "tick": "its turn at the next tick (`remit schedule show`)",
+    "tick": "the next tick (`remit schedule show`)",
 }
 
 

@@ -83,6 +83,6 @@ async def must_have_workers(core: AppContext, task_ids: Iterable[str]) -> None:
         task_id = unattended[0]
         raise Unavailable(
             f"No running worker works on task {task_id}.",
-            hint=f"The task runs when one does. {core.how_to_start_worker}",
+            hint=f"The task waits until a worker runs it. {core.how_to_start_worker}",
             details={"task_id": task_id},
         )

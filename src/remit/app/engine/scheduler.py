@@ -155,8 +155,8 @@ class Scheduler:
 
 
 def _later(now: datetime, slot: str | None) -> datetime:
-    """Return the later of both: clocks differ between machines, and a slot must not fire twice for
-    it.
+    """Return the later of both times: clocks differ between machines, and a slot must not fire
+    twice because of that.
     """
     if not slot:
         return now

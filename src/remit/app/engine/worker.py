@@ -94,10 +94,10 @@ class Worker:
             await self._give_up(key, lease)
         except UnknownEvent as error:
             raise Postponed(
-                f"{key} was written by a newer remit: {error}", NEWER_SECONDS
+                f"{key} was written by a newer version of remit: {error}", NEWER_SECONDS
             ) from error
         except Corrupt as error:
-            log.warning("%s is left alone: %s", key, error)
+            log.warning("Skipped %s: %s", key, error)
             raise Postponed(f"{key}: {error}", SPOILED_SECONDS) from error
         except (Unavailable, Unacknowledged) as error:
             raise Postponed(f"{key}: {error}", 1.0) from error
@@ -211,7 +211,7 @@ class Worker:
             current.uncancel()
             await self._release(run)
         except UnknownEvent as error:
-            log.info("run %s is left to a newer remit: %s", run.run_id, error)
+            log.info("run %s needs a newer version of remit: %s", run.run_id, error)
             await run.do(cmd.ReleaseRun(task_id=task_id, retry_seconds=NEWER_SECONDS))
         except Exception as error:
             log.exception("run %s failed", run.run_id)

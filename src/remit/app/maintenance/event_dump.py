@@ -128,7 +128,7 @@ def _read(lines: Sequence[str]) -> tuple[list[Stored], list[Change]]:
     events = [_stored(item, number) for number, item in numbered if not _is_row(item)]
     if found[-1] != _end_of(len(events), len(rows)):
         raise Corrupt(
-            f"The dump is damaged: its last line does not count {len(events)} events.",
+            f"The dump is damaged: its last line does not match its {len(events)} events.",
             hint="Make a new dump.",
         )
     return events, rows

@@ -174,13 +174,14 @@ def _differences(
     """Yield each row that is missing, surplus, or differs from the replay."""
     for place in expected.keys() | found.keys():
         table, key = place
+        name = " ".join(map(str, (table, *key)))
         if place not in found:
-            yield Fault(f"{table} {key}", "has events but no row")
+            yield Fault(name, "has events but no row")
         elif place not in expected:
-            yield Fault(f"{table} {key}", "has a row but no events")
+            yield Fault(name, "has a row but no events")
         elif expected[place].values != found[place]:
             wrong = _different_columns(table, expected[place].values or (), found[place])
-            yield Fault(f"{table} {key}", f"differs from a replay in {', '.join(wrong)}")
+            yield Fault(name, f"differs from its events in {', '.join(wrong)}")
 
 
 def _different_columns(table: str, expected: tuple[Any, ...], found: tuple[Any, ...]) -> list[str]:

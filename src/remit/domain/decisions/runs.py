@@ -61,7 +61,7 @@ def check_fence(task: Task, run_id: str | None) -> None:
     if run_id in (None, task.run_id):
         return
     raise StaleRun(
-        f"Run {run_id} of task {task.id} is over; {task.run_id or 'none'} is live.",
+        f"Run {run_id} of task {task.id} has ended; {task.run_id or 'no run'} is live.",
         hint="Stop: later changes by this run are discarded.",
     )
 
@@ -158,7 +158,7 @@ def _run_now(task: Task, _: cmd.RunTask, __: Context) -> Events:
         return [ev.TaskWoken(ref=question, cause="run")]
     state = "a draft" if task.state is State.DRAFT else task.state.value
     raise Conflict(
-        f"Task {task.id} is {state}{_awaited_items(task)} and cannot run now.",
+        f"Task {task.id} cannot run now: it is {state}{_awaited_items(task)}.",
         hint=_run_now_hint(task),
         details={"state": task.state.value},
     )

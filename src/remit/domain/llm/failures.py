@@ -75,8 +75,8 @@ USE_TOOL_CALLS = (
     " Ollama: a model that lists tools)."
 )
 NO_TOOL_CALLS = (
-    "it wrote a call of {tool} as text twice and has called no tool. The model or its endpoint may"
-    " not support tool calls. " + USE_TOOL_CALLS
+    "it wrote a call of {tool} as text twice, and made no real tool call. The model or its endpoint"
+    " may not support tool calls. " + USE_TOOL_CALLS
 )
 NO_TOOLS = f"The model or its endpoint does not support tool calls. {USE_TOOL_CALLS}"
 NO_STREAM = "Set stream = false in [models.main] (LLM_STREAM=false) to get answers in one piece."
@@ -86,8 +86,8 @@ CALLS_NO_MORE = (
     " tool calls (llama.cpp: --jinja; vLLM: --tool-call-parser)."
 )
 NOT_A_TOOL_HERE = (
-    "it wrote a call of {tool} as text, and again a call as text when it was told that this task"
-    " does not have that tool. It has {tools}."
+    "it wrote a call of {tool} as text, was told that this task does not have that tool, and wrote"
+    " another call as text. The task has {tools}."
 )
 LACKS_TOOL = " If the work needs {tool}, use an agent that may have it, and grant it (tools)."
 MAX_CUT_OFF = 3
@@ -194,7 +194,7 @@ _PROBLEMS: dict[FailureKind, tuple[str, str]] = {
         "Wait, or send fewer at once ([models.main] concurrency = N or LLM_CONCURRENCY).",
     ),
     "overloaded": (
-        "is overloaded or has an error of its own",
+        "is overloaded or has an internal error",
         "Try again later. If it stays like this, look at the log or the status page of the server.",
     ),
     "no_first_byte": (
@@ -207,7 +207,7 @@ _PROBLEMS: dict[FailureKind, tuple[str, str]] = {
     ),
     "timed_out": (
         "did not finish its answer in time",
-        "Give the task more time, or a smaller job.",
+        "Give the task more time, or make it smaller.",
     ),
     "bad_response": (
         "sent an unusable answer",

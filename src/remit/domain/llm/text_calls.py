@@ -215,7 +215,7 @@ class _MarkedCalls:
         self.end = 0
 
     def add(self, name: str, start: int) -> None:
-        """Add a call; of calls that follow each other without words, the first one is named."""
+        """Add a call; if several follow each other without words, the first one is named."""
         between = self._text[self.end : start]
         self._beside.append(between)
         if not self.tool or between.strip():
@@ -342,7 +342,7 @@ def _find_inline_python(text: str, tools: Tools) -> Written | None:
 
 
 def _find_bare(text: str, tools: Tools) -> Written | None:
-    """Return the call if the message is nothing but a name in other words before JSON."""
+    """Return the call if the message is only JSON after a tool name in another notation."""
     call = bare_call(text, tools)
     tail = _tail(text, call)
     if call.name and after(tail, 0) == len(tail):

@@ -43,9 +43,9 @@ REFUSED = (
     *("contains", "minContains", "maxContains", "unevaluatedProperties", "unevaluatedItems"),
     *("$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor"),
 )
-"""Keywords that would have to be checked and are not supported.
+"""Keywords that restrict a value and are not supported.
 
-Unknown keywords have no meaning, as JSON Schema defines.
+Unknown keywords are ignored, as JSON Schema requires.
 """
 
 

@@ -102,8 +102,8 @@ def _must_keep_own_terms(command: OwnTerms, target: Task) -> None:
     """Refuse an agent that changes what its own task tells it to do, or pauses its own task."""
     if isinstance(command, cmd.SendMessage):
         raise Forbidden(
-            f"An agent cannot send a message to its own task ({target.id}): the message would"
-            " count as a change of its instructions.",
+            f"An agent cannot send a message to its own task ({target.id}), because a message"
+            " changes the instructions of the task.",
             hint="Keep notes in your answer or in your plan.",
         )
     if isinstance(command, cmd.PauseTask):
@@ -232,6 +232,6 @@ def _must_have_no_budget(own_task: Task) -> Lookups[None]:
             return
         above = yield from find_task(above.parent_id, "parent_id")
     raise Forbidden(
-        "A task outside your tree would be outside the budget of your task.",
+        "A task outside your tree would not count toward the budget of your task.",
         hint="Use create_subtask.",
     )

@@ -388,11 +388,11 @@ def _must_be_open(interaction_id: str, answer: Mapping[str, Any], task: Task) ->
     """Refuse the answer to a question that was answered or closed."""
     if answer["status"] == "open":
         return
-    end, hint = "was closed without an answer, because its task received news or ended", ""
+    end, hint = "was closed without an answer, because its task was updated or ended", ""
     if answer["status"] == "answered":
         end = f"was answered by {answer['answered_by']}"
     elif not task.state.terminal:
-        end = "was closed without an answer, because its task received news"
+        end = "was closed without an answer, because its task was updated"
         hint = f"Use send_message to tell the agent of task {task.id} more."
     raise Conflict(f"Interaction {interaction_id} {end}.", hint=hint, details=dict(answer))
 

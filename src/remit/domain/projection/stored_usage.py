@@ -54,7 +54,7 @@ def _total(answers: Iterable[Mapping[str, Any]], field: str) -> Any:
 def tool_uses(calls: Iterable[StoredCall], *, is_ended: bool = False) -> Counter[str]:
     """Return how often each tool was used; a denied call does not count.
 
-    A call that has no end yet counts when it gets one. In an ended task it never does, so it counts
+    A call that has not ended counts when it ends. In an ended task it never ends, so it counts
     there if it may have taken effect.
     """
     return Counter(call.tool for call in calls if _is_use(call, is_ended=is_ended))

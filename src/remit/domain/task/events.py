@@ -419,7 +419,8 @@ class TimerFired:
 @record
 class TaskWoken:
     """A wait ended early: a tick, a caller, an update or a message woke the task, or its time is
-    up and its agent reports a last time. A question of remit itself, named by `ref`, is closed.
+    up and its agent gets a last turn to report. A question of remit itself, named by `ref`, is
+    closed.
     """
 
     ref: str

@@ -26,7 +26,7 @@ class Host(Protocol):
     ) -> Generator[list[Result]]:
         """Yield pages of events until the caller stops.
 
-        Without a position, from now on. Ctrl-C is as for `delegate`.
+        Without a position, they start now. Ctrl-C works as in `delegate`.
         """
         ...
 

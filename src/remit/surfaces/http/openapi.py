@@ -206,7 +206,7 @@ def _tag(path: str) -> str:
 _ERROR: Schema = {
     "type": "object",
     "description": (
-        "What is wrong, and what would be right. Delegations return it in their result envelope."
+        "The problem and the expected value. Delegations return it in their result envelope."
     ),
     "properties": {
         "error": {

@@ -445,7 +445,7 @@ class _Ready:
 def _reason(error: Exception) -> str:
     """Return why the store does not respond, as the end of a sentence."""
     if isinstance(error, TimeoutError):
-        return f": not within {READY_SECONDS:g} seconds."
+        return f" within {READY_SECONDS:g} seconds."
     if isinstance(error, RemitError):
         return f": {str(error).rstrip('.')}."
     return "."
@@ -533,7 +533,7 @@ def _failure(
 async def _no_such_path(request: Request, _: Exception) -> Response:
     return _failure(
         NotFound(
-            f"There is nothing at {describe(request.scope['path'])}.",
+            f"There is no such path: {describe(request.scope['path'])}.",
             hint="See /openapi.json for all paths.",
         )
     )

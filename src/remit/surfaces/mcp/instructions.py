@@ -99,7 +99,7 @@ def _closing(listed: Collection[str]) -> str:
     sentences = ['A task_id is a number such as "42", or a uid.']
     if any(name.startswith("list_") for name in listed):
         sentences.append("Lists come in pages: pass next_cursor as cursor for the next page.")
-    sentences.append("Errors say what is wrong and what would be right.")
+    sentences.append("Errors state the problem and what is expected.")
     if not {*CREATING}.isdisjoint(listed):
         key = (
             "If you may send a create twice, give it an idempotency_key: the same key makes one"

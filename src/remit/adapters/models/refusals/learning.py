@@ -125,10 +125,12 @@ class LearningGateway(ABC):
         refused = self.endpoint.refused(model)
         if found := trial.limits - refused:
             refused.update(found)
-            log.info("%s does not take %s; it is not sent again", self, ", ".join(sorted(found)))
+            log.info(
+                "%s does not accept %s; remit no longer sends it", self, ", ".join(sorted(found))
+            )
         if (most := trial.output_limit) is not None:
             self.endpoint.limit_output(model, most)
-            log.info("%s takes at most %d output tokens of %s", self, most, model)
+            log.info("%s accepts at most %d output tokens for %s", self, most, model)
         if len(self._unreadable) > MAX_UNREADABLE:
             self._unreadable.clear()
         self._unreadable.update(trial.unreadable)

@@ -205,8 +205,8 @@ class Http:
         if 300 <= response.status < 400:
             return ModelFailed(
                 "rejected_request",
-                f"{self._place} answered {response.status}; a redirect is not followed, the key"
-                " would go along",
+                f"{self._place} answered {response.status}; redirects are not followed, because"
+                " the new address would receive the key",
             )
         said = read_error_text(body.decode("utf-8", "replace"))
         words = f"answered {response.status}"

@@ -243,7 +243,7 @@ class ChatAnswer(PartialAnswer):
 
 
 def _continues(last: dict[str, Any], detail: dict[str, Any]) -> bool:
-    """True if a detail is the next piece of the last one; sealed ones come whole."""
+    """Return True if a detail continues the previous one; encrypted ones come in one piece."""
     is_same = all(last.get(name) == detail.get(name) for name in ("type", "index"))
     return is_same and "data" not in detail and isinstance(detail.get("index"), int)
 

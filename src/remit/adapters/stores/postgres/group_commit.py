@@ -23,7 +23,7 @@ server works on some while we prepare others.
 """
 SMALL, LARGE = 16, 256
 """The number of units that is too small to split, and the number that is enough for one commit."""
-UNKNOWN = "It is not known whether the change was made. Look before you try again."
+UNKNOWN = "It is not known whether the change was stored. Check before you try again."
 STORED = (0, 1)
 """Stored now, or before when only the acknowledgement got lost."""
 REFUSALS: dict[int, type[Exception]] = {2: Stale, 3: LeaseLost, 4: OverBudget}

@@ -53,7 +53,8 @@ async def migrate(
         found = upgraded
     if found > len(migrations):
         raise NewerSchema(
-            f"The database has schema {found}; this remit knows {len(migrations)}.",
+            f"The database has schema {found}; this version of remit supports schemas up"
+            f" to {len(migrations)}.",
             hint="Upgrade remit, or use another database.",
         )
 
@@ -97,7 +98,7 @@ async def must_follow_own_clock(connection: Any) -> None:
         raise Unavailable(
             "These events were copied from another PostgreSQL server, whose transaction numbers are"
             " ahead of this one's.",
-            hint="Move a workspace with a full event dump and load instead of pg_dump.",
+            hint="Move a store with a full export of its events and an import, not with pg_dump.",
         )
 
 

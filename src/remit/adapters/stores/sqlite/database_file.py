@@ -79,7 +79,7 @@ class _Shared:
 class DatabaseFile:
     """One opened database file.
 
-    To be opened before SQLite opens it, and closed after SQLite has closed it.
+    Open it before SQLite opens the file, and close it after SQLite has closed the file.
     """
 
     _shared: ClassVar[dict[str, _Shared]] = {}

@@ -46,7 +46,7 @@ def _is_other_link(other: Path, here: Path, file: str) -> bool:
 def _must_be_unused(other: Path, here: Path, *, is_open_here: bool) -> None:
     """Raise RolledBack if another name of the file is in use or has a log."""
     message = f"{here} and {other} are the same file (hard links), and {other}"
-    risk = "SQLite would lose tasks, since each name has a log of its own."
+    risk = "SQLite would lose tasks, because each name has its own log."
     hint = f"Open it by one name: {other}"
     # Opening the shared memory would drop the locks that this process has on it.
     if is_open_here or is_in_use(other):

@@ -114,11 +114,11 @@ def foreign_log(path: Path, file: DatabaseFile, marks: Marks) -> tuple[Mark, Rol
     newest = max(found, key=lambda mark: mark.at)
     lost = _explain_loss(file, newest, is_other=is_other)
     message = (
-        f"The database file {path} {lost}, but its write-ahead log {path.name}-wal was not: they do"
-        " not fit."
+        f"The database file {path} {lost}, but its write-ahead log {path.name}-wal was not, so they"
+        " do not match."
     )
     hint = (
-        "Put the file back that the log belongs to; or set the log aside as"
+        "Put back the file that the log belongs to, or set the log aside as"
         f" {path.name}-wal.replaced-… and continue without it, with: {ACCEPT}"
     )
     return newest, RolledBack(message, hint=hint)

@@ -38,6 +38,6 @@ def read_version(connection: Any) -> int:
 def newer_schema(path: Path | str, found: int, known: int) -> NewerSchema:
     """Return the error for a database of a newer version."""
     return NewerSchema(
-        f"{path} has schema {found}; this remit knows {known}.",
+        f"{path} has schema {found}; this version of remit supports schemas up to {known}.",
         hint="Upgrade remit, or use another database.",
     )

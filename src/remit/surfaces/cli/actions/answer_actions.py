@@ -71,7 +71,9 @@ def _resolve_number(session: Session, question_id: str, answer: Any) -> Any:
     meant = options[int(text) - 1]
     if text in options and meant != text:
         number = options.index(text) + 1
-        problem = f"is {text}, which is option {number} by its text and option {text} by its number"
+        problem = (
+            f"is ambiguous: {text} is the text of option {number} and the number of option {text}"
+        )
         raise invalid("ANSWER", problem, f"--option {number} or --option {text}")
     return meant
 

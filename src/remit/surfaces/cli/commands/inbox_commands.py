@@ -70,7 +70,7 @@ INTERACT_COMMANDS = (
             Argument(
                 "--option",
                 "option",
-                "choose the option with this number, if options are numbers themselves",
+                "choose an option by its number; needed only if options are numbers themselves",
                 arguments.number,
                 "N",
             ),

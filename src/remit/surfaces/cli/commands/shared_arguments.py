@@ -15,12 +15,12 @@ STATUSES = (
     "failed",
     "canceled",
 )
-TEXT = "TEXT (@@ for a text that starts with @), @FILE, or - for standard input"
+TEXT = "TEXT, @FILE, or - for standard input (@@ for a literal @ at the start)"
 
 ALL = Argument(
     "--all",
     "all",
-    "also work on unfinished tasks of others while waiting, if no worker is running",
+    "while waiting, also run other unfinished tasks, if no worker is running",
     switch=True,
 )
 MCP_TOOLS = "core, standard (default), all, or a comma-separated list of names"

@@ -42,7 +42,7 @@ TRAITS = (
     Argument(
         "--depends-on",
         "depends_on",
-        "a task that must be done first; TASK:settled: ended in any way; repeatable",
+        "a task that must be done first; TASK:settled accepts any ending; repeatable",
         arguments.dependency,
         "TASK",
         many="list",
@@ -109,7 +109,7 @@ BRIEF = (
     Argument(
         "--cron",
         "schedule.cron",
-        "start it on this schedule, again and again: five cron fields",
+        "repeat the task on this schedule: five cron fields",
         metavar="FIELDS",
     ),
     Argument("--channel", "channel", "the channel of its conversation", metavar="NAME"),

@@ -39,7 +39,7 @@ INIT = Command(
         Argument(
             "--no-allow-edits",
             "no_allow_edits",
-            "only allow them to read, without asking",
+            "allow build and general only to read, and do not ask",
             switch=True,
         ),
     ),

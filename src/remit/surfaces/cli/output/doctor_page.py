@@ -76,8 +76,8 @@ def _put_unknown_agent(item: dict[str, Any], screen: Screen) -> None:
     if item["tasks"] > 1:
         more = f" and {counted(item['tasks'] - 1, 'other unfinished task')}"
     told = (
-        f"{item['agent_id']} owns #{item['task_id']}{more}, but it is unknown here, and no live"
-        " worker works for it."
+        f"{item['agent_id']} owns #{item['task_id']}{more}, but this agent is unknown here, and no"
+        " live worker runs it."
     )
     how = (
         "Restore its file, or set another owner with:"
@@ -91,7 +91,7 @@ def _note_server(settings: list[dict[str, Any]], screen: Screen) -> None:
     values = {item["name"]: item["value"] for item in settings}
     if url := values.get("url"):
         screen.note(
-            f"This page is about the database above. The server at {url} was not checked; it has"
+            f"This page describes the database above. The server at {url} was not checked; see its"
             " /readyz."
         )
 
@@ -168,11 +168,13 @@ def _describe_scope(scope: list[str] | None) -> str:
 def _describe_trouble(model: dict[str, Any]) -> str:
     """Return why a worker does not use a model now."""
     if model["circuit"] == "cooling":
-        return f"waits {model['seconds']:g} s for {model['endpoint']}, which asked for a pause"
+        return (
+            f"does not call {model['endpoint']} for {model['seconds']:g} s, as it asked for a pause"
+        )
     agent = surround(model["agent"], " for ")
     last = surround(model.get("last"), ": ")  # an older worker does not report it
     return (
-        f"leaves {model['endpoint']} alone{agent} after {model['failures']} failures in a row"
+        f"has paused {model['endpoint']}{agent} after {model['failures']} failures in a row"
         f" ({model['circuit'].replace('_', ' ')}){last}"
     )
 
@@ -219,5 +221,5 @@ def _put_verification(report: dict[str, Any], screen: Screen, *, is_behind: bool
         return
     verdict = Ink("Everything is consistent.", "green")
     if is_behind:
-        verdict = Ink("The store is consistent in itself, but it went back in time.", "yellow")
+        verdict = Ink("The store is internally consistent, but it went back in time.", "yellow")
     screen.put(verdict, indent=2)

@@ -250,9 +250,9 @@ class Progress:
         left = self.tree.unfinished
         if not left:
             return
-        verb, them = by_number(len(left), ("is", "it"), ("are", "them"))
+        verb, its = by_number(len(left), ("is", "its"), ("are", "their"))
         self._footer = (
-            f"{named(left)} {verb} handed over at the next step. Ctrl-C leaves {them} at once."
+            f"{named(left)} {verb} handed over at {its} next step. Ctrl-C ends without waiting."
         )
         self._output.has_changed = True
         self._output.say_footer(self._footer)
@@ -318,9 +318,7 @@ class _StartClock:
 
 
 def _describe_left_alone(task_ids: Sequence[str]) -> str:
-    """Return a line about the unfinished tasks that no worker works on, and how to continue
-    them.
-    """
+    """Return a line about the unfinished tasks that no worker works on, and how to run them."""
     count = len(task_ids)
     told, them = by_number(
         count,
@@ -328,4 +326,4 @@ def _describe_left_alone(task_ids: Sequence[str]) -> str:
         (f"{count} other unfinished tasks were", "them"),
     )
     how = command_line("worker")
-    return f"{told} left alone: {named(task_ids)}. Continue {them} with: {how}"
+    return f"{told} not run: {named(task_ids)}. Run {them} with: {how}"

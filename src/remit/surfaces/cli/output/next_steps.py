@@ -92,7 +92,8 @@ def has_lost_worker(task: Task, unattended: Unattended) -> bool:
 
 _ASSIGNEES = {
     "session": (
-        "Session {ref} works on it and gets it with its next request; workers leave it alone."
+        "It is assigned to session {ref}, which receives it with its next request. Workers do not"
+        " run it."
     ),
     "owner": "It has no owner, so it will not start. Set one with: {set_owner}",
     "agent": (

@@ -46,7 +46,7 @@ def _note_unfinished(task_id: str, screen: Screen) -> None:
     state = "a draft" if task["state"] == "draft" else task["state"]
     if has_lost_worker(task, screen.unattended):
         how = screen.outlook(task)
-        screen.note(f"#{task['id']} has not ended: it is {state}, but no worker is on it. {how}")
+        screen.note(f"#{task['id']} has not ended: it is {state}, but no worker runs it. {how}")
         return
     screen.note(f"#{task_id} has not ended: it is {state}. {_how_to_go_on(task_id, task)}")
 
@@ -190,4 +190,4 @@ def show_tick(answer: Result, screen: Screen) -> None:
     verb = by_number(answer["waiting"], "is", "are")
     screen.put(f"Requested a tick; {counted(answer['waiting'], 'task')} {verb} waiting for it.")
     if not answer["workers"]:
-        screen.note("No worker for all tasks is running; it happens when one starts.")
+        screen.note("No worker for all tasks is running; the tick runs when one starts.")

@@ -202,7 +202,7 @@ def _put_dependencies(answer: Result, screen: Screen) -> None:
         if item["task_id"] in answer["blocked_by"]:
             mark, told = "[ ] ", f" to be {item['on']}"
         if state := ended.get(item["task_id"]):
-            mark, told = Ink("[!] ", "red"), f" is {state} and had to be {item['on']}"
+            mark, told = Ink("[!] ", "red"), f" {state} (required: {item['on']})"
         screen.put(mark, f"#{item['task_id']}", told, indent=2)
 
 

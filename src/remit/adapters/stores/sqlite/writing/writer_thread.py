@@ -18,7 +18,7 @@ from remit.ports import Unit
 log = logging.getLogger("remit.sqlite")
 
 BATCH = 256
-UNKNOWN = "It is not known whether the change was made. Look before you try again."
+UNKNOWN = "It is not known whether the change was stored. Check before you try again."
 
 
 class WriterThread:
