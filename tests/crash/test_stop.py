@@ -441,7 +441,7 @@ def test_ctrl_c_ends_a_watch_whose_store_does_not_answer(
                     assert process.stderr.read() == "Stopped watching.\n"
                     assert time.monotonic() - began < patient(3)
                 else:
-                    later = "See its state with" if remote else "did not answer. See #1 later"
+                    later = "See the state of #1 with" if remote else "did not answer. See #1 later"
                     assert later in process.stderr.read()
                     assert time.monotonic() - began < LIMIT_SECONDS + patient(LATE_SECONDS)
                 assert process.wait(patient(10)) == 130

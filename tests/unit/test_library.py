@@ -225,18 +225,25 @@ async def test_calls_that_the_library_joined_are_split(
     assert len({call.call_id for call in answer.calls}) == len(found)
 
 
-@pytest.mark.parametrize("limits", [{"tool_calls": 1}, {"message_bytes": 5}])
-async def test_no_more_is_taken_than_allowed(limits: dict[str, Any]) -> None:
+async def two_calls(_messages: Any, _info: Any) -> AsyncIterator[Any]:
     from pydantic_ai.models.function import DeltaToolCall
 
-    async def stream(_messages: Any, _info: Any) -> AsyncIterator[Any]:
-        yield {
-            0: DeltaToolCall(name="Read", json_args="{}", tool_call_id="a"),
-            1: DeltaToolCall(name="Read", json_args="{    }", tool_call_id="b"),
-        }
+    yield {
+        0: DeltaToolCall(name="Read", json_args="{}", tool_call_id="a"),
+        1: DeltaToolCall(name="Read", json_args="{    }", tool_call_id="b"),
+    }
 
+
+async def test_an_answer_with_too_many_bytes_fails() -> None:
     with pytest.raises(ModelFailed, match="bad_response"):
-        await ask(FunctionModel(stream_function=stream), **limits)
+        await ask(FunctionModel(stream_function=two_calls), message_bytes=5)
+
+
+async def test_a_model_that_makes_too_many_calls_is_told() -> None:
+    answer = await ask(FunctionModel(stream_function=two_calls), tool_calls=1)
+    (call,) = answer.calls
+    assert "No call was made" in call.error
+    assert "tool_calls" in call.error
 
 
 async def test_no_more_is_heard_than_allowed() -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from remit.domain.task.event_position import check_position
 from remit.surfaces.cli.actions.exit_codes import ENDS
 from remit.surfaces.cli.actions.wait_reports import late_quit_line, report_stopped
 from remit.surfaces.cli.cli_host import Result
@@ -103,6 +102,7 @@ def _watch_one(
 
     Return the id of its successor, if there is one.
     """
+    from remit.domain.task.event_position import check_position
     from remit.surfaces.cli.silence_reminder import Reminder
 
     if after is not None:
