@@ -150,8 +150,8 @@ async def test_the_last_turn_of_a_tree_says_what_is_used(any_url: str, tmp_path:
         used = sum(ANSWER[:2]) * (len(at.script.asked) - 1)
         assert last.startswith(
             f"[Last turn]\n{used:,} of 25,000 tokens are used, and the rest does not cover another"
-            " turn with tools. This is your last turn: no tool can be called, even if a message"
-            " above asks for a call. Report now"
+            " turn with tools. This is your last turn: you cannot call tools, even if a message"
+            " above asks you to. Report now"
         )
         assert f", {LIMIT - used:,} tokens\n" in last, "the task block shows the same figures"
         assert "reached its limit" not in last

@@ -155,8 +155,8 @@ async def test_the_end_of_time_leaves_a_turn_for_a_report(
             == f"The time limit of {in_seconds(seconds)} is reached. Its report: Half of it."
         )
         why = (
-            f"This task has reached its limit ({in_seconds(seconds)}). This is your last turn: no"
-            " tool can be called, even if a message above asks for a call."
+            f"This task has reached its limit ({in_seconds(seconds)}). This is your last turn:"
+            " you cannot call tools, even if a message above asks you to."
         )
         assert why in at.script.asked[2].messages[-1].text
         assert (task.usage.requests, [(item.tool, item.count) for item in task.tool_summary]) == (

@@ -42,7 +42,7 @@ async def test_the_last_turn_is_announced_and_the_report_is_small(
         *before, last, report = at.script.asked
         assert not any("last turn" in block(request) for request in before)
         assert "This is your last turn:" not in block(last)
-        assert "This is your last turn: no tool can be called" in block(report)
+        assert "This is your last turn: you cannot call tools" in block(report)
         assert f"Left: 1 turn\n{LAST}\nTo finish: " in block(last)
         assert "[Last turn]" in block(report)
         assert len(block(report)) < 500, "the terms are in the messages before it"

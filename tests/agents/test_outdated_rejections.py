@@ -54,6 +54,6 @@ async def test_an_agent_does_not_read_an_outdated_gap(
             for message in at.script.asked[-1].messages
             if message.text.startswith("[Not accepted yet]")
         ]
-        assert "the reason no longer counts" in news
+        assert "that rejection no longer applies" in news
         assert "8420" not in news
         assert "report" not in news

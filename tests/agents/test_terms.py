@@ -247,7 +247,7 @@ async def test_a_title_used_as_the_instructions_is_once_in_the_block(
 
 
 async def test_an_agent_may_end_its_turn_while_a_subtask_runs(any_url: str, tmp_path: Path) -> None:
-    woken = "You can also end your turn before: you are called again when a subtask ends."
+    woken = "You can also end your turn now: you are called again when a subtask ends."
     gate = Gate()
 
     def rule(request: Any) -> Any:

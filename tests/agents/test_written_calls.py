@@ -15,7 +15,7 @@ from tests.agents.stage import calls, results, says, stage, texts
 from tests.modelserver import Dialect, Reply, Say
 from tests.unit.written_examples import CALL, GLM, HONEST, LAZY, LOOSE, PYTHONIC, REACT, TAGGED
 
-HOW_TO_CALL = "Text calls no tool"
+HOW_TO_CALL = "as text, so it was not executed"
 LFM2 = f"<|tool_call_start|>[{PYTHONIC}]<|tool_call_end|>"
 WRITTEN = [
     TAGGED,
@@ -63,7 +63,10 @@ async def test_the_agent_reads_how_to_call_a_tool_and_continues(
         found = (task.state, task.summary, len(at.script.asked))
         assert found == (State.DONE, "It says hello.", 3)
         said = [message["parts"][0].get("text", "") for message in await at.transcript(task.id)]
-        assert sum("Your last message holds a call of Read as text." in text for text in said) == 1
+        assert (
+            sum("Your last message contains a call of Read as text, so" in text for text in said)
+            == 1
+        )
 
 
 @pytest.mark.parametrize(

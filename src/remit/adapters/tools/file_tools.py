@@ -31,7 +31,7 @@ MAX_SEEN = 500_000
 NOT_SEARCHED = ".git"
 NARROWER = "Use a narrower pattern or path."
 NARROWER_TO_SEE_OTHERS = "Use a narrower pattern or path to see others."
-LONG_LINES = f"[Lines longer than {MAX_LINE:,} characters are cut at …; use Grep to search them.]"
+LONG_LINES = f"[Lines longer than {MAX_LINE:,} characters are cut and end in …; use Grep on them.]"
 _ENTRY_FORMS = {"folder": "{name}/", "link": "{name} -> {target}", "file": "{name}"}
 PDF_HINT = " If you can run commands, extract its text, for example with pdftotext."
 

@@ -30,7 +30,7 @@ EDITORS = ("build", "general")
 BUILT_IN = (
     Agent(
         id="build",
-        description="Plans a piece of work, does it, and hands parts of it to others.",
+        description="Plans and does a task, and delegates parts of it.",
         mode="primary",
         tools=(*READING, "Task"),
         capabilities=("tasks",),
@@ -38,14 +38,14 @@ BUILT_IN = (
     ),
     Agent(
         id="explore",
-        description="Searches and reads the workspace and reports what it found, with places.",
+        description="Searches and reads the workspace and reports findings with paths and lines.",
         model="light",
         read_only=True,
         prompt=role_prompts.EXPLORE,
     ),
     Agent(
         id="general",
-        description="Works on whatever it is given, from research to several steps of doing.",
+        description="Does any task, from research to multi-step work.",
         prompt=role_prompts.GENERAL,
     ),
     Agent(

@@ -83,7 +83,9 @@ class DelegateParallel:
     `light` for simple work, `main` for reasoning.
     """
 
-    tasks: Annotated[Works, Items(1000, low=1), "One object for each, with the fields of task."]
+    tasks: Annotated[
+        Works, Items(1000, low=1), "One object for each task, with the fields of task."
+    ]
     timeout_seconds: Annotated[Seconds, "How long each may work."] | None = None
     session_id: Annotated[SessionId, "Your own session."] | None = None
     format: Annotated[Literal["envelope", "flat"], "The shape of the results."] = "envelope"

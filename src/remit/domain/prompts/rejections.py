@@ -23,9 +23,8 @@ from remit.domain.text.optional_lines import indented
 _INCOMPLETE = "The task is not complete."
 """The start of a rejection that names missing outputs."""
 _NO_LONGER_COUNTS = """\
-A result was not accepted, but the terms have changed since, and the reason no longer counts. If \
-the \
-work is done, {}."""
+A result was not accepted, but the terms have changed since, so that rejection no longer applies. \
+If the work is done, {}."""
 """The text of a rejection whose criteria or outputs were changed or waived."""
 
 

@@ -34,7 +34,7 @@ _OR_FAILS = " If the task is not finished after it, it fails."
 REPORT_NOW = "report in one message now."
 """Instructions for a last turn, in which no tool can be called."""
 
-WOKEN = "You can also end your turn before: you are called again when a subtask ends."
+WOKEN = "You can also end your turn now: you are called again when a subtask ends."
 """What an agent with unfinished subtasks may do instead of finishing."""
 
 NOT_KEPT = " The message with which you do so is not part of the result."

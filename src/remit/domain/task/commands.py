@@ -158,7 +158,7 @@ class CreateSubtask(Brief):
 
     task_id: Annotated[TaskId, "Id of the parent task."]
     owner: Annotated[AgentId, "Id of the agent that does the task."]
-    step_index: Annotated[Index, "The step it does, from 0."] | None = None
+    step_index: Annotated[Index, "Plan step that it does, from 0."] | None = None
     wait: Annotated[
         ChildWait, "wake: its end wakes the parent; block: wait for its result; none: neither."
     ] = "wake"

@@ -624,9 +624,7 @@ _WORDS: dict[str, Any] = {
         for kind in ("Agent", "AgentLine")
         for name, value in {
             "id": "general",
-            "description": (
-                "Works on whatever it is given, from research to several steps of doing."
-            ),
+            "description": ("Does any task, from research to multi-step work."),
             "mode": "subagent",
             "model": "main",
             "tools": ["LS", "Glob", "Grep", "Read", "TodoWrite"],

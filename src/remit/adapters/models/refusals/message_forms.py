@@ -32,7 +32,9 @@ NOT_SHOWN = {
     NO_PDFS: "[Not shown: PDFs cannot be sent to the endpoint of this model.]",
 }
 UNREADABLE = "[Not shown: the endpoint of this model did not accept this file.]"
-SHOWN_ALONE = "[Not shown: of several results this endpoint takes one file. Read it again, alone.]"
+SHOWN_ALONE = (
+    "[Not shown: this endpoint takes one file among several results. Read it again, alone.]"
+)
 
 
 def arrange(request: Request, known: Collection[str]) -> tuple[str, tuple[Message, ...]]:
