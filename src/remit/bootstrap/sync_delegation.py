@@ -201,9 +201,8 @@ async def _wake(core: AppContext, task_id: str, caller: Caller) -> None:
     task = await core.service.load(task_id)
     held = (await core.task(task_id))["held_by"]
     if _can_start(task, is_held=bool(held)):
-        await begin_wait(core, task, caller)
-        task = await core.service.load(task_id)
-        if task.state.terminal:  # its answer was there already
+        await begin_wait(core, task, caller)  # which may wake the task for another worker
+        if (await core.service.load(task_id)).state.terminal:  # its answer was there already
             return
     try:
         await call(core, "run_task", {"task_id": task_id}, caller)
