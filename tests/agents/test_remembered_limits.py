@@ -26,8 +26,10 @@ async def has_no_effort(body: Body) -> Reply:
     return REFUSED if "reasoning_effort" in body else Say(("Done.",))
 
 
-def configure(server: RuledServer, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ['model = "m"', f'base_url = "{server.url}/v1"', 'api_key = "the-secret-key"']
+def configure(
+    server: RuledServer, home: Path, monkeypatch: pytest.MonkeyPatch, query: str = ""
+) -> None:
+    lines = ['model = "m"', f'base_url = "{server.url}/v1{query}"', 'api_key = "the-secret-key"']
     write_config(lines, home / "home", monkeypatch)
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
 
@@ -49,6 +51,25 @@ async def test_a_refusal_is_learned_once_for_all_processes(
         async with Remit.open(tmp_path, durable_url) as remit:
             assert (await remit.task("Look again")).text == "Done."
         assert len(server.asked) == 6
+
+
+async def test_addresses_that_differ_in_their_query_learn_apart(
+    durable_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with RuledServer(has_no_effort).running() as server:
+        assert isinstance(server, RuledServer)
+        efforts: dict[str, list[bool]] = {}
+        for backend in ("first", "other", "first"):
+            query = f"?backend={backend}"
+            configure(server, tmp_path / backend / str(len(efforts)), monkeypatch, query)
+            monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+            before = len(server.asked)
+            async with Remit.open(tmp_path, durable_url) as remit:
+                assert (await remit.task("Look")).text == "Done."
+            sent = ["reasoning_effort" in asked.body for asked in server.asked[before:]]
+            efforts.setdefault(backend, []).extend(sent)
+    assert efforts == {"first": [True, False, False], "other": [True, False]}
+    assert not any(name in limits_file().read_text() for name in ("first", "other", "backend"))
 
 
 async def test_what_no_accepted_request_confirmed_is_not_stored(

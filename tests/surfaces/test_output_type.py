@@ -103,7 +103,11 @@ FORMATTED = [
     (UUID4, "0198c0de-0000-7000-8000-000000000000", "a4d7e3c0-5b1f-4a63-9d0e-2f6f1f0c8f11"),
     (HttpUrl, "nope", "https://example.com/a"),
     (HttpUrl, "ftp://example.com/a", "http://example.com/a"),
+    (HttpUrl, "ftp:x", "HTTPS://example.com/a"),
     (Decimal, "abc", "1.50"),
+    (Decimal, "1e", " 1_000.5e1 "),
+    (Decimal, "", "1e99999"),
+    (Decimal, "_", "._5"),
     (IPv4Address, "10.0.0.256", "10.0.0.1"),
     (IPv6Address, "fd00::g", "fd00::1"),
 ]

@@ -31,10 +31,11 @@ from remit.errors import InvalidOutput, InvalidParam, NotFound, invalid
 
 NAME = "output"
 """The name of the required output."""
-_DECIMAL = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?$"
+_DIGITS = r"_*\d[\d_]*"
+_DECIMAL = rf"^\s*[-+]?({_DIGITS}\.?[\d_]*|_*\.{_DIGITS})([eE][-+]?{_DIGITS})?\s*$"
 """The pattern of a decimal number as text.
 
-pydantic gives none, or one with look-ahead, which RE2 does not have.
+pydantic gives none, or one with look-ahead, which RE2 does not have. It reads underscores, too.
 """
 
 
@@ -143,16 +144,26 @@ def _schema_generator() -> type[Any]:
 
     class Generator(GenerateJsonSchema):
         def decimal_schema(self, schema: Any) -> Any:
-            number, _ = super().decimal_schema(schema)["anyOf"]
+            number, text = super().decimal_schema(schema)["anyOf"]
+            if schema.get("allow_inf_nan"):
+                return {"anyOf": [number, {"type": text["type"]}]}
             return {"anyOf": [number, {"type": "string", "pattern": _DECIMAL}]}
 
         def url_schema(self, schema: Any) -> Any:
             url = super().url_schema(schema)
             if not (schemes := schema.get("allowed_schemes")):
                 return url
-            return {**url, "pattern": f"^({'|'.join(map(re.escape, schemes))}):"}
+            return {**url, "pattern": f"^\\s*({'|'.join(map(_any_case, schemes))}):"}
 
     return Generator
+
+
+def _any_case(word: str) -> str:
+    """Return the pattern of a word in lower and upper case; not all readers of patterns have
+    flags.
+    """
+    letters = (f"[{each}{each.upper()}]" if each.isalpha() else re.escape(each) for each in word)
+    return "".join(letters)
 
 
 def _plain(schema: Any) -> Any:

@@ -201,26 +201,27 @@ class ModelRegistry:
             strict_turns=choice.strict_turns,
         )
 
-    def _endpoint(self, name: str) -> Endpoint:
-        """Return the one endpoint of this name."""
-        found = self._endpoints.get(name)
+    def _endpoint(self, address: str) -> Endpoint:
+        """Return the one endpoint of this address."""
+        found = self._endpoints.get(address)
         if found is None:
-            found = self._endpoints[name] = Endpoint(
-                shown_url(name),
-                concurrent=self._most(name),
+            found = self._endpoints[address] = Endpoint(
+                shown_url(address),
+                address=address,
+                concurrent=self._most(address),
                 ticks=self._ticks,
                 memory=self._memory,
             )
         return found
 
-    def _most(self, name: str) -> int:
+    def _most(self, address: str) -> int:
         """Return the maximum of concurrent calls to an endpoint: the smallest of the tiers that use
         it.
         """
         limits = [
             choice.concurrency
             for choice in self._choices.tiers.values()
-            if choice.concurrency and _place(_split_name(choice)[0], choice) == name
+            if choice.concurrency and _place(_split_name(choice)[0], choice) == address
         ]
         return min(limits, default=self._concurrent)
 

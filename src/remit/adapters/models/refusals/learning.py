@@ -134,9 +134,9 @@ class LearningGateway(ABC):
         if len(self._unreadable) > MAX_UNREADABLE:
             self._unreadable.clear()
         self._unreadable.update(trial.unreadable)
-        memory, new = self.endpoint.memory, Limits(frozenset(found), trial.output_limit)
-        if memory is not None and new != Limits():
-            await asyncio.to_thread(memory.add, self.endpoint.name, model, new)
+        new = Limits(frozenset(found), trial.output_limit)
+        if new != Limits():
+            await asyncio.to_thread(self.endpoint.share, model, new)
 
     def _known(self, model: str, trial: Trial) -> Known:
         """Return what to leave out, by the settings and by earlier refusals."""

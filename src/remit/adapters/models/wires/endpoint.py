@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from remit.adapters.models.refusals.remembered_limits import RememberedLimits
+from remit.adapters.models.refusals.remembered_limits import Limits, RememberedLimits
 from remit.domain.llm.failures import CAUSES, PERMANENT, UNHEALTHY, FailureKind, ModelFailed, Retry
 from remit.domain.llm.messages import Pause
 
@@ -161,12 +161,17 @@ class Breaker:
 
 
 class Endpoint:
-    """One address that models are asked at."""
+    """One address that models are asked at.
+
+    Its name is shown; its address may have secrets. `memory` has what other processes have learned;
+    without it, each learns alone.
+    """
 
     def __init__(
         self,
         name: str,
         *,
+        address: str = "",
         concurrent: int = CONCURRENT,
         ticks: TimeSource | None = None,
         memory: RememberedLimits | None = None,
@@ -180,19 +185,23 @@ class Endpoint:
         self._agents: dict[str, Breaker] = {}
         self._refused: dict[str, set[str]] = {}
         self._output_limits: dict[str, int] = {}
-        self.memory = memory
-        """What other processes have learned; None to learn alone."""
+        self._address, self._memory = address or name, memory
 
     def recall(self, model: str, known: Collection[str]) -> None:
         """Read what other processes have learned about a model, once; other names than the known
         ones are ignored.
         """
-        if self.memory is None or model in self._refused:
+        if self._memory is None or model in self._refused:
             return
-        found = self.memory.read(self.name, model)
+        found = self._memory.read(self._address, model)
         self.refused(model).update(found.refused.intersection(known))
         if found.output_limit is not None:
             self.limit_output(model, found.output_limit)
+
+    def share(self, model: str, found: Limits) -> None:
+        """Write what an accepted request has confirmed for other processes."""
+        if self._memory is not None:
+            self._memory.add(self._address, model, found)
 
     def refused(self, model: str) -> set[str]:
         """Return the set of what a model here does not accept; callers add to it."""
