@@ -79,7 +79,8 @@ async def test_missing_results_are_reported_with_evidence_and_checked_again(
             == "[Not accepted yet]\nThe result that you handed over does not meet these criteria"
             ':\n- c1: The report says so\n  Check: the file report.md contains "green".\n '
             " Found: report.md: does not contain 'green'.\nClose these gaps. Then call"
-            " complete_task, or end with a final message."
+            " complete_task (without a summary, it hands over your last result again), or end with"
+            " one message that holds the whole result."
         )
         assert (task.state, task.verification, task.rounds, task.counts.runs) == (
             State.DONE,

@@ -506,3 +506,92 @@ async def test_an_answer_that_is_kept_over_a_wait_is_not_called_dropped(
         told = "\n".join(request.messages[-1].text for request in at.script.asked)
         assert (WAITS in told, DROPPED in told) == (False, False)
         assert ((await at.team.task("1")).summary or "").startswith(ANSWER)
+
+
+REPORT = "REPORT: The port is 8420. It is in line 12 of config/server.toml."
+NOTHING = "Nothing is new."
+REFUSED = f"{REPORT}\n\n{NOTHING}"
+KEEPS = "without a summary, it hands over your last result again"
+WRITE = calls(("Write", {"file_path": "r.md", "content": "8420"}))
+MARK = calls(("update_step", {"index": 0, "done": True}))
+CLAIM = calls(("complete_task", {}))
+
+
+async def result_of(at: Any) -> str:
+    """The result of a delegated task with a criterion that only a file meets."""
+    tools = ["Write", "update_steps", "update_step"]
+    found = await at.call("task", objective="Go", tools=tools, acceptance=[FILE_CHECK])
+    assert found["data"]["status"] == "completed", found
+    return str(found["data"]["result"])
+
+
+async def test_a_refused_answer_that_is_repeated_and_then_kept_is_in_the_result(
+    durable_url: str, tmp_path: Path
+) -> None:
+    script = [says(REPORT), WRITE, plan(), says(REPORT), MARK, says(NOTHING)]
+    async with stage(durable_url, tmp_path, script) as at, asyncio.timeout(patient(60)):
+        assert await result_of(at) == REFUSED
+        told = [last_block(request) for request in at.script.asked]
+    assert ["Your last answer above is kept" in block for block in told] == [False] * 4 + [True] * 2
+    assert DROPPED not in "\n".join(told[4:])
+
+
+@pytest.mark.parametrize(
+    ("before", "claim", "result"),
+    [
+        ("", CLAIM, REFUSED),
+        ("The file was missing. It is there now.", CLAIM, REFUSED),
+        ("", spoken(ANSWER, CLAIM), ANSWER),
+        ("", calls(("complete_task", {"summary": ANSWER})), ANSWER),
+    ],
+)
+async def test_a_claim_without_a_word_repeats_the_result_that_checks_refused(
+    durable_url: str, tmp_path: Path, before: str, claim: Response, result: str
+) -> None:
+    script = [plan(), says(REPORT), MARK, says(NOTHING), spoken(before, WRITE), claim]
+    async with stage(durable_url, tmp_path, script) as at, asyncio.timeout(patient(60)):
+        assert await result_of(at) == result
+        asked = at.script.asked
+        told = [KEEPS in last_block(request) for request in asked]
+        assert told == [False] * 4 + [True] * 2
+        rejection = asked[4].messages[-2].text
+        assert rejection.startswith("[Not accepted yet]")
+        assert KEEPS in rejection
+        assert rejection.endswith(WHOLE)
+
+
+async def test_a_claim_that_is_written_as_text_repeats_the_result_that_checks_refused(
+    durable_url: str, tmp_path: Path
+) -> None:
+    written = says('<tool_call>{"name": "complete_task", "arguments": {}}</tool_call>')
+    script = [says(REPORT), WRITE, written, written]
+    async with stage(durable_url, tmp_path, script) as at, asyncio.timeout(patient(60)):
+        assert await result_of(at) == REPORT
+
+
+async def test_a_claim_without_a_word_does_not_repeat_an_answer_given_before_the_last_one(
+    durable_url: str, tmp_path: Path
+) -> None:
+    script = [says(REPORT), WRITE, plan(), says(ANSWER), CLAIM]
+    async with stage(durable_url, tmp_path, script) as at, asyncio.timeout(patient(60)):
+        assert await result_of(at) == ANSWER
+        reminder = at.script.asked[4].messages[-2].text
+        assert "Only your last message above stays part of the result" in reminder
+
+
+async def test_a_claim_without_a_word_does_not_repeat_a_result_of_earlier_instructions(
+    durable_url: str, tmp_path: Path
+) -> None:
+    gate = Gate()
+    stated = "Something else is written to the file."
+    script: list[Any] = [says(REPORT), gate.then(WRITE), spoken(stated, WRITE), CLAIM]
+    async with stage(durable_url, tmp_path, lambda _: script.pop(0)) as at:
+        async with asyncio.timeout(patient(60)):
+            task_id = await at.create(tools=["Write"], acceptance=[FILE_CHECK])
+            await gate.reached.wait()
+            await at.call("update_task", task_id=task_id, instructions="Something else.")
+            gate.open.set()
+            task = await at.team.ended(task_id)
+        assert (task.state, task.summary) == (State.DONE, stated)
+        told = [KEEPS in last_block(request) for request in at.script.asked]
+        assert told == [False, True, False, False]

@@ -173,7 +173,8 @@ async def test_a_rejection_that_no_output_closes_asks_for_no_output(
             acceptance=[{"text": "made", "check": {"file": "a.txt"}}], outputs=["report"]
         )
         assert (task.state, task.completion_outputs) == (State.DONE, {"report": "x"})
-        assert "\nTo finish: call complete_task, or end with a final message.\n" in block(at)
+        how = "call complete_task, or end with one message that holds the whole result."
+        assert f"\nTo finish: {how}\n" in block(at)
 
 
 async def test_a_criterion_of_several_lines_stays_one_item(any_url: str, tmp_path: Path) -> None:

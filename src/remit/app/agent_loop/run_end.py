@@ -90,9 +90,10 @@ class RunEnd:
     async def _finish_with_claim(self, claim: Mapping[str, Any]) -> None:
         """End the run with the summary and the outputs of a claim that was written as text."""
         result, outputs = claim.get("summary"), claim.get("outputs")
-        if not isinstance(result, str):
-            result = last_statement(self._run.conversation.history)
         handed = cast("Mapping[str, Json]", outputs) if isinstance(outputs, dict) else None
+        if not isinstance(result, str):
+            refused = None if handed else self._task.refused_summary
+            result = refused or last_statement(self._run.conversation.history)
         await self.finish(result, handed)
 
     async def finish_with_previous_answer(self) -> bool:

@@ -53,13 +53,13 @@ class Claims:
         """Return a claim whose summary begins with the text of the same message.
 
         Models often answer in that text. A claim without any text gets the last statement of its
-        agent, unless there is an answer.
+        agent, unless there is an answer, or a refused result that it hands over again.
         """
         summary = call.arguments.get("summary")
         if not isinstance(summary, str | None):
             return call
         beside = text_beside_calls(self._run.conversation.history)
-        if not (beside or summary or self._run.task.unclaimed_message):
+        if not (beside or summary):
             beside = self._earlier_text(has_outputs=bool(call.arguments.get("outputs")))
         text = join_texts(beside, summary)
         if not text:
@@ -68,9 +68,11 @@ class Claims:
 
     def _earlier_text(self, *, has_outputs: bool) -> str:
         """Return the last statement of the agent; for a claim without outputs, else its last
-        text.
+        text. Return an empty text if the task keeps an answer or a refused result.
         """
-        history = self._run.conversation.history
+        task, history = self._run.task, self._run.conversation.history
+        if task.unclaimed_message or (task.refused_summary and not has_outputs):
+            return ""
         statement = last_statement(history)
         if statement or has_outputs:
             return statement

@@ -250,16 +250,19 @@ def _summary(task: Task, command: cmd.CompleteTask, context: Context) -> str | N
 
 
 def _replacement_summary(task: Task, command: cmd.CompleteTask) -> str | None:
-    """Return a summary for a claim without one if checks refused an earlier claim.
+    """Return a summary for a claim without one after a claim that was not accepted.
 
-    The refused claim's summary no longer applies.
+    The refused result is kept, unless the claim hands over outputs, the agent has sent a final
+    message since, or the instructions have changed.
     """
-    if task.rounds == 0:
-        return None
     if task.summary is None:
         return None
+    if task.unclaimed_message is not None:
+        return task.unclaimed_message
+    if not command.outputs and task.refused_summary is not None:
+        return None
     outputs = {**task.provided, **(command.outputs or {})}
-    return task.answer or outputs_notice(outputs) or None
+    return outputs_notice(outputs) or None
 
 
 def _waive(task: Task, command: cmd.WaiveCriterion, context: Context) -> Events:

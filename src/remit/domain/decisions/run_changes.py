@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from remit.domain.decisions.content_changes import new_or_old, queue, with_step
+from remit.domain.decisions.content_changes import queue, with_step
 from remit.domain.decisions.wait_state import (
     add_wait,
     close_question,
@@ -53,12 +53,10 @@ def yield_run(task: Task, event: ev.RunYielded, entry: ev.Entry) -> Task:
     completes_by_message = task.delegated and task.completion == "auto"
     keeps_reminder = event.final_message is None or completes_by_message
     over = replace(
-        _end_run(task, event.tool_summary),
+        _with_message(_end_run(task, event.tool_summary), event.final_message),
         attempts=0,
         idle_runs=_count_idle_runs(task, event),
         reminded=task.reminded and keeps_reminder,
-        final_message=new_or_old(event.final_message, task.final_message),
-        outdated_answer=task.outdated_answer and event.final_message is None,
     )
     if not event.tick:
         return wait_or_queue(over)
@@ -117,7 +115,16 @@ def _with_answer(task: Task, final_message: str | None) -> Task:
     """Keep the final message as an answer that the agent was asked to complete."""
     if final_message is None:
         return task
-    return replace(task, reminded=True, final_message=final_message, outdated_answer=False)
+    return replace(_with_message(task, final_message), reminded=True)
+
+
+def _with_message(task: Task, final_message: str | None) -> Task:
+    """Record a final message, if there is one: it is new, and was not claimed before."""
+    if final_message is None:
+        return task
+    return replace(
+        task, final_message=final_message, outdated_answer=False, final_message_claimed=False
+    )
 
 
 def ask(task: Task, event: ev.UserInteractionRequested, entry: ev.Entry) -> Task:
@@ -281,8 +288,9 @@ def claim(task: Task, event: ev.CompletionClaimed) -> Task:
     wait = task.wait
     if wait is not None and not wait.holds:
         wait = None
+    claimed = _with_summary(_with_message(task, event.final_message), event)
     return replace(
-        _end_run(task, event.tool_summary),
+        _end_run(claimed, event.tool_summary),
         state=State.VERIFYING,
         vouched=task.vouched and event.run_id is not None,
         paused_from=None,
@@ -292,8 +300,19 @@ def claim(task: Task, event: ev.CompletionClaimed) -> Task:
         handed_by=_handed_by(task, event),
         claimed_by=event.by,
         claimed_from=event.claimed_from or task.claimed_from,
-        summary=new_or_old(event.summary, task.summary),
-        final_message=new_or_old(event.final_message, task.final_message),
+    )
+
+
+def _with_summary(task: Task, event: ev.CompletionClaimed) -> Task:
+    """Record the result of a claim, if it has one, and whether the task's own agent claimed it."""
+    if event.summary is None:
+        return task
+    is_own = event.by is None
+    return replace(
+        task,
+        summary=event.summary,
+        final_message_claimed=task.final_message_claimed or is_own,
+        claimed_version=task.instructions_version if is_own else None,
     )
 
 

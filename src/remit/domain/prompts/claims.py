@@ -55,8 +55,15 @@ def next_claim(task: Task) -> str:
         or task.is_kept_open
         or bool(outstanding(task))
     )
-    call = f"call {claim_again(task)}"
-    return call if must_call else f"{call}, or end with a final message"
+    call = f"call {claim_again(task)}{_repeats_result(task)}"
+    return call if must_call else f"{call}, or end with one message that holds the whole result"
+
+
+def _repeats_result(task: Task) -> str:
+    """Explain what a claim without a summary does, if it hands over the refused result again."""
+    if not task.refused_summary or outstanding(task):
+        return ""
+    return " (without a summary, it hands over your last result again)"
 
 
 def outstanding(task: Task) -> dict[str, str]:

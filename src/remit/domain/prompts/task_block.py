@@ -178,6 +178,8 @@ def _how_to_finish(task: Task, *, must_end: bool) -> str:
     first = ""
     if task.open_steps and not must_end:
         first = f"do or mark {_named_steps(task.open_steps)}, then "
+    if task.refused_summary:
+        return f"{first}{next_claim(task)}."
     return f"{first}end with one message that holds the whole result.{_not_kept(task)}"
 
 

@@ -475,6 +475,14 @@ class Task:
     """
     outdated_answer: bool = False
     """Whether the instructions have changed since `final_message`."""
+    final_message_claimed: bool = False
+    """Whether the task's own agent has claimed completion with a result since `final_message`, or
+    with it.
+    """
+    claimed_version: int | None = None
+    """The version of the instructions for which the task's own agent or session claimed completion
+    with `summary`; None if someone else did.
+    """
     briefed: bool = False
     queued: tuple[Update, ...] = ()
     questions: tuple[Interaction, ...] = ()
@@ -518,15 +526,24 @@ class Task:
 
     @property
     def unclaimed_message(self) -> str | None:
-        """Return the last final message, unless a claim began with it or the instructions have
-        changed since.
+        """Return the last final message, unless its agent has claimed a result with it or since, or
+        the instructions have changed since.
 
-        The message of a refused claim is not kept: the next claim must hold the whole result.
+        The message of a refused claim is not kept: the next message must hold the whole result.
         """
-        if not self.final_message or self.outdated_answer:
+        if self.outdated_answer or self.final_message_claimed:
             return None
-        is_claimed = (self.summary or "").startswith(self.final_message)
-        return None if is_claimed else self.final_message
+        return self.final_message or None
+
+    @property
+    def refused_summary(self) -> str | None:
+        """Return the result of the last claim, unless a final message followed or the instructions
+        have changed since.
+
+        A claim of the agent without a summary, a new text or outputs hands it over again.
+        """
+        is_current = self.claimed_version == self.instructions_version
+        return self.summary if is_current and self.unclaimed_message is None else None
 
     @property
     def answer(self) -> str | None:
@@ -537,14 +554,14 @@ class Task:
     def drops_message(self) -> bool:
         """Return whether the result will not contain the last final message.
 
-        It is not an answer that the agent was asked to complete, and it was sent before the end of
-        subtasks or before the live run did more than send text. The agent is told, because its last
-        message must then hold the whole result.
+        It is not an answer that the agent was asked to complete, and it was claimed and refused, or
+        sent before the end of subtasks or before the live run did more than send text. The agent is
+        told, because its last message must then hold the whole result.
         """
         if not self.final_message or self.answer is not None:
             return False
         has_progressed = self.run is not None and self.run.progressed
-        return has_progressed or bool(self.children)
+        return self.final_message_claimed or has_progressed or bool(self.children)
 
     @property
     def delegated(self) -> bool:
