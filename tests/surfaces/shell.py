@@ -91,7 +91,7 @@ def served(shell: Shell, *arguments: str) -> Iterator[Served]:
     finally:
         child.kill()
         _, rest = child.communicate(timeout=patient(20))
-    assert "Traceback" not in rest
+    assert "Traceback" not in rest, rest
     assert child.returncode not in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT)
 
 
