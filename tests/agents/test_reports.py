@@ -183,7 +183,7 @@ async def test_the_last_claim_of_a_refused_result_is_returned(any_url: str, tmp_
     wanted = {"outputs": ["report"], "acceptance": [{"text": "It names it", "check": check}]}
     async with stage(any_url, tmp_path, script) as at:
         found = await at.call("task", objective="Look.", subagent_type="explore", **wanted)
-        result = "First words.\n\nClaim three."
+        result = "Claim three."  # the refused claims before it are not kept
         assert (found["data"]["status"], found["data"]["result"]) == ("failed", result)
         assert "It names it" in found["error"]["message"]
         again = await at.call("task_output", task_id="1", format="flat")
