@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from remit.surfaces.text.printed_commands import repeat_options
 from tests.surfaces.copied_place import CopiedPlace
 from tests.surfaces.repository import Repository
 from tests.surfaces.shell import Shell
@@ -41,3 +42,9 @@ def lone(tmp_path: Path) -> CopiedPlace:
     made.keep_copy()
     made.create("Second")
     return made
+
+
+@pytest.fixture(autouse=True)
+def plain_commands() -> None:
+    """Printed commands do not repeat the options of a command of an earlier test."""
+    repeat_options({})
