@@ -227,27 +227,11 @@ async def test_a_command_repeats_that_it_waits(is_new: bool, new_url: str, tmp_p
     shell.remit("init")
     if not is_new:
         assert (await asyncio.to_thread(shell.remit, "task", "create", "First")).code == 0
-    hold = locked if is_new else unwritable_tasks
-    async with hold(new_url, tmp_path), asyncio.timeout(patient(30)):
+    held = locked(new_url, tmp_path) if is_new else unwritable(new_url, tmp_path, "task")
+    async with held, asyncio.timeout(patient(30)):
         lines = await asyncio.to_thread(_first_lines, shell, ["task", "create", "Work"], 3)
     assert len(lines) == 3
     assert all("seconds so far)." in line for line in lines[1:]), lines
-
-
-@asynccontextmanager
-async def unwritable_tasks(url: str, folder: Path) -> AsyncIterator[None]:
-    """Another process keeps an existing store from writing tasks."""
-    if url.startswith("sqlite"):
-        async with locked(url, folder):
-            yield
-        return
-    connection = await asyncpg.connect(url)
-    try:
-        async with connection.transaction():
-            await connection.execute("LOCK TABLE remit.task IN SHARE MODE")
-            yield
-    finally:
-        await connection.close()
 
 
 @pytest.mark.parametrize("table", ["store", "event", "task"])
@@ -325,8 +309,8 @@ def _read_to_the_end(process: "subprocess.Popen[str]") -> str:
 
 
 @asynccontextmanager
-async def unwritable(url: str, folder: Path) -> AsyncIterator[None]:
-    """Another process holds the write lock of an existing store."""
+async def unwritable(url: str, folder: Path, table: str = "worker") -> AsyncIterator[None]:
+    """Another process keeps an existing store from being written; on PostgreSQL, one table."""
     if url.startswith("sqlite"):
         async with locked(url, folder):
             yield
@@ -334,7 +318,7 @@ async def unwritable(url: str, folder: Path) -> AsyncIterator[None]:
     connection = await asyncpg.connect(url)
     try:
         async with connection.transaction():
-            await connection.execute("LOCK TABLE remit.worker IN SHARE MODE")
+            await connection.execute(f"LOCK TABLE remit.{table} IN SHARE MODE")
             yield
     finally:
         await connection.close()

@@ -108,7 +108,7 @@ def _must_keep_own_terms(command: OwnTerms, target: Task) -> None:
         )
     if isinstance(command, cmd.PauseTask):
         raise Forbidden(
-            f"An agent cannot pause its own task ({target.id}): whoever gave the task would wait"
+            f"An agent cannot pause its own task ({target.id}), because its caller would wait"
             " for it without a limit.",
             hint="If you need a person, use ask_user. If you cannot do the task, use fail_task.",
         )
